@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Tcp(Serving<()>),
     /// The app's in this process.
     App,
+    /// A filter's own, to a cluster.
+    Callout(Serving<()>),
 }
 
 /// Requests or responses.

@@ -122,6 +122,7 @@ impl Worker {
                 Work::Read(connection) => self.exchange.pump(connection, now),
                 Work::Offer(connection) => self.exchange.offer(connection, now),
                 Work::BackedUp(connection) => self.exchange.on_backed_up(connection),
+                Work::Answer(serial) => self.exchange.answer_callout(serial, now),
             }
         }
     }

@@ -107,6 +107,8 @@ pub(crate) enum Work {
     Offer(ConnectionId),
     /// More waits to leave a connection than its watermark.
     BackedUp(ConnectionId),
+    /// A callout is over: its serial number.
+    Answer(u64),
 }
 
 /// Numbers that name connections and streams in logs.

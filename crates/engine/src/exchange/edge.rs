@@ -273,7 +273,8 @@ impl Exchange {
             Kind::Http(_) => {}
             Kind::Rpc(_) => return self.send_answer(index, now),
             Kind::App => return self.deliver_head(index, now),
-            Kind::Tcp(_) => return,
+            // The head stays where it is, for the filter.
+            Kind::Tcp(_) | Kind::Callout(_) => return,
         }
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };

@@ -9,12 +9,14 @@ use towpath_proto::head::{Head, Version};
 
 use crate::conn::context::{HttpContext, PlacedFilter};
 use crate::exchange::Exchange;
+use crate::exchange::callout::Asker;
 use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::stream::{Direction, Routed, Stream, UpstreamState};
 use crate::filter::{
-    OnRequest, Release, Reply, RequestView, ResponseView, RouteConfigs, StreamFilter, joined,
+    Answer, Callout, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, RouteConfigs,
+    StreamFilter, joined,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -26,20 +28,31 @@ use crate::snapshot::route::Action;
 pub(crate) struct Filters {
     /// By their places in the chain.
     watching: Vec<(usize, Box<dyn StreamFilter>)>,
-    collecting: Option<Collecting>,
+    waiting: Option<Waiting>,
     /// The place of the one that holds the response's head back.
     held: Option<usize>,
     /// The request was gRPC's when it came.
     was_grpc: bool,
 }
 
-/// A request that goes on when all of it is here.
+/// A request that goes on later.
 #[derive(Clone, Copy, Debug)]
-struct Collecting {
+struct Waiting {
     /// The filter that wants it so.
     place: usize,
-    limit: usize,
+    until: Until,
     resume: Resume,
+}
+
+/// What it waits for.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// All of it, of at most so many bytes.
+    Whole(usize),
+    /// So many bytes of it, or all.
+    Some(usize),
+    /// What comes of a callout.
+    Answer(u64),
 }
 
 /// What the router goes on with.
@@ -70,7 +83,20 @@ enum Walk {
 impl Stream {
     /// Whether all of the request is waited for.
     pub(crate) fn is_collected(&self) -> bool {
-        self.filters.as_deref().is_some_and(|filters| filters.collecting.is_some())
+        let until = self.waiting().map(|waiting| waiting.until);
+        matches!(until, Some(Until::Whole(_) | Until::Some(_)))
+    }
+
+    /// The callout that is waited for.
+    pub(crate) fn asks(&self) -> Option<u64> {
+        match self.waiting()?.until {
+            Until::Answer(callout) => Some(callout),
+            Until::Whole(_) | Until::Some(_) => None,
+        }
+    }
+
+    fn waiting(&self) -> Option<Waiting> {
+        self.filters.as_deref()?.waiting
     }
 
     /// Whether it came as a call by gRPC, which a filter may have made of it.
@@ -128,7 +154,7 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
-        let (mut answer, mut reroutes) = (None, None);
+        let (mut answer, mut reroutes, mut callout) = (None, None, None);
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
@@ -150,12 +176,15 @@ impl Exchange {
             if view.reroutes {
                 reroutes = Some(place + 1);
             }
-            let (watcher, collecting) = match on_request {
+            let (watcher, until) = match on_request {
                 OnRequest::Pass if reroutes.is_some() => break,
                 OnRequest::Pass => continue,
                 OnRequest::Watch(watcher) => (watcher, None),
-                OnRequest::Collect(watcher, limit) => {
-                    (watcher, Some(Collecting { place, limit, resume }))
+                OnRequest::Collect(watcher, limit) => (watcher, Some(Until::Whole(limit))),
+                OnRequest::CollectSome(watcher, limit) => (watcher, Some(Until::Some(limit))),
+                OnRequest::Ask(watcher, question) => {
+                    callout = Some((place, question));
+                    (watcher, None)
                 }
                 OnRequest::Answer(reply) => {
                     answer = Some(reply);
@@ -165,8 +194,8 @@ impl Exchange {
             let fresh = || Box::new(Filters { was_grpc, ..Filters::default() });
             let filters = filters.get_or_insert_with(fresh);
             filters.watching.push((place, watcher));
-            filters.collecting = collecting;
-            if collecting.is_some() || reroutes.is_some() {
+            filters.waiting = until.map(|until| Waiting { place, until, resume });
+            if until.is_some() || callout.is_some() || reroutes.is_some() {
                 break;
             }
         }
@@ -178,6 +207,10 @@ impl Exchange {
         if let Some(reply) = answer {
             self.log_new_request(index, now);
             self.answer_by_filter(index, reply, now);
+            return Walk::Ended(Progress::Stopped);
+        }
+        if let Some((place, callout)) = callout {
+            self.ask(index, place, resume, *callout, now);
             return Walk::Ended(Progress::Stopped);
         }
         let Some(stream) = self.streams.get(index) else { return Walk::Ended(Progress::Stopped) };
@@ -193,6 +226,11 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.flags.set(reply.flags);
         stream.is_health_check |= reply.health_check;
+        if reply.charges_cluster
+            && let Some(cluster) = self.upstreams.clusters.get(stream.cluster)
+        {
+            cluster.stats.count_response(reply.head.status(), true);
+        }
         if !reply.is_final {
             return self.answer(index, reply.head, reply.body, reply.details, now);
         }
@@ -214,12 +252,12 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(mut filters) = stream.filters.take() else { return };
         let before = length(&item);
-        let last = filters.collecting.map_or(usize::MAX, |collecting| collecting.place);
+        let waiting = filters.waiting;
+        let last = waiting.map_or(usize::MAX, |waiting| waiting.place);
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let passed = pass_request(&mut filters, 0, last, &mut item, &facts);
-        let collecting = filters.collecting;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.filters = Some(filters);
         if let Err(reply) = passed {
@@ -238,8 +276,9 @@ impl Exchange {
                 *sent = (*sent + after).saturating_sub(before);
             });
         }
-        if let Some(collecting) = collecting
-            && stream.body.len() as u64 + length(&item) > collecting.limit as u64
+        let held = stream.body.len() as u64 + length(&item);
+        if let Some(Waiting { until: Until::Whole(limit), .. }) = waiting
+            && held > limit as u64
         {
             return self.refuse_body(index, now);
         }
@@ -247,39 +286,115 @@ impl Exchange {
         if ends || length(&item) > 0 {
             self.pass(index, Side::Request, item, now);
         }
-        if let Some(collecting) = collecting.filter(|_| ends) {
-            self.go_on_collected(index, collecting, now);
+        let Some(waiting) = waiting else { return };
+        let goes_on = match waiting.until {
+            Until::Whole(_) => ends,
+            Until::Some(limit) => ends || held >= limit as u64,
+            Until::Answer(_) => false,
+        };
+        if goes_on {
+            self.go_on_collected(index, waiting, now);
         }
     }
 
-    /// A request that was collected is complete: the filters behind see it, and the router.
-    fn go_on_collected(&mut self, index: StreamIndex, collecting: Collecting, now: Instant) {
-        let Collecting { place, mut resume, .. } = collecting;
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
-        let Some(filters) = &mut stream.filters else { return };
-        filters.collecting = None;
-        if let Some((_, watcher)) = filters.watching.iter_mut().find(|(at, _)| *at == place) {
-            let length = stream.body.len();
-            watcher.on_collected(&mut stream.request, length);
+    /// Asks another server on behalf of a filter. Its answer comes as [`Exchange::go_on_answered`].
+    fn ask(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        resume: Resume,
+        callout: Callout,
+        now: Instant,
+    ) {
+        let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
+        let callout = self.call_out(Asker { stream: index, serial, place }, callout, now);
+        let stream = self.streams.get_mut(index);
+        if let Some(filters) = stream.and_then(|stream| stream.filters.as_mut()) {
+            filters.waiting = Some(Waiting { place, until: Until::Answer(callout), resume });
         }
-        if self.filter_request(index, place + 1, &mut resume, now) == Progress::Stopped {
+    }
+
+    /// A filter has the answer that it waited for.
+    pub(crate) fn go_on_answered(&mut self, asker: Asker, answer: Answer, now: Instant) {
+        let Asker { stream: index, serial, place } = asker;
+        let Some(stream) = self.streams.get_mut(index).filter(|it| it.serial == serial) else {
             return;
+        };
+        let context = stream.context.clone();
+        let (Some(http), Some(mut filters)) = (context.http(), stream.filters.take()) else {
+            return;
+        };
+        let Some(Waiting { mut resume, .. }) = filters.waiting.take() else { return };
+        let mut head = stream.request.take();
+        stream.complete_record();
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let facts = facts(stream, None, setting, now);
+        let levels = Levels::of(stream, http);
+        let mut view = RequestView {
+            head: &mut head,
+            ends: stream.request_end == Direction::Ended,
+            facts: &facts,
+            route: http.filters.get(place).map(|it| levels.of_filter(it)).unwrap_or_default(),
+            forwards: levels.forwards,
+            random: self.env.random.next(),
+            scratch: &mut self.env.scratch,
+            node_cluster: &self.snapshot.node.cluster,
+            drains: self.env.draining.is_on() || self.env.draining.health_fails(),
+            reroutes: false,
+        };
+        let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
+        let verdict =
+            watcher.map_or(OnAnswer::GoOn, |(_, watcher)| watcher.on_answer(answer, &mut view));
+        let reroutes = view.reroutes;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.request.put(head, &mut self.env.heads);
+        stream.filters = Some(filters);
+        match verdict {
+            OnAnswer::Reply(reply) => {
+                self.log_new_request(index, now);
+                self.answer_by_filter(index, reply, now);
+            }
+            OnAnswer::GoOn => {
+                if reroutes {
+                    resume.wants_tls = stream.choose_route(http, resume.random);
+                }
+                self.go_on_behind(index, place, resume, now);
+            }
         }
-        if self.filter_collected(index, place + 1, now).is_ok() {
+    }
+
+    /// A request that waited at a place goes on: the filters behind see it and what has come of its content, then the
+    /// router.
+    fn go_on_behind(&mut self, index: StreamIndex, place: usize, mut resume: Resume, now: Instant) {
+        let Some(context) = self.streams.get(index).map(|stream| stream.context.clone()) else {
+            return;
+        };
+        let progress = self.filter_request(index, place + 1, &mut resume, now);
+        if self.filter_kept(index, place + 1, now).is_ok() && progress == Progress::Through {
             self.route_filtered(index, &context, resume, now);
         }
     }
 
-    /// Shows what was collected to the filters from a place on.
-    fn filter_collected(
-        &mut self,
-        index: StreamIndex,
-        from: usize,
-        now: Instant,
-    ) -> Result<(), ()> {
+    /// A request that was collected is complete: the filters behind see it, and the router.
+    fn go_on_collected(&mut self, index: StreamIndex, waiting: Waiting, now: Instant) {
+        let Waiting { place, resume, .. } = waiting;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(filters) = &mut stream.filters else { return };
+        filters.waiting = None;
+        let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
+        let callout =
+            watcher.and_then(|(_, it)| it.on_collected(&mut stream.request, stream.body.chunks()));
+        if let Some(callout) = callout {
+            return self.ask(index, place, resume, *callout, now);
+        }
+        self.go_on_behind(index, place, resume, now);
+    }
+
+    /// Shows what is kept of the content to the filters from a place on, as far as the one that waits.
+    fn filter_kept(&mut self, index: StreamIndex, from: usize, now: Instant) -> Result<(), ()> {
         let stream = self.streams.get_mut(index).ok_or(())?;
         let Some(mut filters) = stream.filters.take() else { return Ok(()) };
+        let ended = stream.request_end == Direction::Ended;
         let Some(kept) = stream.body.take_kept() else {
             stream.filters = Some(filters);
             return Ok(());
@@ -287,10 +402,12 @@ impl Exchange {
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
+        let last = filters.waiting.map_or(usize::MAX, |waiting| waiting.place);
         let mut passed = Vec::with_capacity(kept.chunks.len());
-        let items = kept.chunks.into_iter().map(Item::Data).chain([Item::End]);
+        let end = ended.then_some(Item::End);
+        let items = kept.chunks.into_iter().map(Item::Data).chain(end);
         let refused = items.into_iter().find_map(|mut item| {
-            let result = pass_request(&mut filters, from, usize::MAX, &mut item, &facts);
+            let result = pass_request(&mut filters, from, last, &mut item, &facts);
             if let Item::Data(chunk) = item {
                 passed.push(chunk);
             }

@@ -18,6 +18,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::recorder::Recording;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::filter::Failed;
 use crate::grpc;
 use crate::header_ops::Subject;
 use crate::ids::{Closer, Kind, Leg, ResetReason, StreamIndex};
@@ -140,6 +141,9 @@ impl Exchange {
     ) {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if matches!(stream.kind, Kind::Callout(_)) {
+            return self.fail_callout(index, Failed::Reset, now);
+        }
         stream.recorder.note(|record| record.details = details);
         let downstream = stream.downstream;
         let connection = self.conns.table.get(downstream.connection);
@@ -271,8 +275,14 @@ impl Exchange {
             self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
         }
         self.env.end_spans(&stream, now);
-        if stream.kind == Kind::App {
-            self.end_call(&mut stream, now);
+        match stream.kind {
+            Kind::App => self.end_call(&mut stream, now),
+            Kind::Callout(_) => self.end_callout(&mut stream),
+            Kind::Http(_) | Kind::Rpc(_) | Kind::Tcp(_) => {
+                if let Some(serial) = stream.asks() {
+                    self.cancel_callout(serial, now);
+                }
+            }
         }
         self.streams.recycle(stream, &mut self.env.heads);
     }

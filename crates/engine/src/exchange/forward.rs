@@ -185,7 +185,7 @@ impl Exchange {
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let leaves_as_it_is = stream.bridging == Bridging::None
-            && stream.kind != Kind::App
+            && !matches!(stream.kind, Kind::App | Kind::Callout(_))
             && stream.upgrade != Upgrade::Done
             && stream.filters.is_none();
         if side == Side::Response && leaves_as_it_is {
@@ -220,6 +220,9 @@ impl Exchange {
     /// Passes one piece on as it is.
     pub(crate) fn pass(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if matches!(stream.kind, Kind::Callout(_)) {
+            return self.receive_callout(index, item, now);
+        }
         let target = match (side, stream.upstream) {
             (Side::Response, _) => Some(stream.downstream),
             (Side::Request, UpstreamState::Active(leg)) if !stream.awaits_tunnel() => Some(leg),

@@ -6,6 +6,7 @@
 pub(crate) mod accept;
 pub(crate) mod app;
 pub(crate) mod arriving;
+pub(crate) mod callout;
 pub(crate) mod connect;
 pub(crate) mod downstream;
 pub(crate) mod drain;
@@ -43,6 +44,7 @@ use crate::conn::context::ChainContext;
 use crate::conn::{ConnectionTimer, Connections, Role};
 use crate::downstream::listener::Listeners;
 use crate::env::Env;
+use crate::exchange::callout::Callouts;
 use crate::exchange::stream::Streams;
 use crate::ids::Closer;
 use crate::snapshot::Snapshot;
@@ -53,6 +55,7 @@ use crate::upstream::{Congestion, Upstreams};
 pub(crate) struct Exchange {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) streams: Streams,
+    pub(crate) callouts: Callouts,
     pub(crate) conns: Connections,
     pub(crate) upstreams: Upstreams,
     pub(crate) listeners: Listeners,
@@ -67,6 +70,7 @@ impl Exchange {
         Self {
             snapshot: Arc::default(),
             streams: Streams::default(),
+            callouts: Callouts::default(),
             conns: Connections::default(),
             upstreams: Upstreams::default(),
             listeners: Listeners::default(),

@@ -240,7 +240,7 @@ impl Exchange {
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         match stream.kind {
-            Kind::Http(_) | Kind::Rpc(_) => {}
+            Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_) => {}
             Kind::Tcp(_) => return self.retry_tcp(index, reason, now),
             Kind::App => return self.reset_call(index, reason, silent, request_sent, leaves, now),
         }

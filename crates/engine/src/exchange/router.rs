@@ -475,7 +475,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         match stream.kind {
             Kind::Http(_) | Kind::Rpc(_) => {}
-            Kind::Tcp(_) => return,
+            Kind::Tcp(_) | Kind::Callout(_) => return,
             Kind::App => return self.begin_try(index, now),
         }
         let is_on = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();

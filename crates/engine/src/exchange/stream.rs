@@ -282,7 +282,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Makes a stream, in the memory of an earlier one when there is some.
-    fn open(
+    pub(crate) fn open(
         &mut self,
         downstream: Leg,
         context: Rc<ChainContext>,

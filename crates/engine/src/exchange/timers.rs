@@ -93,7 +93,7 @@ impl StreamTimer for HttpTimer {
     }
 
     fn is_of(kind: Kind) -> bool {
-        matches!(kind, Kind::Http(_) | Kind::Rpc(_))
+        matches!(kind, Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_))
     }
 }
 
@@ -143,6 +143,7 @@ impl Exchange {
             Kind::Http(_) | Kind::Rpc(_) => self.tell_each(&passed, Self::on_http_deadline, now),
             Kind::Tcp(_) => self.tell_each(&passed, Self::on_tcp_deadline, now),
             Kind::App => self.tell_each(&passed, Self::on_call_deadline, now),
+            Kind::Callout(_) => self.tell_each(&passed, Self::on_callout_deadline, now),
         }
     }
 
@@ -190,6 +191,7 @@ impl Stream {
     pub(crate) fn clear_timers_of_answered(&mut self) {
         match self.kind {
             Kind::Http(_) | Kind::Rpc(_) => self.clear_timer(HttpTimer::PerTry),
+            Kind::Callout(_) => {}
             Kind::App | Kind::Tcp(_) => self.clear_attempt_timers(),
         }
     }
@@ -207,7 +209,7 @@ impl Stream {
                 self.clear_timer(AppTimer::Look);
                 self.clear_timer(AppTimer::BackOff);
             }
-            Kind::Tcp(_) => {}
+            Kind::Tcp(_) | Kind::Callout(_) => {}
         }
     }
 

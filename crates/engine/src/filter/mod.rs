@@ -8,9 +8,12 @@
 //! `crates/config/src/convert/filter`, which reads it from a file. Nothing else knows of it.
 
 pub mod buffer;
+mod callout;
 mod calls;
 pub mod cors;
 pub mod csrf;
+#[cfg(feature = "serving")]
+pub mod ext_authz;
 pub mod grpc_http1_bridge;
 pub mod grpc_stats;
 pub mod grpc_web;
@@ -28,6 +31,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
 
+pub use self::callout::{Answer, Callout, Failed, OnAnswer};
 use crate::format::Facts;
 use crate::header_ops::Scratch;
 use crate::matcher::Subject;
@@ -74,8 +78,15 @@ pub trait StreamFilter: fmt::Debug {
         Ok(())
     }
 
-    /// A request that was collected goes on, with so many bytes of content.
-    fn on_collected(&mut self, _head: &mut Head, _length: usize) {}
+    /// What the server said that it asked with [`OnRequest::Ask`].
+    fn on_answer(&mut self, _answer: Answer, _request: &mut RequestView<'_>) -> OnAnswer {
+        OnAnswer::GoOn
+    }
+
+    /// A request was collected, with this content. It goes on, or another server is asked first.
+    fn on_collected(&mut self, _head: &mut Head, _content: &[Bytes]) -> Option<Box<Callout>> {
+        None
+    }
 
     /// A response begins; one of our own may take the place of another. A head without content cannot be held back.
     fn on_response_head(&mut self, _response: &mut ResponseView<'_>) -> Release {
@@ -115,6 +126,11 @@ pub enum OnRequest {
     Watch(Box<dyn StreamFilter>),
     /// The same, once the whole request is here, of at most so many bytes.
     Collect(Box<dyn StreamFilter>, usize),
+    /// The same, once so many bytes of it are here, or the whole.
+    CollectSome(Box<dyn StreamFilter>, usize),
+    /// The same, once another server has been asked. Content that comes meanwhile waits, as far as the connection's
+    /// buffer limit allows.
+    Ask(Box<dyn StreamFilter>, Box<Callout>),
     /// It is answered here.
     Answer(Reply),
 }
@@ -141,6 +157,8 @@ pub struct Reply {
     pub flags: Flags,
     /// It answers a health check.
     pub health_check: bool,
+    /// It counts among the responses of the route's cluster.
+    pub charges_cluster: bool,
     /// It leaves as it is: neither `local_reply_config` nor what gRPC's clients can read changes it.
     pub is_final: bool,
 }
@@ -155,6 +173,7 @@ impl Reply {
             details,
             flags: Flags::default(),
             health_check: false,
+            charges_cluster: false,
             is_final: false,
         }
     }

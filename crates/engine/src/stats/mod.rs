@@ -29,10 +29,10 @@ pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
-    ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats, FilesystemStats,
-    GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, LocalRateLimitStats, OutlierStats, RbacStats, RuntimeStats,
-    ServerStats, TcpStats, TlsStats,
+    ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats, ExtAuthzStats,
+    FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats,
+    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LocalRateLimitStats, OutlierStats,
+    RbacStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -16,6 +16,13 @@ pub enum Scope {
     ClusterBolt(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
+    /// `cluster.<name>.ext_authz`, and the filter's stat prefix.
+    ClusterExtAuthz {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The filter's stat prefix; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `cluster.<name>.grpc.<service>.<method>`, and without the latter two.
     ClusterGrpc {
         /// The cluster.
@@ -49,6 +56,13 @@ pub enum Scope {
     Filesystem,
     /// `http.<stat prefix>`.
     Http(Arc<str>),
+    /// `http.<stat prefix>.ext_authz`, and the filter's stat prefix.
+    HttpExtAuthz {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// The filter's; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `http.<stat prefix>.<filter>`.
     HttpFilter {
         /// The connection manager's stat prefix.
@@ -144,6 +158,16 @@ impl fmt::Display for Scope {
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
+            Self::ClusterExtAuthz { cluster: name, prefix } if prefix.is_empty() => {
+                write!(f, "cluster.{name}.ext_authz")
+            }
+            Self::ClusterExtAuthz { cluster, prefix } => {
+                write!(f, "cluster.{cluster}.ext_authz.{prefix}")
+            }
+            Self::HttpExtAuthz { http, prefix } if prefix.is_empty() => {
+                write!(f, "http.{http}.ext_authz")
+            }
+            Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::HttpFilter { prefix, family } => {
@@ -187,6 +211,7 @@ impl Scope {
             Self::Cluster(_) => "cluster",
             Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
+            Self::ClusterExtAuthz { .. } => "cluster_ext_authz",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterGrpc { protocol, .. } => protocol.family(),
             Self::ClusterHttp2(_) => "cluster_http2",
@@ -201,6 +226,7 @@ impl Scope {
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
             Self::Http(_) => "http",
+            Self::HttpExtAuthz { .. } => "http_ext_authz",
             Self::HttpFilter { family, .. } => family,
             Self::Http2 => "http2",
             Self::Listener(_) => "listener",
@@ -232,6 +258,20 @@ impl Scope {
             | Self::ClusterHttp2(name)
             | Self::ClusterOutliers(name)
             | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
+            Self::ClusterExtAuthz { cluster, prefix } => {
+                let mut labels = vec![label("envoy_cluster_name", cluster)];
+                if !prefix.is_empty() {
+                    labels.push(label("envoy_ext_authz_prefix", prefix));
+                }
+                labels
+            }
+            Self::HttpExtAuthz { http, prefix } => {
+                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
+                if !prefix.is_empty() {
+                    labels.insert(0, label("envoy_ext_authz_prefix", prefix));
+                }
+                labels
+            }
             Self::ClusterGrpc { cluster, method, .. } => {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if let Some((service, method)) = method {

@@ -319,6 +319,17 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.ext_authz.…` and `cluster.<name>.ext_authz.…`
+    ExtAuthzStats {
+        Counter denied;
+        Counter disabled;
+        Counter error;
+        Counter failure_mode_allowed;
+        Counter ok;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.cors.…`
     CorsStats {
         Counter origin_invalid;

@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
 use super::StreamFilter;
-use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
+use super::{Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
 
 /// Envoy `Buffer`.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +48,11 @@ impl HttpFilter for Buffer {
 struct Collected;
 
 impl StreamFilter for Collected {
-    fn on_collected(&mut self, head: &mut Head, length: usize) {
+    fn on_collected(&mut self, head: &mut Head, content: &[Bytes]) -> Option<Box<Callout>> {
         if head.get(Name::ContentLength).is_none() {
+            let length: usize = content.iter().map(Bytes::len).sum();
             head.set_number(Name::ContentLength, length as u64);
         }
+        None
     }
 }

@@ -1,0 +1,62 @@
+//! Requests of a filter's own, to a cluster, while the request that it looks at waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::Head;
+
+use super::Reply;
+
+/// A request to a cluster. It is sent once, as any other: by the cluster's balancer, pools, limits and health.
+#[derive(Debug)]
+pub struct Callout {
+    /// The cluster's name.
+    pub cluster: Arc<str>,
+    /// Its head.
+    pub head: Head,
+    /// Its content.
+    pub body: Bytes,
+    /// From its beginning to the end of its response.
+    pub timeout: Duration,
+    /// Content of the response that is taken; a response with more fails.
+    pub max_bytes: usize,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Answer {
+    /// A whole response. Where no host could be asked, the proxy's own in its stead (503, or its `grpc-status`).
+    Response {
+        /// Its head.
+        head: Head,
+        /// Its content.
+        body: Bytes,
+        /// Its trailers.
+        trailers: Option<Head>,
+    },
+    /// None.
+    Failed(Failed),
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// There is no such cluster.
+    NoCluster,
+    /// Its time was over.
+    TimedOut,
+    /// It broke off.
+    Reset,
+    /// It is longer than the limit.
+    TooLong,
+}
+
+/// What becomes of the request that waited.
+#[derive(Debug)]
+pub enum OnAnswer {
+    /// It goes on.
+    GoOn,
+    /// It is answered here.
+    Reply(Reply),
+}

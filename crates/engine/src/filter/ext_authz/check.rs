@@ -1,0 +1,185 @@
+//! One request that is asked about.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use towpath_proto::{Head, Name};
+
+use super::{Body, Question, ResponseAction, Service, Shared, Verdict, VerdictKind, grpc, http};
+use crate::filter::{
+    Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
+};
+use crate::record::Flags;
+
+#[derive(Debug)]
+pub(super) struct Check {
+    shared: Rc<Shared>,
+    question: Question,
+    body: Option<Body>,
+    response: Vec<(ResponseAction, towpath_proto::head::HeaderName, Vec<u8>)>,
+}
+
+impl Check {
+    pub(super) fn new(
+        shared: Rc<Shared>,
+        request: &mut RequestView<'_>,
+        body: Option<Body>,
+    ) -> Self {
+        let question = match &shared.config.service {
+            Service::Http(service) => {
+                Question::Http(http::question(&shared.config, service, request))
+            }
+            Service::Grpc(service) => {
+                let (callout, check) = grpc::question(&shared.config, service, request);
+                Question::Grpc(callout, check)
+            }
+        };
+        Self { shared, question, body, response: Vec::new() }
+    }
+
+    /// The question, with what there is of the content.
+    pub(super) fn ask(&mut self, content: &[Bytes]) -> Option<Box<Callout>> {
+        let cut = self.body.map(|body| {
+            let mut bytes: Vec<u8> = content.iter().flatten().copied().collect();
+            let is_partial = body.partial && bytes.len() >= body.limit;
+            bytes.truncate(body.limit);
+            (bytes, is_partial, body.as_bytes)
+        });
+        match std::mem::replace(&mut self.question, Question::Asked) {
+            Question::Http(mut callout) => {
+                if let Some((bytes, is_partial, _)) = cut {
+                    callout.head.set_bytes(PARTIAL, flag(is_partial));
+                    callout.body = bytes.into();
+                }
+                Some(callout)
+            }
+            Question::Grpc(mut callout, mut check) => {
+                if let Some((bytes, is_partial, as_bytes)) = cut {
+                    check.set_body(bytes, is_partial, as_bytes);
+                }
+                callout.body = check.framed();
+                Some(callout)
+            }
+            Question::Asked => None,
+        }
+    }
+
+    fn allow(&mut self, verdict: Verdict, request: &mut RequestView<'_>) {
+        let Verdict { set, add, append, remove, response, .. } = verdict;
+        let changes = ![&set, &add, &append].iter().all(|fields| fields.is_empty());
+        let changes = changes || !remove.is_empty();
+        request.reroutes |= self.shared.config.clears_route && changes;
+        let head = &mut *request.head;
+        for (name, value) in &set {
+            set_field(head, name, value);
+        }
+        for (name, value) in &add {
+            head.append_named(name, value);
+        }
+        for (name, value) in &append {
+            let before: Vec<&[u8]> = head.get_all(name).collect();
+            if !before.is_empty() {
+                let joined = [&before.join(&b","[..])[..], value].join(&b","[..]);
+                set_field(head, name, &joined);
+            }
+        }
+        for name in remove.iter().filter(|name| name.name() != Name::Host) {
+            head.remove_named(name);
+        }
+        self.response = response;
+    }
+
+    fn deny(&self, verdict: Verdict, status: u16, body: Vec<u8>) -> Reply {
+        let mut reply = Reply::new(status, &body, "ext_authz_denied");
+        reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+        reply.charges_cluster = self.shared.config.charges_cluster;
+        for (name, _) in &verdict.set {
+            reply.head.remove_named(name);
+        }
+        for (name, value) in &verdict.set {
+            reply.head.append_named(name, value);
+        }
+        reply
+    }
+}
+
+impl StreamFilter for Check {
+    fn on_collected(&mut self, _head: &mut Head, content: &[Bytes]) -> Option<Box<Callout>> {
+        self.ask(content)
+    }
+
+    fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
+        let shared = Rc::clone(&self.shared);
+        let config = &shared.config;
+        let mut verdict = match &config.service {
+            Service::Http(service) => http::verdict(service, answer),
+            Service::Grpc(_) => grpc::verdict(answer),
+        };
+        let cluster = request.facts.cluster;
+        let metadata = std::mem::take(&mut verdict.metadata);
+        if !metadata.is_empty()
+            && let Some(info) = request.facts.info
+        {
+            // What is too much for one stream is left out, as a whole.
+            let _ = info.add_metadata(NAMESPACE, metadata);
+        }
+        match std::mem::take(&mut verdict.kind) {
+            VerdictKind::Allowed => {
+                shared.count(cluster, |stats| stats.ok.inc());
+                self.allow(verdict, request);
+                OnAnswer::GoOn
+            }
+            VerdictKind::Denied { status, body } => {
+                shared.count(cluster, |stats| stats.denied.inc());
+                OnAnswer::Reply(self.deny(verdict, status, body))
+            }
+            VerdictKind::Error => {
+                shared.count(cluster, |stats| stats.error.inc());
+                if config.failure_mode_allow {
+                    shared.count(cluster, |stats| stats.failure_mode_allowed.inc());
+                    if config.tells_failure {
+                        request.head.set_bytes(FAILURE_ALLOWED, b"true");
+                    }
+                    return OnAnswer::GoOn;
+                }
+                let mut reply = Reply::new(config.status_on_error, b"", "ext_authz_error");
+                reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+                OnAnswer::Reply(reply)
+            }
+        }
+    }
+
+    fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
+        for (action, name, value) in std::mem::take(&mut self.response) {
+            let present = response.head.get_named(&name).is_some();
+            match (action, present) {
+                (ResponseAction::Add, _) | (ResponseAction::AddIfAbsent, false) => {
+                    response.head.append_named(&name, &value);
+                }
+                (ResponseAction::Set, _) | (ResponseAction::SetIfPresent, true) => {
+                    response.head.set_named(&name, &value);
+                }
+                (ResponseAction::AddIfAbsent, true) | (ResponseAction::SetIfPresent, false) => {}
+            }
+        }
+        Release::Now
+    }
+}
+
+fn set_field(head: &mut Head, name: &towpath_proto::head::HeaderName, value: &[u8]) {
+    if name.name() == Name::Host {
+        head.set_authority(value);
+    } else {
+        head.set_named(name, value);
+    }
+}
+
+const fn flag(value: bool) -> &'static [u8] {
+    if value { b"true" } else { b"false" }
+}
+
+/// Whether the server sees only a part of the content.
+pub(super) const PARTIAL: &[u8] = b"x-envoy-auth-partial-body";
+const FAILURE_ALLOWED: &[u8] = b"x-envoy-auth-failure-mode-allowed";
+/// Of the dynamic metadata.
+const NAMESPACE: &str = "envoy.filters.http.ext_authz";

@@ -1,0 +1,243 @@
+//! The question as a call of `envoy.service.auth.v3.Authorization/Check`, and its answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message as _;
+use towpath_proto::head::Version;
+use towpath_proto::{Address, Head, Name};
+
+use super::check::PARTIAL;
+use super::http::MOST_BYTES;
+use super::wire::{
+    self, Attributes, CheckRequest, CheckResponse, HeaderValueOption, HttpRequest, Peer, Request,
+};
+use super::{
+    ExtAuthz, Fields, GrpcService, ResponseAction, RouteExtAuthz, Verdict, VerdictKind, any,
+    changeable, is_value,
+};
+use crate::filter::{Answer, Callout, RequestView};
+use crate::grpc;
+use crate::header_ops::Subject;
+use crate::record::ShownCertificate;
+
+pub(super) fn question(
+    config: &ExtAuthz,
+    service: &GrpcService,
+    request: &mut RequestView<'_>,
+) -> (Box<Callout>, Box<CheckRequest>) {
+    let path = b"/envoy.service.auth.v3.Authorization/Check";
+    let mut head = Head::request(b"POST", b"http", service.authority.as_bytes(), path);
+    head.set(Name::Te, b"trailers");
+    head.set(Name::ContentType, b"application/grpc");
+    grpc::set_timeout(&mut head, config.timeout);
+    service.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
+    mark(&mut head, config.timeout);
+    let check = CheckRequest { attributes: Some(attributes(config, request)) };
+    let callout = Callout {
+        cluster: Arc::clone(&service.cluster),
+        head,
+        body: Bytes::new(),
+        timeout: config.timeout,
+        max_bytes: MOST_BYTES,
+    };
+    (Box::new(callout), Box::new(check))
+}
+
+/// What Envoy's own requests say.
+pub(super) fn mark(head: &mut Head, timeout: Duration) {
+    head.set(Name::XEnvoyInternal, b"true");
+    let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+}
+
+fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
+    let RequestView { head, facts, route, .. } = request;
+    let record = facts.record;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let tls = record.downstream_tls.as_deref();
+    let peer = |address: Option<&Address>, shown: Option<&ShownCertificate>| Peer {
+        address: address.map(wire::Address::of),
+        principal: shown.map(principal).unwrap_or_default(),
+        service: String::new(),
+        certificate: String::new(),
+    };
+    let mut source =
+        peer(record.downstream_direct_remote.as_ref(), tls.and_then(|tls| tls.peer.as_ref()));
+    source.service = head.get(Name::XEnvoyDownstreamServiceCluster).map(text).unwrap_or_default();
+    if let Some(tls) = tls.filter(|tls| config.tells_certificate && tls.peer.is_some()) {
+        let mut pem = Vec::new();
+        tls.write_peer_pem(&mut pem);
+        source.certificate = text(&pem);
+    }
+    let destination = peer(record.downstream_local.as_ref(), tls.and_then(|tls| tls.own.as_ref()));
+    let http = HttpRequest {
+        id: request.random.to_string(),
+        method: text(head.method_bytes()),
+        headers: headers(config, head),
+        path: text(head.path()),
+        host: text(head.authority()),
+        scheme: text(head.scheme()),
+        protocol: protocol(head.version()).to_owned(),
+        ..HttpRequest::default()
+    };
+    let start = facts.epoch_unix_ns.saturating_add(record.start.as_nanos());
+    let mut extensions = BTreeMap::new();
+    for level in route.all::<RouteExtAuthz>() {
+        if let RouteExtAuthz::Check { extensions: own, .. } = level {
+            for (name, value) in own {
+                extensions.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    Attributes {
+        source: Some(source),
+        destination: Some(destination),
+        request: Some(Request { time: Some(wire::Timestamp::of(start)), http: Some(http) }),
+        context_extensions: extensions,
+        metadata_context: Some(wire::metadata(facts.info, &config.namespaces)),
+        tls_session: config.tells_server_name.then(|| wire::TlsSession {
+            sni: record.server_name.as_deref().unwrap_or_default().to_owned(),
+        }),
+        route_metadata_context: Some(wire::Metadata::default()),
+    }
+}
+
+/// The fields that the server sees; those of one name are joined.
+fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
+    let pseudo: [(&[u8], &[u8]); 4] = [
+        (b":authority", head.authority()),
+        (b":method", head.method_bytes()),
+        (b":path", head.path()),
+        (b":scheme", head.scheme()),
+    ];
+    let fields = head.iter().map(|field| (field.name_bytes, field.value));
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in pseudo.into_iter().chain(fields) {
+        let name = name.to_ascii_lowercase();
+        let seen = config.allowed.as_deref().is_none_or(|allowed| any(allowed, &name));
+        if !seen || any(&config.disallowed, &name) || name == PARTIAL {
+            continue;
+        }
+        let value = String::from_utf8_lossy(value);
+        let all = headers.entry(String::from_utf8_lossy(&name).into_owned()).or_default();
+        if !all.is_empty() {
+            all.push(',');
+        }
+        all.push_str(&value);
+    }
+    headers
+}
+
+/// Its first URI, else its first domain, else its subject.
+fn principal(shown: &ShownCertificate) -> String {
+    let first = shown.uris.first().or_else(|| shown.domains.first());
+    first.map_or_else(|| shown.subject.clone(), |name| String::from_utf8_lossy(name).into_owned())
+}
+
+const fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 | _ => "HTTP/2",
+    }
+}
+
+impl CheckRequest {
+    pub(super) fn set_body(&mut self, bytes: Vec<u8>, is_partial: bool, as_bytes: bool) {
+        let request = self.attributes.as_mut().and_then(|all| all.request.as_mut());
+        let Some(http) = request.and_then(|request| request.http.as_mut()) else { return };
+        http.size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+        http.headers.insert(String::from_utf8_lossy(PARTIAL).into_owned(), is_partial.to_string());
+        if as_bytes {
+            http.raw_body = bytes;
+        } else {
+            http.body = String::from_utf8_lossy(&bytes).into_owned();
+        }
+    }
+
+    /// As one message of gRPC.
+    pub(super) fn framed(&self) -> Bytes {
+        let message = self.encode_to_vec();
+        let mut frame = Vec::with_capacity(5 + message.len());
+        frame.push(0);
+        frame.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
+        frame.extend(message);
+        frame.into()
+    }
+}
+
+pub(super) fn verdict(answer: Answer) -> Verdict {
+    let Answer::Response { head, body, trailers } = answer else { return Verdict::default() };
+    let status = trailers.as_ref().and_then(grpc::status_of).or_else(|| grpc::status_of(&head));
+    let message = match body.get(..5) {
+        Some([0, length @ ..]) => {
+            let length = length.iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
+            body.get(5..).filter(|message| message.len() == length)
+        }
+        _ => None,
+    };
+    let (200, Some(0), Some(message)) = (head.status(), status, message) else {
+        return Verdict::default();
+    };
+    match CheckResponse::decode(message) {
+        Ok(response) => of_response(response),
+        Err(_) => Verdict::default(),
+    }
+}
+
+fn of_response(response: CheckResponse) -> Verdict {
+    let CheckResponse { status, denied, ok, dynamic_metadata } = response;
+    let mut verdict = Verdict {
+        metadata: dynamic_metadata.map(wire::Struct::into_values).unwrap_or_default(),
+        ..Verdict::default()
+    };
+    if status.is_none_or(|status| status.code == 0) {
+        verdict.kind = VerdictKind::Allowed;
+        let ok = ok.unwrap_or_default();
+        for option in &ok.headers {
+            let appends = option.append == Some(wire::BoolValue { value: true });
+            let to = if appends { &mut verdict.append } else { &mut verdict.set };
+            to.extend(field(option));
+        }
+        verdict.remove =
+            ok.headers_to_remove.iter().filter_map(|it| changeable(it.as_bytes())).collect();
+        for option in &ok.response_headers_to_add {
+            let action = response_action(option);
+            verdict.response.extend(field(option).map(|(name, value)| (action, name, value)));
+        }
+        return verdict;
+    }
+    let denied = denied.unwrap_or_default();
+    let code = denied.status.map(|status| status.code).and_then(|code| u16::try_from(code).ok());
+    let status = code.filter(|code| (200..600).contains(code)).unwrap_or(403);
+    let fields: Fields = denied.headers.iter().filter_map(field).collect();
+    verdict.set = fields;
+    verdict.kind = VerdictKind::Denied { status, body: denied.body.into_bytes() };
+    verdict
+}
+
+fn response_action(option: &HeaderValueOption) -> ResponseAction {
+    match (option.append, option.append_action) {
+        (Some(wire::BoolValue { value: true }), _) => ResponseAction::Add,
+        (Some(wire::BoolValue { value: false }), _) => ResponseAction::Set,
+        (None, 1) => ResponseAction::AddIfAbsent,
+        (None, 2) => ResponseAction::Set,
+        (None, 3) => ResponseAction::SetIfPresent,
+        (None, _) => ResponseAction::Add,
+    }
+}
+
+/// A field as a head can carry it.
+fn field(option: &HeaderValueOption) -> Option<(towpath_proto::head::HeaderName, Vec<u8>)> {
+    let header = option.header.as_ref()?;
+    let name = changeable(header.key.as_bytes())?;
+    let raw = &header.raw_value;
+    let value = if raw.is_empty() { header.value.as_bytes() } else { raw };
+    is_value(value).then(|| (name, value.to_vec()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+use super::*;
+use crate::filter::ext_authz::wire::{Allowed, Denied, HeaderValue, HttpStatus, Status};
+
+fn answer(response: &CheckResponse, status: &[u8]) -> Answer {
+    let message = response.encode_to_vec();
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message);
+    let mut trailers = Head::default();
+    trailers.set(Name::GrpcStatus, status);
+    Answer::Response { head: Head::response(200), body: body.into(), trailers: Some(trailers) }
+}
+
+fn option(key: &str, value: &str, append: Option<bool>) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue { key: key.into(), value: value.into(), raw_value: Vec::new() }),
+        append: append.map(|value| wire::BoolValue { value }),
+        append_action: 0,
+    }
+}
+
+fn names(fields: &Fields) -> Vec<(&str, &[u8])> {
+    fields.iter().map(|(name, value)| (name.as_str(), &value[..])).collect()
+}
+
+#[test]
+fn what_is_allowed_changes_the_request() {
+    let ok = Allowed {
+        headers: vec![option("a", "1", None), option("b", "2", Some(true))],
+        headers_to_remove: vec!["c".into(), ":path".into()],
+        response_headers_to_add: vec![option("d", "3", None)],
+    };
+    let verdict = verdict(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
+    assert!(matches!(verdict.kind, VerdictKind::Allowed));
+    assert_eq!(names(&verdict.set), [("a", &b"1"[..])]);
+    assert_eq!(names(&verdict.append), [("b", &b"2"[..])]);
+    assert_eq!(verdict.remove.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert_eq!(verdict.response.len(), 1);
+}
+
+#[test]
+fn what_is_denied_says_so_in_its_own_words() {
+    let denied = Denied {
+        status: Some(HttpStatus { code: 401 }),
+        headers: vec![option("www-authenticate", "Basic", None)],
+        body: "no".into(),
+    };
+    let response = CheckResponse {
+        status: Some(Status { code: 16 }),
+        denied: Some(denied),
+        ..Default::default()
+    };
+    let verdict = verdict(answer(&response, b"0"));
+    let VerdictKind::Denied { status: 401, body } = verdict.kind else { panic!("{verdict:?}") };
+    assert_eq!((&body[..], verdict.set.len()), (&b"no"[..], 1));
+}
+
+#[test]
+fn a_refusal_without_a_status_is_403() {
+    let response = CheckResponse { status: Some(Status { code: 7 }), ..Default::default() };
+    let verdict = verdict(answer(&response, b"0"));
+    assert!(matches!(verdict.kind, VerdictKind::Denied { status: 403, .. }), "{verdict:?}");
+}
+
+#[test]
+fn what_cannot_stand_in_a_head_is_left_out() {
+    let headers = vec![
+        option("a", "1\r\nb: 2", None),
+        option("a b", "1", None),
+        option(":path", "/", None),
+        option("", "1", None),
+    ];
+    let ok = Allowed { headers, ..Default::default() };
+    let verdict = verdict(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
+    assert_eq!(names(&verdict.set), []);
+}
+
+#[test]
+fn no_answer_and_a_broken_one_are_errors() {
+    let whole = answer(&CheckResponse::default(), b"0");
+    assert!(matches!(verdict(whole).kind, VerdictKind::Allowed));
+    let failed = answer(&CheckResponse::default(), b"14");
+    assert!(matches!(verdict(failed).kind, VerdictKind::Error));
+    for body in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x01", b"\x01\0\0\0\0", b"\0\0\0\0\x02\x0a\xff"] {
+        let mut trailers = Head::default();
+        trailers.set(Name::GrpcStatus, b"0");
+        let (head, body) = (Head::response(200), Bytes::copy_from_slice(body));
+        let answer = Answer::Response { head, body, trailers: Some(trailers) };
+        assert!(matches!(verdict(answer).kind, VerdictKind::Error));
+    }
+    let none = Answer::Failed(crate::filter::Failed::TimedOut);
+    assert!(matches!(verdict(none).kind, VerdictKind::Error));
+}

@@ -1,0 +1,125 @@
+//! The question as a request of HTTP, and its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use towpath_proto::{Head, Name};
+
+use super::{ExtAuthz, Fields, HttpService, ResponseAction, Verdict, VerdictKind, any, changeable};
+use crate::filter::{Answer, Callout, RequestView};
+use crate::header_ops::Subject;
+use crate::stream_info::{Struct, Value};
+
+/// The request's own method, path and host, and those of its fields that the server sees.
+pub(super) fn question(
+    config: &ExtAuthz,
+    service: &HttpService,
+    request: &mut RequestView<'_>,
+) -> Box<Callout> {
+    let of = &*request.head;
+    let path = match &*service.path {
+        "" => [service.path_prefix.as_bytes(), of.path()].concat(),
+        path => path.as_bytes().to_vec(),
+    };
+    let mut head = Head::request(of.method_bytes(), b"http", of.authority(), &path);
+    head.set(Name::ContentLength, b"0");
+    let allowed = config.allowed.as_deref().unwrap_or_default();
+    for field in of.iter() {
+        let name = field.name_bytes.to_ascii_lowercase();
+        let seen = name == b"authorization" || any(allowed, &name);
+        if seen && !any(&config.disallowed, &name) && !is_of_connection(&name) {
+            head.append_bytes(&name, field.value);
+        }
+    }
+    service.headers.apply(&mut head, Subject::Request, request.facts, request.scratch);
+    super::grpc::mark(&mut head, config.timeout);
+    Box::new(Callout {
+        cluster: Arc::clone(&service.cluster),
+        head,
+        body: Bytes::new(),
+        timeout: config.timeout,
+        max_bytes: MOST_BYTES,
+    })
+}
+
+pub(super) fn verdict(service: &HttpService, answer: Answer) -> Verdict {
+    let Answer::Response { head, body, .. } = answer else { return Verdict::default() };
+    let status = head.status();
+    if status >= 500 {
+        return Verdict::default();
+    }
+    let allows = status == 200;
+    let mut verdict = Verdict::default();
+    for field in head.iter() {
+        let lower = field.name_bytes.to_ascii_lowercase();
+        if lower == TO_REMOVE {
+            let names = field.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            verdict.remove.extend(names.filter_map(changeable));
+            continue;
+        }
+        let Some(name) = changeable(&lower).filter(|_| !is_of_connection(&lower)) else { continue };
+        let value = field.value.to_vec();
+        if any(&service.metadata, &lower) {
+            add_metadata(&mut verdict.metadata, &lower, &value);
+        }
+        let set =
+            if allows { any(&service.upstream, &lower) } else { tells_client(service, &lower) };
+        if set {
+            verdict.set.push((name.clone(), value.clone()));
+        }
+        if allows && any(&service.appended, &lower) {
+            verdict.add.push((name.clone(), value.clone()));
+        }
+        if allows && any(&service.client_on_success, &lower) {
+            verdict.response.push((ResponseAction::Add, name, value));
+        }
+    }
+    verdict.kind = match allows {
+        true => VerdictKind::Allowed,
+        false => VerdictKind::Denied { status, body: body.to_vec() },
+    };
+    join_repeated(&mut verdict.set, allows);
+    verdict
+}
+
+/// Whether the client sees a field of a refusal.
+fn tells_client(service: &HttpService, name: &[u8]) -> bool {
+    let always: [&[u8]; 3] = [b"content-length", b"www-authenticate", b"location"];
+    name != b"content-length"
+        && (service.client.is_empty() || always.contains(&name) || any(&service.client, name))
+}
+
+/// Of fields that come several times the last one counts in a request.
+fn join_repeated(set: &mut Fields, in_request: bool) {
+    if in_request {
+        let last = |at: usize| !set[at + 1..].iter().any(|(name, _)| *name == set[at].0);
+        let kept: Vec<bool> = (0..set.len()).map(last).collect();
+        let mut kept = kept.into_iter();
+        set.retain(|_| kept.next().unwrap_or(true));
+    }
+}
+
+fn add_metadata(metadata: &mut Struct, name: &[u8], value: &[u8]) {
+    metadata.insert(String::from_utf8_lossy(name).into(), Value::text(value));
+}
+
+/// What is of a connection, or says how long a message is.
+fn is_of_connection(name: &[u8]) -> bool {
+    let own: [&[u8]; 9] = [
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"keep-alive",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    ];
+    own.contains(&name)
+}
+
+/// Names of fields that the request loses, divided by commas.
+const TO_REMOVE: &[u8] = b"x-envoy-auth-headers-to-remove";
+/// More than a client is shown of a refusal.
+pub(super) const MOST_BYTES: usize = 1 << 20;

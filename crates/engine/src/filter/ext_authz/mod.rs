@@ -1,0 +1,291 @@
+//! `envoy.filters.http.ext_authz`: another server is asked whether a request may go on, by HTTP or by gRPC.
+
+mod check;
+mod grpc;
+mod http;
+mod wire;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::head::HeaderName;
+
+use self::check::Check;
+use super::{
+    Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
+};
+use crate::fraction::Fraction;
+use crate::header_ops::HeaderOps;
+use crate::matcher::StringMatcher;
+use crate::record::Flags;
+use crate::stats::{ExtAuthzStats, Scope};
+
+/// Envoy `ExtAuthz`.
+#[derive(Debug)]
+pub struct ExtAuthz {
+    /// Who is asked.
+    pub service: Service,
+    /// How long, from the question to the end of the answer.
+    pub timeout: Duration,
+    /// `failure_mode_allow`: without an answer the request goes on.
+    pub failure_mode_allow: bool,
+    /// `failure_mode_allow_header_add`: and says so.
+    pub tells_failure: bool,
+    /// `status_on_error`: what is answered without an answer otherwise. Default 403.
+    pub status_on_error: u16,
+    /// `with_request_body`.
+    pub body: Option<Body>,
+    /// `clear_route_cache`: a request that an answer has changed is routed anew.
+    pub clears_route: bool,
+    /// `filter_enabled`: which requests are asked about. Default all.
+    pub enabled: Option<Fraction>,
+    /// `deny_at_disable`: the others are refused.
+    pub denies_disabled: bool,
+    /// `stat_prefix`.
+    pub stat_prefix: Arc<str>,
+    /// `allowed_headers`: those that the server sees. Without it, by gRPC all.
+    pub allowed: Option<Vec<StringMatcher>>,
+    /// `disallowed_headers`: those that it does not see even so.
+    pub disallowed: Vec<StringMatcher>,
+    /// `include_peer_certificate`.
+    pub tells_certificate: bool,
+    /// `include_tls_session`.
+    pub tells_server_name: bool,
+    /// `metadata_context_namespaces`.
+    pub namespaces: Vec<Box<str>>,
+    /// `charge_cluster_response_stats`: a refusal counts among the responses of the route's cluster.
+    pub charges_cluster: bool,
+}
+
+/// Who is asked.
+#[derive(Debug)]
+pub enum Service {
+    /// `grpc_service`.
+    Grpc(GrpcService),
+    /// `http_service`.
+    Http(Box<HttpService>),
+}
+
+/// A service by gRPC.
+#[derive(Debug)]
+pub struct GrpcService {
+    /// `envoy_grpc.cluster_name`.
+    pub cluster: Arc<str>,
+    /// `envoy_grpc.authority`. Default: the cluster's name.
+    pub authority: Arc<str>,
+    /// `initial_metadata`.
+    pub metadata: HeaderOps,
+}
+
+/// Envoy `ext_authz.v3.HttpService`.
+#[derive(Debug)]
+pub struct HttpService {
+    /// `server_uri.cluster`.
+    pub cluster: Arc<str>,
+    /// `path_prefix`: before the request's own path.
+    pub path_prefix: Box<str>,
+    /// `path_override`: in its place.
+    pub path: Box<str>,
+    /// `authorization_request.headers_to_add`.
+    pub headers: HeaderOps,
+    /// `allowed_upstream_headers`: what of the answer the request gets.
+    pub upstream: Vec<StringMatcher>,
+    /// `allowed_upstream_headers_to_append`: what of the answer is added to the request.
+    pub appended: Vec<StringMatcher>,
+    /// `allowed_client_headers`: what of a refusal the client gets. Without any, all.
+    pub client: Vec<StringMatcher>,
+    /// `allowed_client_headers_on_success`: what of an answer its response gets.
+    pub client_on_success: Vec<StringMatcher>,
+    /// `dynamic_metadata_from_headers`.
+    pub metadata: Vec<StringMatcher>,
+}
+
+/// Envoy `BufferSettings`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// `max_request_bytes`: at least 1.
+    pub limit: usize,
+    /// `allow_partial_message`: the first so many bytes; otherwise what is longer is answered with 413.
+    pub partial: bool,
+    /// `pack_as_bytes`: by gRPC it goes as bytes; otherwise as text.
+    pub as_bytes: bool,
+}
+
+/// Envoy `ExtAuthzPerRoute`.
+#[derive(Debug)]
+pub enum RouteExtAuthz {
+    /// `disabled`.
+    Disabled,
+    /// `check_settings`.
+    Check {
+        /// `context_extensions`. Those of several levels come together; the most specific counts.
+        extensions: Vec<(String, String)>,
+        /// `disable_request_body_buffering`: no body; else `with_request_body`, where it is set.
+        body: RouteBody,
+    },
+}
+
+/// What a route says of bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteBody {
+    /// Nothing.
+    AsFilter,
+    /// They are not sent.
+    None,
+    /// They are sent.
+    Sent(Body),
+}
+
+impl RouteConfig for RouteExtAuthz {}
+
+/// The configuration, shared by all workers.
+#[derive(Clone, Debug)]
+pub struct SharedExtAuthz(pub Arc<ExtAuthz>);
+
+impl FilterConfig for SharedExtAuthz {
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        let config = Arc::clone(&self.0);
+        let prefix = Arc::clone(&config.stat_prefix);
+        let stats = scope.set(Scope::HttpExtAuthz { http: Arc::clone(&scope.prefix), prefix });
+        let (scope, clusters) = (scope.clone(), RefCell::default());
+        Rc::new(Instance(Rc::new(Shared { config, stats, scope, clusters })))
+    }
+
+    fn reads_record(&self) -> bool {
+        true
+    }
+}
+
+/// What the checks of one worker's chain share.
+#[derive(Debug)]
+struct Shared {
+    config: Arc<ExtAuthz>,
+    stats: Arc<ExtAuthzStats>,
+    scope: FilterScope,
+    /// Those of the clusters of routes.
+    clusters: RefCell<HashMap<Arc<str>, Arc<ExtAuthzStats>>>,
+}
+
+impl Shared {
+    /// Counts for the filter, and for the route's cluster.
+    fn count(&self, cluster: &str, count: impl Fn(&ExtAuthzStats)) {
+        count(&self.stats);
+        if cluster.is_empty() {
+            return;
+        }
+        // The registry has a lock: each cluster's counters are looked up once.
+        let mut known = self.clusters.borrow_mut();
+        if let Some(stats) = known.get(cluster) {
+            return count(stats);
+        }
+        let name: Arc<str> = Arc::from(cluster);
+        let prefix = Arc::clone(&self.config.stat_prefix);
+        let scope = Scope::ClusterExtAuthz { cluster: Arc::clone(&name), prefix };
+        count(known.entry(name).or_insert_with(|| self.scope.set(scope)));
+    }
+}
+
+#[derive(Debug)]
+struct Instance(Rc<Shared>);
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let Shared { config, stats, .. } = &*self.0;
+        let mut levels = request.route.all::<RouteExtAuthz>();
+        if levels.any(|level| matches!(level, RouteExtAuthz::Disabled)) {
+            return OnRequest::Pass;
+        }
+        if config.enabled.is_some_and(|enabled| !enabled.takes(request.random)) {
+            stats.disabled.inc();
+            if !config.denies_disabled {
+                return OnRequest::Pass;
+            }
+            let mut reply = Reply::new(config.status_on_error, b"", "ext_authz_error");
+            reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+            return OnRequest::Answer(reply);
+        }
+        let body = request.route.all::<RouteExtAuthz>().find_map(|level| match level {
+            RouteExtAuthz::Check { body: RouteBody::None, .. } => Some(None),
+            RouteExtAuthz::Check { body: RouteBody::Sent(body), .. } => Some(Some(*body)),
+            RouteExtAuthz::Check { body: RouteBody::AsFilter, .. } | RouteExtAuthz::Disabled => {
+                None
+            }
+        });
+        let body = body.unwrap_or(config.body).filter(|_| !request.ends);
+        let mut check = Box::new(Check::new(Rc::clone(&self.0), request, body));
+        match body {
+            Some(Body { limit, partial: true, .. }) => OnRequest::CollectSome(check, limit),
+            Some(Body { limit, partial: false, .. }) => OnRequest::Collect(check, limit),
+            None => match check.ask(&[]) {
+                Some(callout) => OnRequest::Ask(check, callout),
+                None => OnRequest::Pass,
+            },
+        }
+    }
+}
+
+/// What a server has decided.
+#[derive(Debug, Default)]
+struct Verdict {
+    kind: VerdictKind,
+    /// To be set in the request, or in the refusal.
+    set: Fields,
+    /// To be added to the request.
+    add: Fields,
+    /// To be added to the values that the request has of such a name.
+    append: Fields,
+    /// To be taken out of the request.
+    remove: Vec<HeaderName>,
+    /// For the response of a request that goes on.
+    response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
+    metadata: crate::stream_info::Struct,
+}
+
+type Fields = Vec<(HeaderName, Vec<u8>)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResponseAction {
+    Add,
+    Set,
+    AddIfAbsent,
+    SetIfPresent,
+}
+
+#[derive(Debug, Default)]
+enum VerdictKind {
+    Allowed,
+    Denied {
+        status: u16,
+        body: Vec<u8>,
+    },
+    /// Nobody has decided.
+    #[default]
+    Error,
+}
+
+/// Whether one of these matches a field's name.
+fn any(matchers: &[StringMatcher], name: &[u8]) -> bool {
+    matchers.iter().any(|matcher| matcher.matches(name))
+}
+
+/// A name, as far as headers from outside may change it.
+fn changeable(name: &[u8]) -> Option<HeaderName> {
+    let name = std::str::from_utf8(name).ok().filter(|name| !name.starts_with(':'))?;
+    HeaderName::new(name).ok()
+}
+
+/// A value that can stand in a head.
+fn is_value(value: &[u8]) -> bool {
+    !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// What a question is, when it is ready.
+#[derive(Debug)]
+enum Question {
+    Http(Box<Callout>),
+    Grpc(Box<Callout>, Box<wire::CheckRequest>),
+    Asked,
+}
