@@ -20,6 +20,7 @@ mod extension;
 mod facts;
 pub(crate) mod filter;
 mod filter_chain;
+mod grpc_service;
 mod hash_policy;
 mod header_ops;
 mod health;

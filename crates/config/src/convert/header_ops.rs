@@ -56,14 +56,19 @@ impl Converter<'_> {
     }
 
     fn header_op(&mut self, option: &Message) -> Option<HeaderOp> {
-        let header = option.message("header")?;
+        let (name, value) = self.header_value(option.message("header")?)?;
+        let action = self.header_action(option);
+        Some(HeaderOp { name, value, action, keep_empty: option.flag("keep_empty_value") })
+    }
+
+    /// A `HeaderValue`.
+    pub(super) fn header_value(&mut self, header: &Message) -> Option<(HeaderName, Format)> {
         let name = self.header_name(header.text("key"), header.at("key"))?;
         let value = match header.get("raw_value").map(|field| &field.value) {
             Some(Value::Bytes(bytes)) if !bytes.is_empty() => Format::literal(bytes),
             _ => self.header_format(header.text("value"), header.at("value"))?,
         };
-        let action = self.header_action(option);
-        Some(HeaderOp { name, value, action, keep_empty: option.flag("keep_empty_value") })
+        Some((name, value))
     }
 
     fn header_action(&mut self, option: &Message) -> HeaderAction {

@@ -49,21 +49,25 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.GrpcService",
-        honoured: &["envoy_grpc", "initial_metadata"],
-        harmless: &[("timeout", "a stream has none, in Envoy neither")],
+        // A stream has no timeout, in Envoy neither.
+        honoured: &["envoy_grpc", "timeout", "initial_metadata"],
+        harmless: &[],
         changes: &[
             ("google_grpc", "write envoy_grpc"),
-            ("retry_policy", "the waits between connects are Envoy's defaults"),
+            ("retry_policy", "a call is made once; the waits between streams are Envoy's defaults"),
         ],
     },
     Entry {
         message: "envoy.config.core.v3.GrpcService.EnvoyGrpc",
-        honoured: &["cluster_name", "authority"],
-        harmless: &[
-            ("retry_policy", "streams are not retried, in Envoy neither"),
-            ("skip_envoy_headers", "none are added"),
+        honoured: &["cluster_name", "authority", "skip_envoy_headers"],
+        harmless: &[],
+        changes: &[
+            ("retry_policy", "a call is made once"),
+            (
+                "max_receive_message_length",
+                "limits are 256 MiB of a control plane, 1 MiB of others",
+            ),
         ],
-        changes: &[("max_receive_message_length", "the limit is 256 MiB")],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.EdsClusterConfig",

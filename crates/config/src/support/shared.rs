@@ -198,6 +198,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.config.core.v3.HttpUri",
+        honoured: &["cluster", "timeout"],
+        harmless: &[("uri", "the request keeps its own host; where it goes says the cluster")],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.config.core.v3.HeaderValue",
         honoured: &["key", "value", "raw_value"],
         harmless: &[],

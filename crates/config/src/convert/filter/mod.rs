@@ -3,6 +3,7 @@
 mod buffer;
 mod cors;
 mod csrf;
+mod ext_authz;
 mod grpc_http1_bridge;
 mod grpc_stats;
 mod grpc_web;
@@ -38,6 +39,7 @@ pub(crate) const FILTERS: &[Known] = &[
     buffer::FILTER,
     cors::FILTER,
     csrf::FILTER,
+    ext_authz::FILTER,
     grpc_http1_bridge::FILTER,
     grpc_stats::FILTER,
     grpc_web::FILTER,

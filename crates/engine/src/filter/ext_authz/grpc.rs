@@ -34,7 +34,9 @@ pub(super) fn question(
     head.set(Name::ContentType, b"application/grpc");
     grpc::set_timeout(&mut head, config.timeout);
     service.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
-    mark(&mut head, config.timeout);
+    if !service.skip_envoy_headers {
+        mark(&mut head, config.timeout);
+    }
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
     let callout = Callout {
         cluster: Arc::clone(&service.cluster),

@@ -78,6 +78,8 @@ pub struct GrpcService {
     pub authority: Arc<str>,
     /// `initial_metadata`.
     pub metadata: HeaderOps,
+    /// `envoy_grpc.skip_envoy_headers`.
+    pub skip_envoy_headers: bool,
 }
 
 /// Envoy `ext_authz.v3.HttpService`.
