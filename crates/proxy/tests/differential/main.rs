@@ -77,6 +77,7 @@ suites!(
     grpc,
     http2_upstreams,
     cors,
+    ext_authz,
     grpc_filters,
     matchers,
     local_ratelimit,
