@@ -38,7 +38,19 @@ pub enum Kind {
 }
 
 impl Kind {
-    const fn message(self) -> &'static str {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes];
+
+    /// The field that has its name.
+    pub(crate) const fn name_field(self) -> &'static str {
+        match self {
+            Self::Endpoints => "cluster_name",
+            Self::Cluster | Self::Listener | Self::Routes => "name",
+        }
+    }
+
+    pub(crate) const fn message(self) -> &'static str {
         match self {
             Self::Cluster => "envoy.config.cluster.v3.Cluster",
             Self::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",

@@ -53,7 +53,7 @@ pub use convert::{
 };
 pub use dynamic::{Build, Given, Kind, Rejected, Resources};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
-pub use load::{Checked, Loaded, Options, check, encoded, load, reload};
+pub use load::{Checked, Loaded, Options, Response, check, encoded, load, reload, response};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};
 
 #[cfg(test)]

@@ -10,8 +10,11 @@ use towpath_engine::snapshot::Snapshot;
 use crate::base::{Base, Prints};
 use crate::convert::discovery::Discovered;
 use crate::convert::{Bootstrap, Converter, Needs, Runtime};
+use crate::dynamic::{Given, Kind};
 use crate::error::{Error, Finding, Note, Problem, Rank};
-use crate::message::{At, Message, UnknownFields, decode, encode, merge, to_json, types_for};
+use crate::message::{
+    At, Message, UnknownFields, Value, decode, encode, merge, to_json, types_for,
+};
 use crate::report::Report;
 use crate::rules::Rules;
 use crate::schema::{BOOTSTRAP, Schema};
@@ -116,21 +119,68 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
 /// # Errors
 /// When it is no such message.
 pub fn encoded(source: &Source, type_name: &str) -> Result<Bytes, Error> {
+    let (message, _) = message(source, type_name)?;
+    Ok(encode(&message).encode_to_vec().into())
+}
+
+/// A text as a message of this type.
+fn message(source: &Source, type_name: &str) -> Result<(Message, Report), Error> {
     let mut report = Report::default();
     let text = report.text(&source.name);
     let root = match tree::parse(source) {
-        Ok(parsed) => parsed.root,
+        Ok(parsed) => Some(parsed.root),
         Err(SyntaxError { pos, message }) => {
             report.problem(&At { pos, ..At::root(text) }, message);
-            report.invalid()?;
-            return Ok(Bytes::new());
+            None
         }
     };
-    let schema = Schema::with(mentioned_types(&root).into_iter().chain([type_name]));
-    let message = decode(&schema, &mut report, UnknownFields::Refuse, type_name, &root, text);
+    let message = root.and_then(|root| {
+        let schema = Schema::with(mentioned_types(&root).into_iter().chain([type_name]));
+        decode(&schema, &mut report, UnknownFields::Refuse, type_name, &root, text)
+    });
     report.invalid()?;
-    Ok(message.map(|message| encode(&message).encode_to_vec().into()).unwrap_or_default())
+    let missing =
+        || Error::Read { file: source.name.to_string(), reason: format!("is no {type_name}") };
+    Ok((message.ok_or_else(missing)?, report))
 }
+
+/// The resources in a file: what a control plane would have sent.
+///
+/// # Errors
+/// When it is no `DiscoveryResponse`.
+pub fn response(source: &Source) -> Result<Response, Error> {
+    let (message, mut report) = message(source, RESPONSE)?;
+    let mut found =
+        Response { version: message.text("version_info").to_owned(), ..Response::default() };
+    for item in message.items("resources") {
+        let Value::Any(any) = &item.value else { continue };
+        let inner = any.message.as_ref().filter(|_| any.name == WRAPPED);
+        let (any, at) =
+            inner.and_then(|wrapped| wrapped.any("resource")).unwrap_or((any, &item.at));
+        let kind = Kind::ALL.into_iter().find(|kind| kind.message() == any.name);
+        let (Some(kind), Some(resource)) = (kind, &any.message) else {
+            report.problem(at, format!("a resource of type `{}` is not asked for", any.name));
+            continue;
+        };
+        let name = resource.text(kind.name_field()).to_owned();
+        let body = encode(resource).encode_to_vec().into();
+        found.resources.push((kind, Given { name, body }));
+    }
+    report.invalid()?;
+    Ok(found)
+}
+
+/// The resources in a file.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// `version_info`.
+    pub version: String,
+    /// Each with its kind.
+    pub resources: Vec<(Kind, Given)>,
+}
+
+const RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+const WRAPPED: &str = "envoy.service.discovery.v3.Resource";
 
 /// The bootstrap after its conversion, whatever is wrong with it, to see what was read of it.
 #[cfg(test)]

@@ -230,6 +230,11 @@ impl Control {
         }
     }
 
+    /// The process is on its way out.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.phase.get() == Phase::Draining
+    }
+
     /// A worker opened a listener of a later configuration, or could not.
     pub(crate) fn on_late_listening(
         &self,

@@ -178,8 +178,8 @@ fn load_after(flags: &Flags, base: &Base) -> Result<Configuration, String> {
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
-    let discovery = bootstrap.discovery.filter(|discovery| discovery.ads.is_some());
-    let driven = discovery.map(|discovery| Driven { sources, options: options(flags), discovery });
+    let driven =
+        bootstrap.discovery.map(|discovery| Driven { sources, options: options(flags), discovery });
     Ok(Configuration {
         snapshot,
         prints,

@@ -10,6 +10,7 @@ use towpath_engine::snapshot::{self, AccessLog};
 use towpath_engine::stats::{Keep, Rules};
 
 use super::Converter;
+use super::discovery::Discovery;
 use super::downstream_tls::serves_under_tls;
 use super::extension::REGEX_ENGINE;
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
@@ -47,6 +48,8 @@ impl Converter<'_> {
         let admin = message.message("admin").map(|admin| self.admin(admin));
         let stats = message.message("stats_config").map(|stats| self.stats(stats));
         self.check_runtime(message);
+        let asks = self.needs.values().any(|needs| !needs.is_empty());
+        let discovery = discovery.or_else(|| asks.then(Discovery::default));
         Bootstrap {
             node,
             admin,

@@ -48,6 +48,8 @@ pub struct ConfigSource {
 pub enum From {
     /// The stream of `ads_config`.
     Ads,
+    /// A file with a `DiscoveryResponse`: `path_config_source`.
+    File(Arc<str>),
 }
 
 /// A resource that a cluster or a listener cannot do without.
@@ -97,11 +99,12 @@ impl<'a> Converter<'a> {
             .unwrap_or_default();
         self.has_ads = resources.has("ads_config");
         let ads = resources.message("ads_config");
-        Some(Discovery {
+        let found = Discovery {
             ads: ads.and_then(|config| self.api(config, &statics)).map(Arc::new),
             clusters: resources.message("cds_config").and_then(|source| self.source(source)),
             listeners: resources.message("lds_config").and_then(|source| self.source(source)),
-        })
+        };
+        (found != Discovery::default()).then_some(found)
     }
 
     /// A `ConfigSource`.
@@ -122,6 +125,16 @@ impl<'a> Converter<'a> {
             "self" => {
                 self.report.problem(&specifier.at, NO_SOURCE);
                 return None;
+            }
+            "path" => From::File(Arc::from(message.text("path"))),
+            "path_config_source" => {
+                let file = message.message("path_config_source")?;
+                if let Some(directory) = file.message("watched_directory")
+                    && directory.text("path").is_empty()
+                {
+                    self.report.problem(&directory.at, "needs a `path`");
+                }
+                From::File(Arc::from(file.text("path")))
             }
             // Reported by the table of support.
             _ => return None,

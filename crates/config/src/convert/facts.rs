@@ -16,7 +16,7 @@ pub struct Bootstrap {
     pub node: Node,
     /// `admin`; without an address there is no admin endpoint.
     pub admin: Option<Admin>,
-    /// `dynamic_resources`.
+    /// `dynamic_resources`; there is one, too, where static clusters or listeners ask for what they need.
     pub discovery: Option<Discovery>,
     /// `stats_config`.
     pub stats: Stats,

@@ -14,17 +14,34 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.ConfigSource",
-        honoured: &["ads", "self", "initial_fetch_timeout", "resource_api_version"],
+        honoured: &[
+            "ads",
+            "self",
+            "initial_fetch_timeout",
+            "path",
+            "path_config_source",
+            "resource_api_version",
+        ],
         harmless: &[],
         changes: &[
             ("authorities", "xdstp:// names are not asked for"),
-            ("path", "resources are not read from files; write `ads: {}`"),
-            ("path_config_source", "resources are not read from files; write `ads: {}`"),
             (
                 "api_config_source",
                 "there is one stream for all; write `ads: {}` and an `ads_config`",
             ),
         ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.PathConfigSource",
+        honoured: &["path", "watched_directory"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.WatchedDirectory",
+        honoured: &["path"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.AggregatedConfigSource",

@@ -89,7 +89,12 @@ pub(crate) async fn answer(
                     Some(_) => reload::start_discovered(&control, *built, &starts),
                     None => {
                         control.is_live().await;
-                        reload::replace_discovered(&control, *built)
+                        // What ends serves to its end as it is.
+                        if control.is_ending() {
+                            Vec::new()
+                        } else {
+                            reload::replace_discovered(&control, *built)
+                        }
                     }
                 };
                 let _ = teller.send(refused);

@@ -8,6 +8,7 @@
 //! The start waits as Envoy's does: for clusters and their endpoints, then for listeners and their route tables.
 
 mod asks;
+mod files;
 mod grpc;
 mod shown;
 mod stats;
@@ -21,7 +22,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use towpath_config::{
-    Base, Build, ConfigSource, Discovery, Given, Grpc, Kind, Need, Options, Resources, Sources,
+    Base, Build, ConfigSource, Discovery, From, Given, Grpc, Kind, Need, Options, Resources,
+    Sources,
 };
 use towpath_engine::stats::Registry;
 use towpath_xds::{
@@ -31,6 +33,7 @@ use towpath_xds::{
 use crate::control::Phase;
 use crate::log;
 use crate::serve::dns_clusters;
+use files::Files;
 use grpc::{News, Target};
 use stats::Stats;
 
@@ -92,12 +95,15 @@ async fn serve(setup: Setup) {
         Ok(resources) => resources,
         Err(error) => return log!(Config, Critical, "no discovery: {error}"),
     };
-    let Some(ads) = discovery.ads.clone() else { return };
+    let ads = discovery.ads.clone();
     let node = resources.node("towpath", env!("CARGO_PKG_VERSION"));
     let settings = Settings {
-        form: if ads.delta { Form::Delta } else { Form::StateOfTheWorld },
+        form: match &ads {
+            Some(ads) if ads.delta => Form::Delta,
+            Some(_) | None => Form::StateOfTheWorld,
+        },
         node,
-        node_once: ads.node_once,
+        node_once: ads.as_ref().is_some_and(|ads| ads.node_once),
         backoff: Backoff::new(BACKOFF_BASE, BACKOFF_MAX, crate::random()),
         max_resources: MAX_RESOURCES,
     };
@@ -105,6 +111,7 @@ async fn serve(setup: Setup) {
         began: Instant::now(),
         ads,
         stream: Stream::new(settings),
+        files: Files::default(),
         link: None,
         attempts: 0,
         resources,
@@ -122,8 +129,10 @@ async fn serve(setup: Setup) {
 
 struct Server {
     began: Instant,
-    ads: Arc<Grpc>,
+    /// Without one, everything comes from files.
+    ads: Option<Arc<Grpc>>,
     stream: Stream,
+    files: Files,
     link: Option<Link>,
     /// Connects so far: each goes to the next endpoint.
     attempts: usize,
@@ -169,17 +178,16 @@ enum Wake {
 
 impl Server {
     async fn run(&mut self) {
-        if let Some(ConfigSource { timeout, .. }) = &self.discovery.clusters {
-            self.stats.attempt(Kind::Cluster);
-            self.stream.want(Type::Cluster, Wanted::All(*timeout), self.now());
-        }
+        self.want_all(Kind::Cluster, self.discovery.clusters.clone());
         let build = self.resources.rebuild(&self.base);
         self.take_build(build);
         self.advance().await;
         loop {
+            self.look().await;
             let deadline = self.obey().await;
             let wait =
                 Duration::from_nanos(deadline.as_nanos().saturating_sub(self.now().as_nanos()));
+            let longest = if self.files.is_empty() { LONGEST_WAIT } else { files::LOOK };
             let names = match &mut self.stage {
                 Stage::Names(names) => Some(names),
                 Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Serving => None,
@@ -188,16 +196,11 @@ impl Server {
             let wake = tokio::select! {
                 news = hear(link) => Wake::News(news),
                 () = known(names) => Wake::NamesKnown,
-                () = tokio::time::sleep(wait.min(LONGEST_WAIT)) => Wake::Deadline,
+                () = tokio::time::sleep(wait.min(longest)) => Wake::Deadline,
             };
             match wake {
                 Wake::News(News::Connected) => {
-                    log!(
-                        Config,
-                        Debug,
-                        "the stream to control plane '{}' is open",
-                        self.ads.cluster
-                    );
+                    log!(Config, Debug, "the stream to control plane '{}' is open", self.peer());
                     self.stats.connected(true);
                     self.stream.connected();
                 }
@@ -210,15 +213,22 @@ impl Server {
                 Wake::NamesKnown => {
                     self.stage = Stage::Listeners { known: self.discovery.listeners.is_none() };
                     self.ask(Ask::State(Phase::Initializing));
-                    if let Some(ConfigSource { timeout, .. }) = &self.discovery.listeners {
-                        self.stats.attempt(Kind::Listener);
-                        self.stream.want(Type::Listener, Wanted::All(*timeout), self.now());
-                    }
+                    self.want_all(Kind::Listener, self.discovery.listeners.clone());
                     self.want_what_is_needed();
                     self.advance().await;
                 }
                 Wake::Deadline => {}
             }
+        }
+    }
+
+    /// Asks for all there is of a kind.
+    fn want_all(&mut self, kind: Kind, source: Option<ConfigSource>) {
+        let Some(ConfigSource { from, timeout }) = source else { return };
+        self.stats.attempt(kind);
+        let of = if kind == Kind::Cluster { Type::Cluster } else { Type::Listener };
+        if from == From::Ads {
+            self.stream.want(of, Wanted::All(timeout), self.now());
         }
     }
 
@@ -243,21 +253,21 @@ impl Server {
 
     async fn connect(&mut self) {
         let (teller, told) = oneshot::channel();
-        self.ask(Ask::Reach { cluster: Arc::clone(&self.ads.cluster), teller });
+        let Some(ads) = self.ads.clone() else { return };
+        self.ask(Ask::Reach { cluster: Arc::clone(&ads.cluster), teller });
         let Reach { addresses, connect_timeout } = told.await.unwrap_or_default();
         let count = addresses.len().max(1);
         let Some(address) = addresses.get(self.attempts % count).cloned() else {
             return self.disconnected("its cluster has no endpoints");
         };
         self.attempts += 1;
-        let authority =
-            if self.ads.authority.is_empty() { &self.ads.cluster } else { &self.ads.authority };
+        let authority = if ads.authority.is_empty() { &ads.cluster } else { &ads.authority };
         let [world, delta] = AGGREGATED;
         let target = Target {
             address,
             authority: authority.to_string(),
-            method: if self.ads.delta { delta } else { world },
-            metadata: self.ads.metadata.clone(),
+            method: if ads.delta { delta } else { world },
+            metadata: ads.metadata.clone(),
             connect_timeout,
         };
         let (outgoing, to_send) = mpsc::unbounded_channel();
@@ -269,17 +279,31 @@ impl Server {
     fn disconnected(&mut self, why: &str) {
         self.link = None;
         self.stats.connected(false);
-        self.stats.failure(self.needs.iter(), &self.discovery);
-        log!(Config, Warning, "the stream to control plane '{}' ended: {why}", self.ads.cluster);
+        let needs = self.needs.iter().filter(|need| need.source.from == From::Ads);
+        self.stats.failure(needs, &self.discovery);
+        log!(Config, Warning, "the stream to control plane '{}' ended: {why}", self.peer());
         self.stream.disconnected(self.now());
     }
 
-    /// Resources came.
+    /// What the control plane is called.
+    fn peer(&self) -> &str {
+        self.ads.as_ref().map_or("", |ads| &ads.cluster)
+    }
+
+    /// Resources came from the control plane.
     async fn update(&mut self, update: Update) {
-        let Update { kind, version, resources, removed, rejected } = update;
+        let kind = update.kind;
         let Some(of) = kind_of(kind) else {
             return self.stream.answer(kind, &[]);
         };
+        let rejected = self.judge(of, update).await;
+        self.stream.answer(kind, &rejected);
+        self.advance().await;
+    }
+
+    /// Takes what is good of an update. Says which of its resources are not.
+    async fn judge(&mut self, of: Kind, update: Update) -> Vec<Rejected> {
+        let Update { kind, version, resources, removed, rejected } = update;
         let versions: HashMap<String, String> =
             resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();
         let before: Vec<Given> =
@@ -317,14 +341,13 @@ impl Server {
             .filter(|it| versions.contains_key(&it.name))
             .cloned()
             .collect::<Vec<_>>();
-        self.want_what_is_needed();
-        self.stream.answer(kind, &own);
         if !all_bad.is_empty() {
             let base = self.base().await;
             let build = self.resources.rebuild(&base);
             self.take_and_serve(build, of, Vec::new()).await;
         }
-        self.advance().await;
+        self.want_what_is_needed();
+        own
     }
 
     /// Nothing came in time: what needs it does without.
@@ -493,7 +516,8 @@ impl Server {
             kinds.push((Kind::Routes, Type::Routes));
         }
         for (kind, of) in kinds {
-            let needs = self.needs.iter().filter(|need| need.kind == kind);
+            let needs = self.needs.iter();
+            let needs = needs.filter(|need| need.kind == kind && need.source.from == From::Ads);
             let names = needs.map(|need| (need.name.to_string(), need.source.timeout)).collect();
             self.stats.wanted(self.needs.iter().filter(|need| need.kind == kind));
             self.stream.want(of, Wanted::Names(names), now);

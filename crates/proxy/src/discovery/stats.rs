@@ -1,10 +1,10 @@
 //! Counters of what became of resources, by Envoy's names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use towpath_config::{Discovery, Kind, Need};
+use towpath_config::{ConfigSource, Discovery, From, Kind, Need};
 use towpath_engine::stats::{ClusterStats, ControlPlaneStats, DiscoveryStats, Registry, Scope};
 use towpath_xds::Rejected;
 
@@ -78,6 +78,19 @@ impl Stats {
         }
     }
 
+    /// Nothing could be read of a file.
+    pub(super) fn refused(&self, kind: Kind, names: Option<&BTreeSet<String>>, needs: &[Need]) {
+        if let Some(stats) = self.of_all(kind) {
+            return count(stats, false, "");
+        }
+        let is_of = |need: &&Need| {
+            need.kind == kind && names.is_some_and(|names| names.contains(&*need.name))
+        };
+        for needed in needs.iter().filter(is_of).filter_map(|need| self.find(need)) {
+            needed.count(false, "");
+        }
+    }
+
     pub(super) fn timed_out(&self, kind: Kind, names: &[String], needs: &[Need]) {
         if let Some(stats) = self.of_all(kind) {
             stats.init_fetch_timeout.inc();
@@ -97,9 +110,12 @@ impl Stats {
 
     /// The stream to the control plane ended, or could not be opened.
     pub(super) fn failure<'a>(&self, needs: impl Iterator<Item = &'a Need>, discovery: &Discovery) {
+        let is_ads = |source: &Option<ConfigSource>| {
+            source.as_ref().is_some_and(|source| source.from == From::Ads)
+        };
         let all = [
-            (&self.clusters, discovery.clusters.is_some()),
-            (&self.listeners, discovery.listeners.is_some()),
+            (&self.clusters, is_ads(&discovery.clusters)),
+            (&self.listeners, is_ads(&discovery.listeners)),
         ];
         // Listeners are asked for when clusters are there.
         for (stats, _) in all.iter().filter(|(stats, is)| *is && stats.update_attempt.value() > 0) {

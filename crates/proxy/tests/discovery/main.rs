@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod control_plane;
+mod files;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
