@@ -45,19 +45,7 @@ fn add_table(page: &mut Page, name: &str, rows: &[&Row]) {
         let matrix = Matrix::of(rows, metric);
         let unit = matrix.rows.first().map_or("", |row| row.unit.as_str());
         if at == 0 {
-            page.dots(
-                format!(
-                    "{} in {unit}. Filled: measured here, with {}. Hollow: published.{}",
-                    words(metric),
-                    if MEDIANS.contains(&name) {
-                        "quartiles of the windows"
-                    } else {
-                        "95 % intervals"
-                    },
-                    if matrix.scale() == Scale::Log { " The axis is logarithmic." } else { "" }
-                ),
-                &matrix.picture(unit),
-            );
+            page.dots(matrix.caption(name, metric, unit), &matrix.picture(unit));
             page.table(matrix.table(rows));
         } else {
             let comma = if unit.is_empty() { "" } else { ", " };
@@ -86,6 +74,24 @@ impl<'r> Matrix<'r> {
         let (low, high) =
             values().fold((f64::INFINITY, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
         if low > 0.0 && high / low >= 30.0 { Scale::Log } else { Scale::Linear }
+    }
+
+    /// Says what is in the picture, and nothing that is not.
+    fn caption(&self, table: &str, metric: &str, unit: &str) -> String {
+        let mut caption = format!("{} in {unit}. Filled: measured here", words(metric));
+        let has_interval = |row: &&Row| row.low.is_some() && row.high.is_some();
+        caption += match self.rows.iter().any(has_interval) {
+            true if MEDIANS.contains(&table) => ", with quartiles of the windows.",
+            true => ", with 95 % intervals.",
+            false => ", too seldom for an interval.",
+        };
+        if self.rows.iter().any(|row| row.published.is_some()) {
+            caption += " Hollow: published.";
+        }
+        if self.scale() == Scale::Log {
+            caption += " The axis is logarithmic.";
+        }
+        caption
     }
 
     fn picture(&self, unit: &str) -> Dots {
@@ -305,6 +311,18 @@ mod tests {
             html.find("A note.") > html.find("<figure"),
             "the picture comes before the small print"
         );
+    }
+
+    #[test]
+    fn a_caption_tells_of_intervals_and_published_figures_where_there_are_any() {
+        let measured = row("20", "towpath", 24.0, None);
+        let once = Row { low: None, high: None, ..measured.clone() };
+        let metric = measured.metric.clone();
+        let caption = |row: &Row| Matrix::of(&[row], &metric).caption("a table", &metric, "µs");
+        assert!(caption(&measured).ends_with("Filled: measured here, with 95 % intervals."));
+        assert!(caption(&once).ends_with("Filled: measured here, too seldom for an interval."));
+        let published = Row { published: Some(20.0), ..once };
+        assert!(caption(&published).ends_with("for an interval. Hollow: published."));
     }
 
     #[test]

@@ -20,6 +20,8 @@ struct Tally {
     ahead: Vec<f64>,
     behind: Vec<f64>,
     unclear: Vec<f64>,
+    /// Whether one row of ours has an interval, without which nothing can be told apart.
+    has_intervals: bool,
 }
 
 /// The sentence for all rows.
@@ -38,6 +40,7 @@ pub(super) fn verdict(rows: &[Row]) -> String {
         }
         for row in of_table.iter().filter(|row| row.metric == *metric) {
             let Some((standing, ratio)) = standing(&of_table, row) else { continue };
+            tally.has_intervals |= row.low.is_some() && row.high.is_some();
             // How many times one change is another says nothing.
             let ratio = if metric.ends_with("_change") { f64::NAN } else { ratio };
             match standing {
@@ -48,9 +51,28 @@ pub(super) fn verdict(rows: &[Row]) -> String {
         }
     }
     tally
-        .sentence(&words.join(", "))
+        .sentence(&together(&words))
         .or_else(|| beside_published(rows))
         .unwrap_or_else(|| format!("{} figures, none of them beside a peer's", rows.len()))
+}
+
+/// "A, b and c".
+fn together(words: &[&str]) -> String {
+    let mut all = String::new();
+    for (index, word) in words.iter().enumerate() {
+        all += match index {
+            0 => "",
+            _ if index + 1 == words.len() => " and ",
+            _ => ", ",
+        };
+        let is_abbreviation = word.chars().nth(1).is_some_and(char::is_uppercase);
+        if index == 0 || is_abbreviation {
+            all += word;
+        } else {
+            all += &word.to_lowercase();
+        }
+    }
+    all
 }
 
 /// Without a peer: how many of our figures are better than the published ones.
@@ -113,15 +135,31 @@ pub(super) fn standing(rows: &[&Row], ours: &Row) -> Option<(Standing, f64)> {
 impl Tally {
     fn sentence(&self, words: &str) -> Option<String> {
         let count = self.ahead.len() + self.behind.len() + self.unclear.len();
-        let part = |ratios: &[f64], what: &str| {
+        if count == 0 {
+            return None;
+        }
+        let range = |ratios: &[f64]| {
             let finite =
                 || ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
             let low = finite().fold(f64::INFINITY, f64::min);
             let high = finite().fold(f64::NEG_INFINITY, f64::max);
             let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
             let range = if low == high { low } else { format!("{low} to {high}") };
-            let range = finite().next().map_or_else(String::new, |_| format!(" ({range} times)"));
-            (!ratios.is_empty()).then(|| format!("{what} in {}{range}", ratios.len()))
+            finite().next().map_or_else(String::new, |_| format!(" ({range} times)"))
+        };
+        if self.unclear.len() == count && count > 1 {
+            let why = if self.has_intervals {
+                ""
+            } else {
+                ", for each was run too seldom for an interval"
+            };
+            return Some(format!(
+                "{words}: none of {count} cases tells Towpath from the best peer{}{why}.",
+                range(&self.unclear)
+            ));
+        }
+        let part = |ratios: &[f64], what: &str| {
+            (!ratios.is_empty()).then(|| format!("{what} in {}{}", ratios.len(), range(ratios)))
         };
         let parts: Vec<String> = [
             part(&self.ahead, "ahead"),
@@ -132,12 +170,8 @@ impl Tally {
         .flatten()
         .collect();
         let cases = if count == 1 { "case" } else { "cases" };
-        (count > 0).then(|| {
-            format!(
-                "{words}: beside the best peer of {count} {cases} Towpath is {}.",
-                parts.join(", ")
-            )
-        })
+        let parts = parts.join(", ");
+        Some(format!("{words}: beside the best peer of {count} {cases} Towpath is {parts}."))
     }
 }
 
@@ -193,6 +227,27 @@ mod tests {
             verdict(&rows),
             "CPU per request: beside the best peer of 3 cases Towpath is ahead in 1 (0.50 times), behind in 1 \
              (1.50 times), not told apart in 1 (0.95 times)."
+        );
+    }
+
+    #[test]
+    fn what_the_tables_are_about_reads_as_one_sentence() {
+        assert_eq!(together(&["Time for each success"]), "Time for each success");
+        let three = ["Time for each success", "CPU per request", "Time after the network returned"];
+        let read = "Time for each success, CPU per request and time after the network returned";
+        assert_eq!(together(&three), read);
+    }
+
+    #[test]
+    fn nothing_told_apart_is_said_once_and_why() {
+        let rows = ["5 s", "10 s"].map(|case| {
+            [("towpath", 0.4), ("curl", 8.0)]
+                .map(|(who, value)| row(case, who, "after_recovery", value, None))
+        });
+        assert_eq!(
+            verdict(&rows.concat()),
+            "Time after the network returned: none of 2 cases tells Towpath from the best peer (0.05 times), for \
+             each was run too seldom for an interval."
         );
     }
 
