@@ -14,6 +14,7 @@ pub mod balancer;
 pub mod cidr;
 pub mod client;
 mod conn;
+mod cookie;
 mod deadlines;
 mod downstream;
 mod env;

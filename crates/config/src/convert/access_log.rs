@@ -54,7 +54,7 @@ impl Converter<'_> {
     }
 
     /// A `SubstitutionFormatString`.
-    fn substitution(&mut self, message: &Message) -> Option<Format> {
+    pub(super) fn substitution(&mut self, message: &Message) -> Option<Format> {
         let omit = message.flag("omit_empty_values");
         let field = message.oneof("format")?;
         match &field.value {

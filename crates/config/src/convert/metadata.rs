@@ -1,9 +1,11 @@
 //! Matchers of metadata and filter state, and values of `google.protobuf.Struct`.
 
 use towpath_engine::matcher::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
+use towpath_engine::stream_info::{Struct, Value as Held};
 
 use super::Converter;
 use crate::message::{Message, Value};
+use crate::tree::{Node, Value as Tree};
 
 impl Converter<'_> {
     /// A list of `MetadataMatcher`s.
@@ -75,5 +77,30 @@ fn number_matcher(double: &Message) -> Option<ValueMatcher> {
             Some(ValueMatcher::Range(bound("start"), bound("end")))
         }
         _ => None,
+    }
+}
+
+/// A field that is a `google.protobuf.Struct`.
+pub(super) fn structure(from: &Message, name: &str) -> Struct {
+    match from.get(name).map(|field| &field.value) {
+        Some(Value::Json(Node { value: Tree::Map(entries), .. })) => {
+            entries.iter().map(|(key, node)| (key.name.as_str().into(), held(node))).collect()
+        }
+        _ => Struct::new(),
+    }
+}
+
+fn held(node: &Node) -> Held {
+    match &node.value {
+        Tree::Null => Held::Null,
+        Tree::Bool(flag) => Held::Bool(*flag),
+        Tree::Number(text) => {
+            text.parse().map_or_else(|_| Held::String(text.as_str().into()), Held::Number)
+        }
+        Tree::String(text) => Held::String(text.as_str().into()),
+        Tree::List(items) => Held::List(items.iter().map(held).collect()),
+        Tree::Map(entries) => Held::Struct(
+            entries.iter().map(|(key, node)| (key.name.as_str().into(), held(node))).collect(),
+        ),
     }
 }

@@ -196,7 +196,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.type.v3.HashPolicy",
         honoured: &["source_ip"],
         harmless: &[],
-        changes: &[("filter_state", "there is no filter state")],
+        changes: &[("filter_state", "requests are not hashed by it")],
     },
     Entry {
         message: "envoy.type.v3.HashPolicy.SourceIp",
@@ -239,7 +239,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         harmless: &[],
         changes: &[
             ("extension_filter", "CEL and other filter extensions are not there"),
-            ("metadata_filter", "no filter here sets dynamic metadata"),
+            ("metadata_filter", "log filters do not look at metadata"),
             ("log_type_filter", "log types are not told apart"),
         ],
     },

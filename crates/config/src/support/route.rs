@@ -195,7 +195,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.config.route.v3.RouteAction.HashPolicy",
         honoured: &["header", "cookie", "connection_properties", "query_parameter", "terminal"],
         harmless: &[],
-        changes: &[("filter_state", "there is no filter state")],
+        changes: &[("filter_state", "requests are not hashed by it")],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.Header",

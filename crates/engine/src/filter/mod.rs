@@ -18,12 +18,16 @@ pub mod grpc_http1_bridge;
 pub mod grpc_stats;
 pub mod grpc_web;
 pub mod header_mutation;
+pub mod header_to_metadata;
 pub mod health_check;
 pub mod local_ratelimit;
 pub mod matching;
 pub mod rbac;
+pub mod set_filter_state;
+pub mod set_metadata;
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -265,6 +269,30 @@ impl FilterScope {
     #[must_use]
     pub fn set<S: StatSet + Default>(&self, scope: Scope) -> Arc<S> {
         self.registry.set(self.worker, scope)
+    }
+}
+
+/// Counters under prefixes that routes name too, each made when it is first asked for.
+#[derive(Debug)]
+pub(crate) struct ByPrefix<S> {
+    scope: FilterScope,
+    of_prefix: fn(Arc<str>) -> Scope,
+    known: RefCell<Vec<(Arc<str>, Arc<S>)>>,
+}
+
+impl<S: StatSet + Default> ByPrefix<S> {
+    pub(crate) fn new(scope: FilterScope, of_prefix: fn(Arc<str>) -> Scope) -> Self {
+        Self { scope, of_prefix, known: RefCell::default() }
+    }
+
+    pub(crate) fn of(&self, prefix: &Arc<str>) -> Arc<S> {
+        let mut known = self.known.borrow_mut();
+        if let Some((_, stats)) = known.iter().find(|(one, _)| one == prefix) {
+            return Arc::clone(stats);
+        }
+        let stats = self.scope.set((self.of_prefix)(Arc::clone(prefix)));
+        known.push((Arc::clone(prefix), Arc::clone(&stats)));
+        stats
     }
 }
 

@@ -30,9 +30,10 @@ pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
     ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats, ExtAuthzStats,
-    FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats,
-    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LocalRateLimitStats, OutlierStats,
-    RbacStats, RuntimeStats, ServerStats, TcpStats, TlsStats,
+    FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
+    LocalRateLimitStats, OutlierStats, RbacStats, RuntimeStats, ServerStats, SetMetadataStats,
+    TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -54,6 +54,8 @@ pub enum Scope {
     Driver(u32),
     /// `filesystem`.
     Filesystem,
+    /// `http_filter_name.<stat prefix>`: header_to_metadata's.
+    HeaderToMetadata(Arc<str>),
     /// `http.<stat prefix>`.
     Http(Arc<str>),
     /// `http.<stat prefix>.ext_authz`, and the filter's stat prefix.
@@ -169,6 +171,7 @@ impl fmt::Display for Scope {
             }
             Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
+            Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::HttpFilter { prefix, family } => {
                 write!(f, "http.{prefix}.{}", family.trim_start_matches("http_"))
@@ -225,6 +228,7 @@ impl Scope {
             Self::Config => "towpath_config",
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
+            Self::HeaderToMetadata(_) => "http_header_to_metadata",
             Self::Http(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
             Self::HttpFilter { family, .. } => family,
@@ -281,6 +285,9 @@ impl Scope {
                 labels
             }
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
+            Self::HeaderToMetadata(prefix) => {
+                vec![label("towpath_header_to_metadata_prefix", prefix)]
+            }
             Self::Http(prefix) | Self::HttpFilter { prefix, .. } => {
                 vec![label("envoy_http_conn_manager_prefix", prefix)]
             }

@@ -310,6 +310,28 @@ stats! {
 }
 
 stats! {
+    /// `http_filter_name.<stat prefix>.…`
+    HeaderToMetadataStats {
+        Counter base64_decode_failed;
+        Counter header_value_too_long;
+        Counter regex_substitution_failed;
+        Counter request_header_not_found;
+        Counter request_metadata_added;
+        Counter request_rules_processed;
+        Counter response_header_not_found;
+        Counter response_metadata_added;
+        Counter response_rules_processed;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.set_metadata.…`
+    SetMetadataStats {
+        Counter overwrite_denied;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.csrf.…`
     CsrfStats {
         Counter missing_source_origin;

@@ -9,7 +9,7 @@ mod value;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-pub use value::{JsonStyle, Struct, Value, value_at, weight_of, write_struct};
+pub use value::{JsonStyle, Struct, Value, merge, value_at, weight_of, write_struct};
 
 /// The metadata and state of one stream.
 #[derive(Debug, Default)]

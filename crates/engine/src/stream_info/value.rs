@@ -105,6 +105,20 @@ pub fn value_at<'a>(entries: &'a Struct, path: &[Box<str>]) -> Option<&'a Value>
     entries.get(first)?.at(rest)
 }
 
+/// Adds entries to a struct: structs are joined, lists appended to, and all else takes the place of what was there.
+pub fn merge(into: &mut Struct, entries: &Struct) {
+    for (key, new) in entries {
+        match (into.get_mut(key), new) {
+            (Some(Value::Struct(old)), Value::Struct(new)) => merge(old, new),
+            (Some(Value::List(old)), Value::List(new)) => old.extend_from_slice(new),
+            (Some(old), new) => *old = new.clone(),
+            (None, new) => {
+                into.insert(key.clone(), new.clone());
+            }
+        }
+    }
+}
+
 /// About how many bytes a struct holds.
 #[must_use]
 pub fn weight_of(entries: &Struct) -> usize {
@@ -146,6 +160,37 @@ mod tests {
         let escaped = json(&value, JsonStyle::Protobuf);
         assert_eq!(escaped, r#"{"a":"\u003c\"�","b":[null,true,1.5]}"#);
         assert_eq!(json(&Value::Number(3.0), JsonStyle::Plain), "3");
+    }
+
+    #[test]
+    fn structs_are_joined_and_lists_grow() {
+        let list =
+            |numbers: &[f64]| Value::List(numbers.iter().copied().map(Value::Number).collect());
+        let entries = |entries: Vec<(&str, Value)>| -> Struct {
+            entries.into_iter().map(|(key, value)| (key.into(), value)).collect()
+        };
+        let mut all = entries(vec![
+            ("list", list(&[1.0])),
+            ("struct", Value::Struct(entries(vec![("a", list(&[1.0])), ("b", Value::Null)]))),
+            ("other", list(&[1.0])),
+        ]);
+        merge(
+            &mut all,
+            &entries(vec![
+                ("list", list(&[2.0])),
+                ("struct", Value::Struct(entries(vec![("a", list(&[2.0])), ("c", Value::Null)]))),
+                ("other", Value::Null),
+                ("new", Value::Bool(true)),
+            ]),
+        );
+        let inner = vec![("a", list(&[1.0, 2.0])), ("b", Value::Null), ("c", Value::Null)];
+        let wanted = entries(vec![
+            ("list", list(&[1.0, 2.0])),
+            ("struct", Value::Struct(entries(inner))),
+            ("other", Value::Null),
+            ("new", Value::Bool(true)),
+        ]);
+        assert_eq!(all, wanted);
     }
 
     #[test]

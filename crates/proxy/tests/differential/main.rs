@@ -80,6 +80,7 @@ suites!(
     ext_authz,
     grpc_filters,
     matchers,
+    metadata,
     local_ratelimit,
     filters,
     health,

@@ -8,9 +8,12 @@ mod grpc_http1_bridge;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
+mod header_to_metadata;
 mod health_check;
 mod local_ratelimit;
 mod rbac;
+mod set_filter_state;
+mod set_metadata;
 
 use std::sync::Arc;
 
@@ -44,9 +47,12 @@ pub(crate) const FILTERS: &[Known] = &[
     grpc_stats::FILTER,
     grpc_web::FILTER,
     header_mutation::FILTER,
+    header_to_metadata::FILTER,
     health_check::FILTER,
     local_ratelimit::FILTER,
     rbac::FILTER,
+    set_filter_state::FILTER,
+    set_metadata::FILTER,
 ];
 
 impl Converter<'_> {

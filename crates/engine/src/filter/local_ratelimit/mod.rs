@@ -4,7 +4,6 @@
 
 mod bucket;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,9 @@ use std::time::Duration;
 use towpath_proto::Name;
 
 use self::bucket::Bucket;
-use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
+use super::{
+    ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
+};
 use crate::fraction::Fraction;
 use crate::grpc;
 use crate::header_ops::{HeaderOps, Subject};
@@ -71,7 +72,8 @@ impl RouteConfig for LocalRateLimit {}
 
 impl FilterConfig for LocalRateLimit {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Instance { config: self.clone(), scope: scope.clone(), stats: RefCell::default() })
+        let stats = ByPrefix::new(scope.clone(), Scope::LocalRateLimit);
+        Rc::new(Instance { config: self.clone(), stats })
     }
 
     fn reads_record(&self) -> bool {
@@ -82,21 +84,7 @@ impl FilterConfig for LocalRateLimit {
 #[derive(Debug)]
 struct Instance {
     config: LocalRateLimit,
-    scope: FilterScope,
-    /// By prefix; routes have prefixes of their own.
-    stats: RefCell<Vec<(Arc<str>, Arc<LocalRateLimitStats>)>>,
-}
-
-impl Instance {
-    fn stats(&self, prefix: &Arc<str>) -> Arc<LocalRateLimitStats> {
-        let mut known = self.stats.borrow_mut();
-        if let Some((_, stats)) = known.iter().find(|(one, _)| one == prefix) {
-            return Arc::clone(stats);
-        }
-        let stats = self.scope.set(Scope::LocalRateLimit(Arc::clone(prefix)));
-        known.push((Arc::clone(prefix), Arc::clone(&stats)));
-        stats
-    }
+    stats: ByPrefix<LocalRateLimitStats>,
 }
 
 impl HttpFilter for Instance {
@@ -106,7 +94,7 @@ impl HttpFilter for Instance {
         let Some(bucket) = bucket.as_ref().filter(|_| takes(limit.enabled, request.random)) else {
             return OnRequest::Pass;
         };
-        let stats = self.stats(&limit.stat_prefix);
+        let stats = self.stats.of(&limit.stat_prefix);
         stats.enabled.inc();
         let facts = request.facts;
         if bucket.take(facts.epoch_unix_ns.saturating_add(facts.now.as_nanos())) {

@@ -1,0 +1,86 @@
+//! Objects of the filter state, made by formats.
+
+use std::sync::Arc;
+
+use towpath_engine::filter::RouteConfig;
+use towpath_engine::filter::set_filter_state::{SetFilterState, Setting};
+use towpath_engine::stream_info::Sharing;
+
+use super::Known;
+use crate::convert::Converter;
+use crate::message::Message;
+use crate::support::Entry;
+
+const CONFIG: &str = "envoy.extensions.filters.http.set_filter_state.v3.Config";
+
+pub(super) const FILTER: Known = Known {
+    config_type: CONFIG,
+    convert: |converter, config| Some(Arc::new(converter.set_filter_state(config))),
+    by_route: Some((CONFIG, |converter, config| {
+        let config: Arc<dyn RouteConfig> = Arc::new(converter.set_filter_state(config));
+        Some(config)
+    })),
+    support: SUPPORT,
+};
+
+impl Converter<'_> {
+    fn set_filter_state(&mut self, config: &Message) -> SetFilterState {
+        let all = config.messages("on_request_headers");
+        SetFilterState {
+            objects: all.filter_map(|value| self.state_setting(value)).collect(),
+            reroutes: config.flag("clear_route_cache"),
+        }
+    }
+
+    fn state_setting(&mut self, value: &Message) -> Option<Setting> {
+        let name = value.text("object_key");
+        let (maker, at) = match value.text("factory_key") {
+            "" => (name, value.at("object_key")),
+            maker => (maker, value.at("factory_key")),
+        };
+        let sharing = match value.choice("shared_with_upstream").as_str() {
+            "ONCE" => Sharing::Once,
+            "TRANSITIVE" => Sharing::Transitive,
+            _ => Sharing::None,
+        };
+        match maker {
+            "envoy.string" => {}
+            "envoy.hashable_string" if sharing == Sharing::None => {}
+            "envoy.hashable_string" => self.report.unsupported(
+                value.at("shared_with_upstream"),
+                "connections to hosts are not told apart by the filter state",
+            ),
+            _ => self.report.unsupported(
+                at,
+                format!("nothing reads an object of `{maker}`; there are envoy.string and envoy.hashable_string"),
+            ),
+        }
+        Some(Setting {
+            name: name.into(),
+            value: self.substitution(value.message("format_string")?)?,
+            sharing,
+            skips_empty: value.flag("skip_if_empty"),
+        })
+    }
+}
+
+const SUPPORT: &[Entry] = &[
+    Entry {
+        message: CONFIG,
+        honoured: &["on_request_headers", "clear_route_cache"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue",
+        honoured: &[
+            "object_key",
+            "factory_key",
+            "format_string",
+            "shared_with_upstream",
+            "skip_if_empty",
+        ],
+        harmless: &[("read_only", "Envoy 1.40 replaces such objects too")],
+        changes: &[],
+    },
+];

@@ -1,0 +1,75 @@
+//! `envoy.filters.http.set_filter_state`: objects of the filter state, made by formats.
+
+use std::iter;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
+use crate::format::{Facts, Format};
+use crate::stream_info::{Sharing, StateObject};
+
+/// Envoy `set_filter_state.v3.Config`, of a chain or of a route. Those of a table, a host and a route come after
+/// the chain's, in this order.
+#[derive(Clone, Debug)]
+pub struct SetFilterState {
+    /// `on_request_headers`, in order.
+    pub objects: Arc<[Setting]>,
+    /// `clear_route_cache`: the request is routed anew.
+    pub reroutes: bool,
+}
+
+/// Envoy `FilterStateValue`.
+#[derive(Debug)]
+pub struct Setting {
+    /// `object_key`.
+    pub name: Box<str>,
+    /// `format_string`.
+    pub value: Format,
+    /// `shared_with_upstream`.
+    pub sharing: Sharing,
+    /// `skip_if_empty`.
+    pub skips_empty: bool,
+}
+
+impl RouteConfig for SetFilterState {}
+
+impl FilterConfig for SetFilterState {
+    fn start(&self, _scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        Rc::new(self.clone())
+    }
+
+    fn reads_record(&self) -> bool {
+        true
+    }
+}
+
+impl HttpFilter for SetFilterState {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let mut facts = *request.facts;
+        facts.request = Some(request.head);
+        let by_route: Vec<&Self> = request.route.all().collect();
+        for setting in
+            iter::once(self).chain(by_route.into_iter().rev()).flat_map(|it| &*it.objects)
+        {
+            setting.write(&facts);
+        }
+        request.reroutes |= self.reroutes;
+        OnRequest::Pass
+    }
+}
+
+impl Setting {
+    fn write(&self, facts: &Facts<'_>) {
+        let Some(info) = facts.info else { return };
+        let mut value = Vec::new();
+        self.value.write(&mut value, facts);
+        if value.is_empty() && self.skips_empty {
+            return;
+        }
+        // What is too much for one stream is left out.
+        let _ = info.set_state(
+            &self.name,
+            StateObject { value: value.into(), sharing: self.sharing, read_only: false },
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! `envoy.filters.http.set_metadata`: dynamic metadata that the configuration has.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView};
+use crate::stats::SetMetadataStats;
+use crate::stream_info::{StreamInfo, Struct, merge};
+
+/// Envoy `set_metadata.v3.Config`. What routes say to it Envoy 1.40 takes and does not read.
+#[derive(Clone, Debug)]
+pub struct SetMetadata {
+    /// What is written, in order.
+    pub entries: Arc<[Entry]>,
+}
+
+/// Envoy `set_metadata.v3.Metadata`.
+#[derive(Debug)]
+pub struct Entry {
+    /// `metadata_namespace`.
+    pub namespace: Box<str>,
+    /// `value`.
+    pub value: Struct,
+    /// `allow_overwrite`: it joins what is in the namespace already. Otherwise it is left out then.
+    pub joins: bool,
+}
+
+impl FilterConfig for SetMetadata {
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        Rc::new(Instance { config: self.clone(), stats: scope.stats("http_set_metadata") })
+    }
+
+    fn reads_record(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Instance {
+    config: SetMetadata,
+    stats: Arc<SetMetadataStats>,
+}
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        if let Some(info) = request.facts.info {
+            for entry in &*self.config.entries {
+                self.write(entry, info);
+            }
+        }
+        OnRequest::Pass
+    }
+}
+
+impl Instance {
+    fn write(&self, entry: &Entry, info: &StreamInfo) {
+        let is_there = info.read_metadata(&entry.namespace, &[], |value| value.is_some());
+        if is_there && !entry.joins {
+            self.stats.overwrite_denied.inc();
+            return;
+        }
+        // What is too much for one stream is left out.
+        let _ = info.update_metadata(&entry.namespace, |all| {
+            merge(all, &entry.value);
+            true
+        });
+    }
+}
