@@ -384,6 +384,36 @@ mod tests {
         assert_eq!(page::objective(&search, 778.0), [(100.0, 10.0), (778.0, 10.0)]);
     }
 
+    #[test]
+    fn the_objective_is_drawn_as_far_as_rates_were_tried() {
+        let (search, _) = busy_outcome();
+        let drawn = |broken, rates: &[f64]| {
+            let step = |&rate: &f64| Step {
+                rate,
+                achieved: rate,
+                latency_ns: 11_000_000,
+                met: 0,
+                missed: 3,
+                share: wilson(0, 3),
+                decision: Decision::Breaks,
+                noise: Noise::default(),
+            };
+            let knee = Knee {
+                rate: None,
+                broken: Some(broken),
+                steps: rates.iter().map(step).collect(),
+                law: None,
+                sweep: Vec::new(),
+                limiter: String::new(),
+                warnings: Vec::new(),
+            };
+            let html = knee.to_page(&search, "").to_html();
+            html[html.find("<svg").unwrap()..html.find("</svg>").unwrap()].to_owned()
+        };
+        // The lowest rate, asked again at the end, did not hold either.
+        assert_eq!(drawn(100.0, &[100.0, 800.0, 100.0]), drawn(800.0, &[100.0, 800.0, 100.0]));
+    }
+
     /// A second at 778 requests/s to a server whose only thread needs 1 ms for each.
     fn busy_outcome() -> (Search, Outcome) {
         let mut plan = Plan::new("127.0.0.1:1".parse().unwrap());

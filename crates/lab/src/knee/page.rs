@@ -18,7 +18,7 @@ impl Knee {
         let mut points: Vec<(f64, f64)> =
             self.steps.iter().map(|step| (step.rate, step.latency_ns as f64 / 1e6)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let line = objective(search, self.broken.or(self.rate).unwrap_or(search.to));
+        let line = objective(search, points.last().map_or(search.to, |&(rate, _)| rate));
         page.curves(
             "The percentile at each rate tried, from the intended start, and the objective.",
             &Curves {
