@@ -7,7 +7,6 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
-use regex::bytes::Regex;
 use towpath_proto::Head;
 
 use super::{
@@ -15,6 +14,7 @@ use super::{
     RouteConfig,
 };
 use crate::cookie::cookie;
+use crate::expression::Regex;
 use crate::field::Field;
 use crate::stats::{Counter, HeaderToMetadataStats, Scope};
 use crate::stream_info::{StreamInfo, Struct, Value};
