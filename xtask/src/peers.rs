@@ -97,6 +97,20 @@ const PEERS: &[Peer] = &[
         version: "grpc 1.58.3",
     },
     Peer {
+        name: "grpc-java",
+        source: Source::Maven {
+            group: "io.grpc",
+            artifact: "grpc-netty-shaded",
+            bare: &["io.grpc:grpc-stub:1.85.1"],
+        },
+        version: "1.85.1",
+    },
+    Peer {
+        name: "nghttp",
+        source: Source::Debian { packages: &["nghttp2-client"], program: "usr/bin/nghttp" },
+        version: "1.52.",
+    },
+    Peer {
         name: "ab",
         source: Source::Debian { packages: &["apache2-utils"], program: "usr/bin/ab" },
         version: "2.4.",
@@ -179,7 +193,14 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "python",
         source: Source::Python {
-            packages: &["websockets==17.4", "httpx==0.28.1", "hpack==4.2.0", "grpcio==1.85.1"],
+            packages: &[
+                "websockets==17.4",
+                "httpx==0.28.1",
+                "h2==4.4.1",
+                "hypercorn==0.18.0",
+                "hpack==4.2.0",
+                "grpcio==1.85.1",
+            ],
         },
         version: "3.",
     },

@@ -1,13 +1,20 @@
-//! Calls of a real client and a real server of gRPC, Python's grpcio, through the program over HTTP/2 on both sides.
+//! Calls of real clients and servers of gRPC, Python's grpcio, grpc-go and grpc-java, through the program over HTTP/2 on
+//! both sides.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
 mod common;
+#[path = "smuggling/origins.rs"]
+#[allow(dead_code, reason = "the servers here are others")]
+mod origins;
+#[path = "http2_peers/server.rs"]
+mod server;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{Proxy, bootstrap, until};
+use common::{OVER_HTTP2, Proxy, bootstrap, until};
+use server::Server;
 
 #[test]
 #[ignore = "needs Python's grpcio"]
@@ -46,26 +53,70 @@ fn the_cases_of_interoperability_pass() {
     let proxy = Proxy::start(&front(peer.port), &[]);
     let passed = peer.call_through(&proxy);
     let passed: Vec<&str> = passed.lines().collect();
-    let all = [
-        "empty_unary",
-        "large_unary",
-        "client_streaming",
-        "server_streaming",
-        "ping_pong",
-        "empty_stream",
-        "timeout_on_sleeping_server",
-        "cancel_after_begin",
-        "cancel_after_first_response",
-        "status_code_and_message",
-        "special_status_message",
-        "custom_metadata",
-        "unimplemented_method",
-        "unimplemented_service",
-    ];
-    assert_eq!(passed, all);
+    assert_eq!(passed, CASES);
     assert!(proxy.stat("cluster.origin.upstream_cx_http2_total").is_some_and(|count| count > 0));
     assert_eq!(proxy.stat("cluster.origin.upstream_cx_http1_total"), Some(0));
 }
+
+/// The same cases with both ends by grpc-go, and with one by grpc-go and the other by grpcio; and its soaks.
+#[test]
+#[ignore = "needs Go's peers and Python's grpcio"]
+fn grpc_go_passes_its_own_cases_and_those_with_grpcio() {
+    let Some(go) = origins::peer("go-peers") else { return };
+    let all = [&CASES[..], &["rpc_soak", "channel_soak"]].concat();
+    let calls = |port: u16| {
+        let text = bootstrap(([127, 0, 0, 1], port).into());
+        let proxy = Proxy::start(&text.replacen("    load_assignment:", OVER_HTTP2, 1), &[]);
+        let call =
+            Command::new(&go).args(["call", "grpc", &proxy.listener("ingress")]).output().unwrap();
+        let (passed, said) = (String::from_utf8(call.stdout).unwrap(), call.stderr);
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(passed.lines().collect::<Vec<_>>(), all, "{said}");
+        assert_eq!(proxy.stat("cluster.origin.upstream_cx_http1_total"), Some(0));
+        until("no call is left", || proxy.stat("cluster.origin.upstream_rq_active") == Some(0));
+    };
+    let server = Server::start(Command::new(&go).args(["serve", "grpc"]));
+    calls(server.address.port());
+    let Some(mut grpcio) = Peer::start("interop.py") else { return };
+    calls(grpcio.port);
+    let text = bootstrap(server.address).replacen("    load_assignment:", OVER_HTTP2, 1);
+    let passed = grpcio.call_through(&Proxy::start(&text, &[]));
+    assert_eq!(passed.lines().collect::<Vec<_>>(), CASES);
+}
+
+/// The same cases by grpc-java, with grpc-go as its server.
+#[test]
+#[ignore = "needs grpc-java and Go's peers"]
+fn grpc_java_passes_the_cases_of_interoperability() {
+    let (Some(go), Some(java)) = (origins::peer("go-peers"), origins::peer("grpc-java")) else {
+        return;
+    };
+    let server = Server::start(Command::new(&go).args(["serve", "grpc"]));
+    let text = bootstrap(server.address).replacen("    load_assignment:", OVER_HTTP2, 1);
+    let proxy = Proxy::start(&text, &[]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc/GrpcJava.java");
+    let call = Command::new(java).arg(script).arg(proxy.listener("ingress")).output().unwrap();
+    let (passed, said) = (String::from_utf8(call.stdout).unwrap(), call.stderr);
+    let said = String::from_utf8_lossy(&said);
+    assert_eq!(passed.lines().collect::<Vec<_>>(), CASES, "{said}");
+}
+
+const CASES: [&str; 14] = [
+    "empty_unary",
+    "large_unary",
+    "client_streaming",
+    "server_streaming",
+    "ping_pong",
+    "empty_stream",
+    "timeout_on_sleeping_server",
+    "cancel_after_begin",
+    "cancel_after_first_response",
+    "status_code_and_message",
+    "special_status_message",
+    "custom_metadata",
+    "unimplemented_method",
+    "unimplemented_service",
+];
 
 /// A server of gRPC and a client of it, in one process.
 struct Peer {
@@ -78,7 +129,7 @@ impl Peer {
     /// Starts its server; none where there is no Python.
     fn start(script: &str) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc").join(script);
-        let mut process = Command::new(python()?)
+        let mut process = Command::new(origins::peer("python")?)
             .arg(script)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -140,16 +191,4 @@ fn front(port: u16) -> String {
         .replacen("http_filters:", filters, 1);
     assert!(text.contains("grpc_timeout_header_max"), "the routes are as they were");
     text + "  - { name: closed, type: STATIC, connect_timeout: 1s }\n"
-}
-
-/// What `cargo xtask peers` brought.
-fn python() -> Option<PathBuf> {
-    let folder = std::env::var_os("TOWPATH_PEERS").unwrap_or_default();
-    let program = Path::new(&folder).join("python");
-    if program.exists() {
-        return Some(program);
-    }
-    assert!(std::env::var_os("CI").is_none(), "no Python: TOWPATH_PEERS does not lead to it");
-    eprintln!("left out, there is no Python: TOWPATH_PEERS does not lead to it");
-    None
 }

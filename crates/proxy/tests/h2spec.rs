@@ -31,7 +31,7 @@ fn every_case_passes_in_the_clear_and_over_tls() {
         // A listener that may speak both answers what is no preface in HTTP/1.1.
         let codec = "codec_type: HTTP2\n          stat_prefix: ingress";
         let text = text.replacen("stat_prefix: ingress", codec, 1);
-        let text = if is_tls { secured(&text, &scratch) } else { text };
+        let text = if is_tls { common::secured(&text, &scratch) } else { text };
         let proxy = Proxy::start(&text, &["--concurrency", "1"]);
         let listener = proxy.listener("ingress");
         let (host, port) = listener.rsplit_once(':').unwrap();
@@ -77,25 +77,3 @@ const TO_AUTHORITY: &str = r#"    type: ORIGINAL_DST
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: { http2_protocol_options: {} }
 "#;
-
-/// The listener under TLS, with a certificate of its own.
-fn secured(bootstrap: &str, scratch: &Scratch) -> String {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let chain = scratch.write("chain.pem", &made.cert.pem());
-    let key = scratch.write("key.pem", &made.signing_key.serialize_pem());
-    let socket = format!(
-        r#"    - transport_socket:
-        name: tls
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
-          common_tls_context:
-            alpn_protocols: [h2, http/1.1]
-            tls_certificates:
-            - certificate_chain: {{ filename: {} }}
-              private_key: {{ filename: {} }}
-      filters:"#,
-        chain.display(),
-        key.display()
-    );
-    bootstrap.replacen("    - filters:", &socket, 1)
-}

@@ -87,6 +87,36 @@ static_resources:
     .replace("CLUSTER_TYPE", "type: STATIC")
 }
 
+/// [`bootstrap`] with its listener under TLS, with a certificate of its own.
+pub(crate) fn secured(bootstrap: &str, scratch: &Scratch) -> String {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])
+        .unwrap();
+    let chain = scratch.write("chain.pem", &made.cert.pem());
+    let key = scratch.write("key.pem", &made.signing_key.serialize_pem());
+    let socket = format!(
+        r#"    - transport_socket:
+        name: tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            alpn_protocols: [h2, http/1.1]
+            tls_certificates:
+            - certificate_chain: {{ filename: {} }}
+              private_key: {{ filename: {} }}
+      filters:"#,
+        chain.display(),
+        key.display()
+    );
+    bootstrap.replacen("    - filters:", &socket, 1)
+}
+
+/// In the place of `load_assignment` in [`bootstrap`]: its cluster speaks HTTP/2.
+pub(crate) const OVER_HTTP2: &str = r#"    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+    load_assignment:"#;
+
 /// [`bootstrap`] with an access log in this file.
 pub(crate) fn with_access_log(bootstrap: &str, path: &Path) -> String {
     let log = format!(
