@@ -84,9 +84,8 @@ pub(super) fn verdict(service: &HttpService, answer: Answer) -> Verdict {
 
 /// Whether the client sees a field of a refusal.
 fn tells_client(service: &HttpService, name: &[u8]) -> bool {
-    let always: [&[u8]; 3] = [b"content-length", b"www-authenticate", b"location"];
-    name != b"content-length"
-        && (service.client.is_empty() || always.contains(&name) || any(&service.client, name))
+    let always: [&[u8]; 2] = [b"www-authenticate", b"location"];
+    service.client.is_empty() || always.contains(&name) || any(&service.client, name)
 }
 
 /// Of fields that come several times the last one counts in a request.
