@@ -163,7 +163,8 @@ impl App {
         self.calls.insert(call, state);
         let origin = Origin { host: host.into(), port: ORIGIN.1, transport: Transport::Plain };
         let end = ask.body == 0;
-        self.command(Command::Open(Box::new(Open { call, request, end, origin, options })));
+        let open = Open { call, request, body: Bytes::new(), end, origin, options };
+        self.command(Command::Open(Box::new(open)));
         call
     }
 

@@ -646,7 +646,8 @@ impl Request {
         if let Some(length) = length {
             head.set_bytes(b"content-length", length.to_string().as_bytes());
         }
-        let end = if self.pieces.is_some() { length == Some(0) } else { body.is_none() };
+        // What is in memory as a whole goes as a whole: pieces and room would not make it smaller.
+        let end = self.pieces.is_none() || length == Some(0);
         let mut this = self;
         if let Some(way) = way {
             this.go_through(way, &mut head)?;
@@ -654,18 +655,13 @@ impl Request {
         this.options.body_bytes = length.unwrap_or(0);
         this.options.body_hash =
             body.as_ref().filter(|_| this.shared.hashes_bodies).map(|body| hash(body));
-        let call = this.begin(head, end, handler)?;
-        if let Some(chunk) = body {
-            // It is in memory as a whole already: pieces and room would not make it smaller.
-            call.command(Command::Data { call: call.id, chunk })?;
-            call.command(Command::End { call: call.id })?;
-        }
-        Ok(call)
+        this.begin(head, body.unwrap_or_default(), end, handler)
     }
 
     fn begin(
         self,
         request: Head,
+        body: Bytes,
         end: bool,
         handler: impl FnOnce(Arc<Call>) -> Option<Box<dyn Handler>>,
     ) -> Result<Arc<Call>, Error> {
@@ -680,7 +676,7 @@ impl Request {
         if let Some(handler) = handler(Arc::clone(&call)) {
             call.listen(handler);
         }
-        let open = Open { call: call.id, request, end, origin, options: self.options };
+        let open = Open { call: call.id, request, body, end, origin, options: self.options };
         match shared.command(Command::Open(Box::new(open))) {
             Err(error) if shared.forget(call.id) => Err(error),
             Ok(()) | Err(_) => Ok(call),

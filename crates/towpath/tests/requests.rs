@@ -713,6 +713,31 @@ fn an_idle_engine_sleeps_and_a_stopped_one_ends_everything() {
 }
 
 #[test]
+fn an_engine_that_stops_between_two_requests_of_another_thread_ends_or_refuses_each() {
+    for _ in 0..300 {
+        let (engine, runner) = Engine::builder().lend().unwrap();
+        let client = engine.client();
+        let (events, told) = mpsc::channel();
+        let (begin, begun) = mpsc::channel();
+        let app = std::thread::spawn(move || {
+            let handler = || Told { events: events.clone() };
+            let post = || client.post("http://127.0.0.1:9/", "x").send_with(handler());
+            let mut taken = usize::from(post().is_ok());
+            begin.send(()).unwrap();
+            while post().is_ok() {
+                taken += 1;
+            }
+            taken
+        });
+        begun.recv().unwrap();
+        drop(runner);
+        let taken = app.join().unwrap();
+        // One that was refused is not told of an end as well.
+        assert_eq!(told.iter().count(), taken);
+    }
+}
+
+#[test]
 fn an_engine_runs_on_a_thread_of_the_app() {
     let server = Server::new(|stream, _| {
         read_request(stream);

@@ -74,7 +74,8 @@ impl App {
         let origin = Origin { host: "10.0.0.9".into(), port: 8080, transport: Transport::Plain };
         let options = Options { http: self.http, ..Options::default() };
         let call = CallId(self.next);
-        self.command(Command::Open(Box::new(Open { call, request, end: true, origin, options })));
+        let open = Open { call, request, body: Bytes::new(), end: true, origin, options };
+        self.command(Command::Open(Box::new(open)));
         if self.next == 0 {
             super::connect(&mut self.worker, self.origin, self.now);
         }

@@ -159,7 +159,9 @@ pub struct Open {
     pub call: CallId,
     /// Its head: method, scheme, authority, path and fields.
     pub request: Head,
-    /// Whether it has no body.
+    /// What is there of its body. A body that is whole goes with its head: neither can be taken without the other.
+    pub body: Bytes,
+    /// Whether nothing of the body comes after that.
     pub end: bool,
     /// Where it goes.
     pub origin: Origin,

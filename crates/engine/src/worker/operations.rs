@@ -341,6 +341,7 @@ impl Model {
         let open = Open {
             call,
             request: Head::request(method, b"http", host.as_bytes(), b"/of/the/app"),
+            body: Bytes::new(),
             end,
             origin: Origin { host: host.into(), port: 8080, transport: Transport::Plain },
             options: RequestOptions {

@@ -59,12 +59,7 @@ impl Exchange {
             Command::Tls(template) => self.upstreams.app.tls = Some(template),
             Command::Open(open) => self.open_call(*open, now),
             Command::Data { call, chunk } => self.on_call_data(call, chunk, now),
-            Command::End { call } => {
-                if let Some((_, index)) = self.streaming_call(call) {
-                    self.forward(index, Side::Request, Item::End, now);
-                    self.arm_hedge(index, now);
-                }
-            }
+            Command::End { call } => self.on_call_end(call, now),
             Command::Consumed { call, bytes } => {
                 if let Some(id) = self.upstreams.app.calls.get(&call).copied() {
                     self.on_sent(id, bytes, now);
@@ -127,9 +122,10 @@ impl Exchange {
         stream.request.put(open.request, &mut self.env.heads);
         stream.trace_begin(Part::Route);
         stream.head_only = stream.request.method() == Method::Head;
-        stream.request_end = if open.end { Direction::Ended } else { Direction::Streaming };
+        let bodiless = open.end && open.body.is_empty();
+        stream.request_end = if bodiless { Direction::Ended } else { Direction::Streaming };
         stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
-        if open.end {
+        if bodiless {
             stream.times.request_end = Some(now);
         }
         stream.cluster = cluster;
@@ -137,6 +133,13 @@ impl Exchange {
         self.upstreams.app.budget.earn();
         self.limit_answer(index, now);
         self.place_call(index, now);
+        if bodiless {
+            return;
+        }
+        self.on_call_data(number, open.body, now);
+        if open.end {
+            self.on_call_end(number, now);
+        }
     }
 
     /// The stream, with the app as its downstream side.
@@ -187,6 +190,13 @@ impl Exchange {
         } else {
             let call = call.id;
             self.env.tell_app(Event::Room { call, bytes });
+        }
+    }
+
+    fn on_call_end(&mut self, call: CallId, now: Instant) {
+        if let Some((_, index)) = self.streaming_call(call) {
+            self.forward(index, Side::Request, Item::End, now);
+            self.arm_hedge(index, now);
         }
     }
 
