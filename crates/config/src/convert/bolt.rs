@@ -241,6 +241,7 @@ fn sound<T>(value: Option<Option<T>>) -> Option<Option<T>> {
 fn plain_route(name: &str, action: Forward) -> Route {
     Route {
         name: Arc::from(name),
+        stat_prefix: None,
         path: PathMatch::Prefix(Text { bytes: Arc::from(&b"/"[..]), case_sensitive: true }),
         headers: Vec::new(),
         query: Vec::new(),
@@ -268,6 +269,7 @@ fn http(
         domains: vec![Arc::from("*")],
         routes,
         matcher: None,
+        virtual_clusters: Vec::new(),
         require_tls: RequireTls::None,
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),

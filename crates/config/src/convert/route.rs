@@ -33,6 +33,7 @@ impl Converter<'_> {
         let action = self.bridged(route, action, before);
         Some(Route {
             name: Arc::from(route.text("name")),
+            stat_prefix: Some(route.text("stat_prefix")).filter(|it| !it.is_empty()).map(Arc::from),
             path: path?,
             headers,
             query,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use towpath_engine::matcher::Input;
 use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::HostIndex;
-use towpath_engine::snapshot::route::{RequireTls, RetryPolicy, Route, RouteTable, VirtualHost};
+use towpath_engine::snapshot::route::{
+    RequireTls, RetryPolicy, Route, RouteTable, VirtualCluster, VirtualHost,
+};
 
 use super::Converter;
 use super::matcher_tree::Place;
@@ -126,6 +128,7 @@ impl Converter<'_> {
                 .collect(),
             routes,
             matcher,
+            virtual_clusters: self.virtual_clusters(host),
             require_tls,
             request_headers: self.request_ops(host),
             response_headers: self.response_ops(host),
@@ -133,6 +136,25 @@ impl Converter<'_> {
             attempt_count_in_response: host.flag("include_attempt_count_in_response"),
             filters,
         }
+    }
+}
+
+impl Converter<'_> {
+    /// Where there are some, those of which none takes a request have one more.
+    fn virtual_clusters(&mut self, host: &Message) -> Vec<VirtualCluster> {
+        let mut clusters = Vec::new();
+        for cluster in host.messages("virtual_clusters") {
+            let headers = self.header_matchers(cluster, "headers");
+            if headers.is_empty() {
+                let text = "virtual clusters must define 'headers'";
+                self.report.problem(&cluster.at, text);
+            }
+            clusters.push(VirtualCluster { name: Arc::from(cluster.text("name")), headers });
+        }
+        if !clusters.is_empty() {
+            clusters.push(VirtualCluster { name: Arc::from("other"), headers: Vec::new() });
+        }
+        clusters
     }
 }
 

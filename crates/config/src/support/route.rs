@@ -46,9 +46,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "typed_per_filter_config",
             "cors",
             "matcher",
+            "virtual_clusters",
         ],
         harmless: &[
-            ("virtual_clusters", "only statistics are kept by virtual cluster"),
             ("metadata", "nothing here reads it"),
             ("rate_limits", "only the rate limit filter reads it, and that is refused"),
             ("include_is_timeout_retry_header", "only tells the upstream why it is asked again"),
@@ -74,17 +74,23 @@ pub(super) const ENTRIES: &[Entry] = &[
             "per_request_buffer_limit_bytes",
             "request_body_buffer_limit",
             "typed_per_filter_config",
+            "stat_prefix",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
             ("decorator", "tracing is not there"),
             ("tracing", "tracing is not there"),
-            ("stat_prefix", "no statistics are kept by route"),
         ],
         changes: &[
             ("filter_action", "no filter here answers by itself"),
             ("non_forwarding_action", "it is for gRPC servers"),
         ],
+    },
+    Entry {
+        message: "envoy.config.route.v3.VirtualCluster",
+        honoured: &["headers", "name"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteMatch",

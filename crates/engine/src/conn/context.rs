@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
 use crate::filter::HttpFilter;
 use crate::ids::{Kind, NO_CLUSTER};
@@ -74,6 +75,8 @@ pub(crate) struct HttpContext {
     pub(crate) config: Arc<Http>,
     /// Of the configuration's routes.
     pub(crate) plain: PlainRoutes,
+    /// What counts their requests beside clusters.
+    pub(crate) counted: CountedRoutes,
     /// Before the router, in order.
     pub(crate) filters: Vec<PlacedFilter>,
     pub(crate) stats: Arc<HttpStats>,

@@ -8,6 +8,7 @@
 pub(crate) mod calls;
 pub(crate) mod carried;
 pub(crate) mod context;
+pub(crate) mod counted;
 pub(crate) mod drain;
 pub(crate) mod mux;
 pub(crate) mod spans;

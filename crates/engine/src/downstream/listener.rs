@@ -14,6 +14,7 @@ use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, 
 use crate::conn::context::{
     BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext,
 };
+use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
 use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
@@ -499,6 +500,7 @@ impl Env {
         HttpContext {
             config: Arc::clone(config),
             plain: PlainRoutes::of(&config.routes),
+            counted: CountedRoutes::of(&config.routes, &scope),
             filters: config.filters.iter().map(placed).collect(),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),

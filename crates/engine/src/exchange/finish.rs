@@ -400,6 +400,7 @@ impl Exchange {
         let clusters = &mut self.upstreams.clusters;
         let Some(cluster) = clusters.get(stream.cluster) else { return };
         counter(&cluster.stats).inc();
+        stream.count(|stats| stats.upstream_rq_timeout.inc());
         if let Some(pool) = clusters.pool_mut(pool_key) {
             pool.counts.requests_timeout += 1;
         }

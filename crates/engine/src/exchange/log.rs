@@ -91,6 +91,9 @@ pub(crate) fn facts<'a>(
         facts.route = &routed.route.name;
         facts.virtual_host = &routed.host.name;
     }
+    if let Some(counted) = &stream.counted {
+        facts.virtual_cluster = counted.virtual_cluster();
+    }
     facts
 }
 

@@ -282,6 +282,7 @@ impl Exchange {
             policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
         if !stream.retries.wants(policy, reason, request_sent) {
             if let Some(pool_key) = succeeded {
+                stream.count(|stats| stats.upstream_rq_retry_success.inc());
                 self.upstreams.count_retry_success(pool_key);
             }
             return false;
@@ -293,6 +294,7 @@ impl Exchange {
         if stream.retries.remaining == 0 {
             stream.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
             cluster.stats.upstream_rq_retry_limit_exceeded.inc();
+            stream.count(|stats| stats.upstream_rq_retry_limit_exceeded.inc());
             return false;
         }
         if !stream.body.whole || stream.upgrade != Upgrade::No {
@@ -302,11 +304,13 @@ impl Exchange {
         if cluster.is_full_for(stream.priority, Resource::Retries) {
             stream.flags.set(Flags::UPSTREAM_OVERFLOW);
             cluster.stats.upstream_rq_retry_overflow.inc();
+            stream.count(|stats| stats.upstream_rq_retry_overflow.inc());
             return false;
         }
         cluster.retry_began(stream.priority);
         stream.retries.counted = Some(counted);
         cluster.stats.upstream_rq_retry.inc();
+        stream.count(|stats| stats.upstream_rq_retry.inc());
         stream.retries.remaining -= 1;
         let (base, most) =
             policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
@@ -326,6 +330,9 @@ impl Exchange {
     /// A retry got what the policy takes for an answer.
     pub(crate) fn settle_retry(&mut self, index: StreamIndex) {
         if let Some(pool_key) = self.release_retry(index) {
+            if let Some(stream) = self.streams.get(index) {
+                stream.count(|stats| stats.upstream_rq_retry_success.inc());
+            }
             self.upstreams.count_retry_success(pool_key);
         }
     }
@@ -407,6 +414,7 @@ impl Exchange {
         let internal = stream.request.get(Name::XEnvoyInternal).is_some();
         if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
             cluster.stats.count_response(status, internal);
+            stream.count(|stats| stats.upstream_rq.count(status));
         }
     }
 }

@@ -243,6 +243,12 @@ impl Exchange {
             self.local_reply(index, forward.not_found_status, b"", details::CLUSTER_NOT_FOUND, now);
             return;
         };
+        if let Some(route) = stream.route {
+            let of = (route.host, route.route);
+            let request = stream.request.present();
+            let counted = |request| http.counted.get(&http.config.routes, of, request);
+            stream.counted = request.and_then(counted);
+        }
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
         if !self.begin_crossing(index, forward, now) {
             return;

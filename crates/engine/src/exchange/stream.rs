@@ -19,6 +19,7 @@ use towpath_proto::head::{Head, HeadPool};
 
 use crate::conn::Connection;
 use crate::conn::context::{ChainContext, HttpContext};
+use crate::conn::counted::Counted;
 use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
 use crate::exchange::filters::Filters;
@@ -34,6 +35,7 @@ use crate::route::Picked;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
 use crate::snapshot::{ClusterId, RouteTable};
+use crate::stats::RequestStats;
 use crate::upstream::cluster::RequestOutcome;
 
 /// One stream.
@@ -46,6 +48,8 @@ pub(crate) struct Stream {
     pub(crate) request: LazyHead,
     pub(crate) response: LazyHead,
     pub(crate) route: Option<RouteRef>,
+    /// What counts it beside its cluster.
+    pub(crate) counted: Option<Rc<Counted>>,
     pub(crate) request_end: Direction,
     pub(crate) response_end: Direction,
     /// Request body that has not gone upstream, or that a retry would need again.
@@ -397,6 +401,7 @@ impl Stream {
             request: LazyHead::default(),
             response: LazyHead::default(),
             route: None,
+            counted: None,
             request_end: Direction::AwaitingHead,
             response_end: Direction::AwaitingHead,
             body: Body::default(),
@@ -433,6 +438,7 @@ impl Stream {
         self.context = context;
         self.upstream = UpstreamState::None;
         self.route = None;
+        self.counted = None;
         self.request_end = Direction::AwaitingHead;
         self.response_end = Direction::AwaitingHead;
         self.retries = Retries::default();
@@ -494,6 +500,14 @@ impl Stream {
         let said = || self.trailers_status.or_else(|| grpc::status_of(&self.response));
         self.request.present().is_some_and(grpc::is_grpc)
             && said().is_none_or(|said| grpc::http_status(said) >= 500)
+    }
+
+    /// Counts it where requests are counted beside their cluster.
+    #[inline]
+    pub(crate) fn count(&self, count: impl Fn(&RequestStats)) {
+        if let Some(counted) = &self.counted {
+            counted.each().for_each(count);
+        }
     }
 
     /// Whether both directions are through.

@@ -64,6 +64,7 @@ impl Exchange {
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.request_began(pool_key);
+            stream.count(|stats| stats.upstream_rq_total.inc());
             let limit = cluster.config.max_requests_per_connection;
             if limit > 0
                 && requests >= limit
@@ -535,8 +536,11 @@ fn status_for_host(stream: &Stream) -> u16 {
 fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
     let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);
+    stream.count(|stats| stats.upstream_rq.count(status));
     if let Some(began) = stream.times.upstream_first_sent {
-        cluster.stats.upstream_rq_time.record(now.millis_since(began));
+        let took = now.millis_since(began);
+        cluster.stats.count_time(took, internal);
+        stream.count(|stats| stats.upstream_rq_time.record(took));
     }
 }
 

@@ -82,6 +82,7 @@ pub(crate) enum Command {
     ResponseTrailersBytes,
     ResponseTxDuration,
     RouteName,
+    VirtualClusterName,
     StreamId,
     UpstreamCluster,
     UpstreamClusterRaw,
@@ -357,7 +358,7 @@ commands! {
     "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
     "DYNAMIC_METADATA" => Lookup::Command(Needs, dynamic_metadata),
     "FILTER_STATE" => Lookup::Command(Needs, filter_state),
-    // No filter that sets these, no virtual cluster, no tracer and no internal listener can be configured.
+    // No filter that sets these, no tracer and no internal listener can be configured.
     "UPSTREAM_FILTER_STATE" => {
         Lookup::Command(Needs, |_| Ok(Command::Absent))
     },
@@ -394,7 +395,8 @@ commands! {
     | "UPSTREAM_PEER_CERT_V_START" => {
         Lookup::Command(Takes, |p| TimeFormat::new(p).map(|_| Command::Absent))
     },
-    "VIRTUAL_CLUSTER_NAME" | "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
+    "VIRTUAL_CLUSTER_NAME" => alone!(Command::VirtualClusterName),
+    "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
         alone!(Command::Absent)
     },
     "CUSTOM_FLAGS"

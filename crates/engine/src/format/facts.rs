@@ -31,6 +31,8 @@ pub struct Facts<'a> {
     pub route: &'a str,
     /// The name of the virtual host; empty means none.
     pub virtual_host: &'a str,
+    /// The name of the virtual cluster; empty means none.
+    pub virtual_cluster: &'a str,
     /// The name of the listener; empty means none.
     pub listener: &'a str,
     /// The name of the filter chain; empty means none.
@@ -63,6 +65,7 @@ impl<'a> Facts<'a> {
             upstream_hostname: "",
             route: "",
             virtual_host: "",
+            virtual_cluster: "",
             listener: "",
             filter_chain: "",
             log_type: "NotSet",

@@ -134,6 +134,7 @@ impl Command {
                 milliseconds(out, record.upstream_first_received, record.response_end)
             }
             Self::RouteName => text(out, facts.route),
+            Self::VirtualClusterName => text(out, facts.virtual_cluster),
             Self::StreamId => {
                 let id = facts.request.and_then(|head| head.get(Name::XRequestId));
                 id.is_some_and(|id| bytes(out, id))

@@ -44,6 +44,8 @@ impl Plain {
         let ClusterChoice::One(_) = forward.cluster else { return Self::default() };
         Self {
             forwards: is_unlimited(forward)
+                && host.virtual_clusters.is_empty()
+                && route.stat_prefix.is_none()
                 && forward.bridge.is_none()
                 && matches!(forward.path, PathRewrite::Keep)
                 // The host's own name is not known yet.

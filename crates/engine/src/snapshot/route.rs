@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::head::HeaderName;
+use towpath_proto::head::{Head, HeaderName};
 
 use super::{ClusterId, HostIndex};
 use crate::expression::Regex;
@@ -52,6 +52,8 @@ pub struct VirtualHost {
     pub routes: Vec<Arc<Route>>,
     /// `matcher`: leads to the routes that are asked, by their places among all; without it all are.
     pub matcher: Option<Tree<Range<usize>>>,
+    /// `virtual_clusters`: the first that matches counts a request.
+    pub virtual_clusters: Vec<VirtualCluster>,
     /// `require_tls`.
     pub require_tls: RequireTls,
     /// Header operations.
@@ -64,6 +66,31 @@ pub struct VirtualHost {
     pub attempt_count_in_response: bool,
     /// `typed_per_filter_config`.
     pub filters: Vec<FilterOverride>,
+}
+
+/// Envoy `config.route.v3.VirtualCluster`: requests that are counted together.
+#[derive(Debug)]
+pub struct VirtualCluster {
+    /// Its name.
+    pub name: Arc<str>,
+    /// All must match.
+    pub headers: Vec<HeaderMatcher>,
+}
+
+impl VirtualCluster {
+    /// Whether a request is one of them.
+    #[must_use]
+    pub fn matches(&self, request: &Head) -> bool {
+        self.headers.iter().all(|header| header.matches(request))
+    }
+}
+
+impl VirtualHost {
+    /// Whether requests are counted beside their cluster.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.virtual_clusters.is_empty()
+            || self.routes.iter().any(|route| route.stat_prefix.is_some())
+    }
 }
 
 /// Envoy `VirtualHost.TlsRequirementType`.
@@ -83,6 +110,8 @@ pub enum RequireTls {
 pub struct Route {
     /// `name`, for `%ROUTE_NAME%`.
     pub name: Arc<str>,
+    /// `stat_prefix`: its requests are counted under this name.
+    pub stat_prefix: Option<Arc<str>>,
     /// Which paths.
     pub path: PathMatch,
     /// All must match.
@@ -503,6 +532,7 @@ mod tests {
             domains: Vec::new(),
             routes: Vec::new(),
             matcher: None,
+            virtual_clusters: Vec::new(),
             require_tls: RequireTls::None,
             request_headers: HeaderOps::default(),
             response_headers: HeaderOps::default(),

@@ -32,8 +32,8 @@ pub use sets::{
     ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats, ExtAuthzStats,
     FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats,
     ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LocalRateLimitStats, OutlierStats, RbacStats, RuntimeStats, ServerStats, SetMetadataStats,
-    TcpStats, TlsStats,
+    LocalRateLimitStats, OutlierStats, RbacStats, RequestStats, RuntimeStats, ServerStats,
+    SetMetadataStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

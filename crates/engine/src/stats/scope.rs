@@ -107,6 +107,13 @@ pub enum Scope {
         /// The route table.
         table: Arc<str>,
     },
+    /// `vhost.<virtual host>.route.<stat prefix>`.
+    Route {
+        /// The virtual host.
+        host: Arc<str>,
+        /// The route's stat prefix.
+        name: Arc<str>,
+    },
     /// `runtime`.
     Runtime,
     /// `server`.
@@ -115,6 +122,13 @@ pub enum Scope {
     Tcp(Arc<str>),
     /// `towpath.trace`.
     Traces,
+    /// `vhost.<virtual host>.vcluster.<name>`.
+    VirtualCluster {
+        /// The virtual host.
+        host: Arc<str>,
+        /// The virtual cluster.
+        name: Arc<str>,
+    },
 }
 
 /// How a call by gRPC comes.
@@ -187,7 +201,9 @@ impl fmt::Display for Scope {
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
             Self::RouteDiscovery { prefix, table } => write!(f, "http.{prefix}.rds.{table}"),
+            Self::Route { host, name } => write!(f, "vhost.{host}.route.{name}"),
             Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
+            Self::VirtualCluster { host, name } => write!(f, "vhost.{host}.vcluster.{name}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
             Self::Traces => f.write_str("towpath.trace"),
@@ -242,10 +258,12 @@ impl Scope {
             Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::NetworkRbac(_) => "rbac",
             Self::RouteDiscovery { .. } => "http_rds",
+            Self::Route { .. } => "vhost_route",
             Self::Runtime => "runtime",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
             Self::Traces => "towpath_trace",
+            Self::VirtualCluster { .. } => "vhost_vcluster",
         }
     }
 
@@ -308,7 +326,13 @@ impl Scope {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]
             }
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
+            Self::Route { host, name } => {
+                vec![label("envoy_virtual_host", host), label("envoy_route", name)]
+            }
             Self::Tcp(prefix) => vec![label("envoy_tcp_prefix", prefix)],
+            Self::VirtualCluster { host, name } => {
+                vec![label("envoy_virtual_cluster", name), label("envoy_virtual_host", host)]
+            }
             Self::RouteDiscovery { prefix, table } => vec![
                 label("envoy_http_conn_manager_prefix", prefix),
                 label("envoy_rds_route_config", table),

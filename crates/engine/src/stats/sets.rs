@@ -37,7 +37,9 @@ stats! {
     /// `cluster.<name>.…`
     ClusterStats {
         Codes external_upstream_rq = "external.upstream_rq";
+        Histogram external_upstream_rq_time = "external.upstream_rq_time";
         Codes internal_upstream_rq = "internal.upstream_rq";
+        Histogram internal_upstream_rq_time = "internal.upstream_rq_time";
         Counter lb_healthy_panic;
         Gauge max_host_weight;
         Counter membership_change;
@@ -101,6 +103,20 @@ stats! {
         Counter upstream_rq_timeout;
         Counter upstream_rq_total;
         Gauge version;
+    }
+}
+
+stats! {
+    /// `vhost.<name>.vcluster.<name>.…` and `vhost.<name>.route.<stat prefix>.…`
+    RequestStats {
+        Codes upstream_rq;
+        Counter upstream_rq_retry;
+        Counter upstream_rq_retry_limit_exceeded;
+        Counter upstream_rq_retry_overflow;
+        Counter upstream_rq_retry_success;
+        Histogram upstream_rq_time;
+        Counter upstream_rq_timeout;
+        Counter upstream_rq_total;
     }
 }
 
@@ -662,6 +678,17 @@ impl ClusterStats {
             self.internal_upstream_rq.count(status);
         } else {
             self.external_upstream_rq.count(status);
+        }
+    }
+
+    /// Counts what a response took, in milliseconds.
+    #[inline]
+    pub fn count_time(&self, took: u64, internal: bool) {
+        self.upstream_rq_time.record(took);
+        if internal {
+            self.internal_upstream_rq_time.record(took);
+        } else {
+            self.external_upstream_rq_time.record(took);
         }
     }
 

@@ -99,6 +99,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
 pub fn route(path: &str, action: Action) -> Route {
     Route {
         name: "".into(),
+        stat_prefix: None,
         path: PathMatch::Prefix(Text { bytes: path.as_bytes().into(), case_sensitive: true }),
         headers: Vec::new(),
         query: Vec::new(),
@@ -129,6 +130,7 @@ pub fn everything(routes: Vec<Arc<Route>>) -> VirtualHost {
         domains: vec!["*".into()],
         routes,
         matcher: None,
+        virtual_clusters: Vec::new(),
         require_tls: RequireTls::None,
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),

@@ -71,6 +71,7 @@ suites!(
     admin,
     drain,
     statistics,
+    virtual_clusters,
     tls,
     tls_downstream,
     http2,

@@ -9,6 +9,7 @@ use crate::snapshot::route::{Action, Fraction, HeaderOps};
 fn route(path: PathMatch) -> Route {
     Route {
         name: "".into(),
+        stat_prefix: None,
         path,
         headers: Vec::new(),
         query: Vec::new(),
@@ -30,6 +31,7 @@ fn host(domain: &str, routes: Vec<Route>) -> VirtualHost {
         domains: vec![domain.into()],
         routes: routes.into_iter().map(Arc::new).collect(),
         matcher: None,
+        virtual_clusters: Vec::new(),
         require_tls: RequireTls::None,
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
