@@ -30,6 +30,8 @@ pub struct Options {
     keep: Option<Duration>,
     drain_every: Duration,
     file_limit: u64,
+    /// Whether standard error hears of a file that could not be written: where no code asked for it, none looks.
+    pub(crate) is_told: bool,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             keep: None,
             drain_every: Duration::from_millis(20),
             file_limit: 1 << 30,
+            is_told: false,
         }
     }
 }
@@ -182,6 +185,7 @@ impl Options {
             collector: Collector::new(Timeline::starting(on.start), true),
             stop: stop.clone(),
             every: self.drain_every,
+            told: path.clone().filter(|_| self.is_told),
         };
         stop.at_exit();
         let thread = thread::spawn(move || writer.run()).map_err(StartError::Io)?;
@@ -492,6 +496,8 @@ struct Writer {
     collector: Collector,
     stop: Arc<Stop>,
     every: Duration,
+    /// The file of which standard error is to hear when it cannot be written.
+    told: Option<PathBuf>,
 }
 
 impl Writer {
@@ -503,9 +509,10 @@ impl Writer {
             }
             let rings = ring::registry().rings.clone();
             self.drain(&rings);
-            if self.out.failed() {
+            if let Some(error) = self.out.failure() {
                 // A full disk: nothing more can be kept, so nothing more is recorded.
                 gate::record(Directives::default());
+                tell(&mut self.told, error);
             }
         }
         let rings = ring::registry().end();
@@ -515,6 +522,9 @@ impl Writer {
         let account = self.collector.finish(&mut self.out);
         let account = Account { ns_per_event: cost_of_event(&self.collector.timeline), ..account };
         let finished = self.out.finish(&account);
+        if let Err(error) = &finished {
+            tell(&mut self.told, error);
+        }
         self.stop.lock().1 = true;
         self.stop.changed.notify_all();
         finished.map(|()| account)
@@ -529,6 +539,13 @@ impl Writer {
         let waited =
             self.stop.changed.wait_timeout_while(self.stop.lock(), self.every, |(stop, _)| !*stop);
         waited.unwrap_or_else(PoisonError::into_inner).0.0
+    }
+}
+
+/// Says once that a file ends before its recording.
+fn tell(told: &mut Option<PathBuf>, error: &io::Error) {
+    if let Some(path) = told.take() {
+        eprintln!("towpath-trace: nothing more is recorded, {}: {error}", path.display());
     }
 }
 

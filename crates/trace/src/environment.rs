@@ -12,7 +12,7 @@ use crate::control::{FileRecording, Options, StartError};
 /// *What* is as in [`Options::directives`]: categories, levels, and targets of `tracing`'s events with theirs
 /// (`info,hyper=debug:app.pftrace`). In the file's name `%p` is the number of the process and `%%` is `%`. A file that
 /// is there already is left alone: another process with the same environment may be writing it. Then the number of this
-/// process stands before the extension, and standard error says so.
+/// process stands before the extension, and standard error says so, as it does of a file that cannot be written.
 ///
 /// # Errors
 /// When the variable is set and makes no sense, or the recording cannot begin.
@@ -23,7 +23,8 @@ pub fn from_env() -> Result<Option<FileRecording>, StartError> {
     let value = value.to_string_lossy();
     let bad = || StartError::Environment(value.chars().take(256).collect());
     let (what, path) = split(&value).filter(|(_, path)| !path.is_empty()).ok_or_else(bad)?;
-    let options = Options::new().directives(what)?;
+    let mut options = Options::new().directives(what)?;
+    options.is_told = true;
     let asked = PathBuf::from(expanded(path, std::process::id()));
     let claimed = options.claim()?;
     let (path, file) = create(&asked).map_err(StartError::Io)?;

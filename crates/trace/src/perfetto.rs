@@ -110,8 +110,8 @@ impl<W: Write> Perfetto<W> {
         self.failure.get_or_insert(error);
     }
 
-    pub(crate) fn failed(&self) -> bool {
-        self.failure.is_some()
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
     }
 
     /// Bytes that were taken: of a file that ends there no packet is cut.

@@ -87,8 +87,9 @@ impl Segments {
         self.keep_whole();
     }
 
-    pub(crate) fn failed(&self) -> bool {
-        self.perfetto.failed()
+    /// Why nothing more is written, where that is so.
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
+        self.perfetto.failure()
     }
 
     /// Closes the file with the recording's account.
@@ -101,7 +102,7 @@ impl Segments {
 
     /// Cuts off the packet that a full disk cut.
     fn keep_whole(&self) {
-        if let (true, Some(rotation)) = (self.perfetto.failed(), &self.rotation) {
+        if let (Some(_), Some(rotation)) = (self.perfetto.failure(), &self.rotation) {
             // What cannot be cut off is stepped over by readers.
             let _ = rotation.file.set_len(self.perfetto.written());
         }
@@ -197,7 +198,7 @@ impl Sink for Segments {
         self.perfetto.event(event);
         if let Some(rotation) = &mut self.rotation {
             rotation.follow(event);
-            if self.perfetto.written() >= rotation.full && !self.perfetto.failed() {
+            if self.perfetto.written() >= rotation.full && self.perfetto.failure().is_none() {
                 self.rotate();
             }
         }

@@ -235,9 +235,10 @@ mod linux {
     }
 
     fn writes_for_ever() {
-        let path = PathBuf::from(std::env::var_os("TOWPATH_FILE").unwrap());
-        let options = Options::new().drain_every(Duration::from_millis(1));
-        let recording = options.start_file(path).unwrap();
+        let recording = towpath_trace::from_env().unwrap().unwrap_or_else(|| {
+            let path = PathBuf::from(std::env::var_os("TOWPATH_FILE").unwrap());
+            Options::new().drain_every(Duration::from_millis(1)).start_file(path).unwrap()
+        });
         let begun = Instant::now();
         let once = std::env::var_os("TOWPATH_ONCE").is_some();
         let limit = Duration::from_secs(if once { 3 } else { 60 });
@@ -289,6 +290,13 @@ mod linux {
     fn a_full_disk(name: &str) {
         let (folder, kept) = (scratch("full"), scratch("full.pftrace"));
         std::fs::create_dir_all(&folder).unwrap();
+        // Who asked by the environment has no code that looks at what `finish` says.
+        for (variable, what) in [("TOWPATH_FILE", ""), ("TOWPATH_TRACE", "all:")] {
+            fill_a_disk(name, &folder, &kept, (variable, what));
+        }
+    }
+
+    fn fill_a_disk(name: &str, folder: &Path, kept: &Path, (variable, what): (&str, &str)) {
         let file = folder.join("full.pftrace");
         let script = format!(
             "mount -t tmpfs -o size=2m none {0} && \"$0\" && cp {1} {2}",
@@ -296,12 +304,16 @@ mod linux {
             file.display(),
             kept.display()
         );
-        let environment = [("TOWPATH_FILE", file.to_str().unwrap()), ("TOWPATH_ONCE", "1")];
+        let value = format!("{what}{}", file.display());
+        let environment = [(variable, value.as_str()), ("TOWPATH_ONCE", "1")];
         let Some(output) = in_own_mounts(&script, name, &environment) else { return };
         assert_eq!(succeeded(&output).trim(), "true", "finish tells of the full disk");
-        let stat = stat(&[&kept]).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_told = said.contains("nothing more is recorded") && said.contains("full.pftrace: ");
+        assert_eq!(is_told, variable == "TOWPATH_TRACE", "{said}");
+        let stat = stat(&[kept]).unwrap();
         assert!(stat.spans[0].count > 10_000 && stat.cut == 0, "{stat}");
-        importer_agrees(&kept, &stat);
+        importer_agrees(kept, &stat);
     }
 
     fn threads_without_proc(name: &str) {
