@@ -282,7 +282,7 @@ fn codel_marks_what_tcp_lets_it_mark_and_keeps_the_queue_short() {
     };
     let mut longest = Vec::new();
     for (aqm, ecn) in [(Aqm::TailDrop, false), (Aqm::CODEL, false), (Aqm::CODEL, true)] {
-        link.follow(&delay(10), &bottleneck(aqm, ecn), &NONE, 1, true);
+        link.follow(&delay(10), &bottleneck(aqm, ecn), &NONE, 1, false);
         let rate = goodput(&link, Duration::from_secs(4));
         let up = link.report().up;
         assert!(rate > 8.0, "{aqm:?}: {rate} Mbit/s");

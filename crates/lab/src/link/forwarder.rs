@@ -310,9 +310,9 @@ impl Worker {
             } else {
                 traffic.unlogged += 1;
             }
-            traffic.most_queued_bytes =
-                traffic.most_queued_bytes.max(self.route.path.queued_bytes(now));
         }
+        traffic.most_queued_bytes =
+            traffic.most_queued_bytes.max(self.route.path.queued_bytes(now));
     }
 
     fn now(&self) -> Instant {
