@@ -17,7 +17,7 @@ use towpath_sim::link::{Aqm, Conditions, Loss, Rate};
 
 use super::{
     conditions_words, parse_aqm, parse_both_delay, parse_both_percent, parse_both_rate,
-    parse_profile, parse_queue,
+    parse_gilbert_elliott, parse_profile, parse_queue,
 };
 use crate::cli::units::parse_seconds;
 use crate::link::Link;
@@ -123,6 +123,7 @@ fn set(down: &mut Conditions, up: &mut Conditions, name: &str, value: &str) -> R
                 let share = parse_both_percent(value)?.pick(is_down);
                 conditions.loss = if share == 0.0 { Loss::None } else { Loss::Bernoulli(share) };
             }
+            "gilbert-elliott" => conditions.loss = parse_gilbert_elliott(value)?,
             "delay" => conditions.delay = parse_both_delay(value)?.pick(is_down),
             "jitter" => conditions.jitter = parse_both_delay(value)?.pick(is_down),
             "rate" if value == "any" => conditions.rate = Rate::Unlimited,
@@ -134,7 +135,7 @@ fn set(down: &mut Conditions, up: &mut Conditions, name: &str, value: &str) -> R
             "duplicate" => conditions.duplicate = parse_both_percent(value)?.pick(is_down),
             _ => {
                 return Err(format!(
-                    "'{name}' is none of loss, delay, jitter, rate, queue, aqm, reorder and duplicate"
+                    "'{name}' is none of loss, gilbert-elliott, delay, jitter, rate, queue, aqm, reorder and duplicate"
                 ));
             }
         }
@@ -167,6 +168,10 @@ mod tests {
             (&down.rate, down.aqm, up.queue_bytes),
             (&Rate::BitsPerSecond(1e6), Aqm::CODEL, Some(15_000))
         );
+        set(&mut down, &mut up, "gilbert-elliott", "1/25").unwrap();
+        let bursts =
+            Loss::GilbertElliott { to_bad: 0.01, to_good: 0.25, bad_loss: 1.0, good_loss: 0.0 };
+        assert_eq!((down.loss, up.loss), (bursts, bursts));
         set(&mut down, &mut up, "rate", "any").unwrap();
         set(&mut down, &mut up, "aqm", "none").unwrap();
         assert_eq!(
