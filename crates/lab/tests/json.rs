@@ -23,9 +23,10 @@ struct Words {
 fn written(words: &[&str]) -> Value {
     let path =
         std::env::temp_dir().join(format!("towpath-json-{}-{}", std::process::id(), words[0]));
-    let (command, others) = words.split_first().unwrap();
-    let words = ["lab", command, "--json", path.to_str().unwrap()];
-    run(Words::parse_from(words.iter().chain(others)).command);
+    let own = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    let (own, command) = words.split_at(own);
+    let words = [&["lab"], own, &["--json", path.to_str().unwrap()], command].concat();
+    run(Words::parse_from(words).command);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -218,7 +219,7 @@ fn the_members_of_a_replay_are_those_of_the_page() {
 fn the_members_of_a_link_are_those_of_the_page() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();
-    let recording = written(&["link", "--record", &address, "--record-for", "300ms"]);
+    let recording = written(&["link", "record", &address, "--for", "300ms"]);
     assert_deep("link-recording", &recording, &["/recording"]);
     // A process with threads may not make itself a user namespace's root: this needs the real one.
     if !rustix::process::geteuid().is_root() {

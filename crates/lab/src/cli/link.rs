@@ -1,6 +1,7 @@
 //! `towpath lab link`.
 
 mod control;
+mod record;
 
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -18,13 +19,13 @@ use towpath_proto::time::Instant as LinkInstant;
 use towpath_sim::link::{Aqm, Change, Conditions, Loss, PROFILES, Profile, Rate, Timeline, Trace};
 
 use super::units::{parse_milliseconds, parse_seconds, parse_size, show_ns};
-use crate::address::{Address, Target};
-use crate::link::recording;
 use crate::link::{self, Backend, Circumstances, Report, SynSchedule, Traffic, Tuning};
 use control::Control;
+use record::Record;
 
 /// Run a command behind an emulated network
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 The command runs in the near network namespace, each --far command in the far one. TOWPATH_NEAR and
 TOWPATH_FAR hold their addresses (TOWPATH_NEAR6 and TOWPATH_FAR6 for IPv6). Values apply to each direction;
@@ -33,6 +34,8 @@ DOWN/UP sets them apart. The exit code is the command's, 127 where there is no s
 Example: towpath lab link --profile 3g --outage 2s+5s --far 'towpath lab origin --listen $TOWPATH_FAR:80' -- \\
              curl -sv http://10.77.0.2/")]
 pub struct Link {
+    #[command(subcommand)]
+    instead: Option<Instead>,
     /// A named network; see --list-profiles
     #[arg(long, value_name = "NAME", value_parser = parse_profile)]
     profile: Option<&'static Profile>,
@@ -122,18 +125,16 @@ pub struct Link {
     /// List the named networks and end
     #[arg(long)]
     list_profiles: bool,
-    /// Emulate nothing: measure the real path to a port that answers, and print the options that emulate it
-    #[arg(long, value_name = "HOST:PORT")]
-    record: Option<Address>,
-    /// With --record, measure its rate by this download (plain HTTP, some seconds long)
-    #[arg(long, value_name = "URL", requires = "record")]
-    record_download: Option<Target>,
-    /// How long to --record
-    #[arg(long, value_name = "D", default_value = "20s", value_parser = parse_seconds)]
-    record_for: Duration,
     /// The command and its arguments
-    #[arg(last = true, required_unless_present_any = ["list_profiles", "record"])]
+    #[arg(last = true, required_unless_present = "list_profiles")]
     command: Vec<String>,
+}
+
+/// What is done without a link.
+#[derive(Debug, Subcommand)]
+enum Instead {
+    /// Measure a real path, and print the options that emulate it
+    Record(Record),
 }
 
 /// A value for each direction.
@@ -163,8 +164,8 @@ impl Link {
             super::print(&list_profiles());
             return Ok(ExitCode::SUCCESS);
         }
-        if let Some(address) = &self.record {
-            return self.record(address);
+        if let Some(Instead::Record(record)) = self.instead {
+            return record.run();
         }
         let (down, up) = self.conditions()?;
         let timeline = self.timeline();
@@ -220,38 +221,6 @@ impl Link {
         }
         eprint!("{}", summary(&report, &tuning));
         Ok(exit_code(status))
-    }
-
-    fn record(&self, address: &Address) -> super::Outcome {
-        let Address::Tcp(address) = address else {
-            return Err(super::usage("a path has a host and a port"));
-        };
-        let attempts = recording::round_trips(*address, self.record_for);
-        let down = match &self.record_download {
-            Some(target) => {
-                let Address::Tcp(from) = target.address else {
-                    return Err(super::usage("a download has a host and a port"));
-                };
-                let request =
-                    format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", target.path, target.authority);
-                Some(recording::download(from, &request, self.record_for)?)
-            }
-            None => None,
-        };
-        let Some(found) = recording::Recording::of(&attempts, down) else {
-            return Err(format!("nothing at {address} answered within a second").into());
-        };
-        if let Some(path) = &self.json {
-            super::write_result(
-                path,
-                "link-recording",
-                json!({ "recording": found, "options": found.options() }),
-            )?;
-        }
-        if self.json.as_deref() != Some(Path::new("-")) {
-            super::print(&format!("{}\n", found.options()));
-        }
-        Ok(ExitCode::SUCCESS)
     }
 
     /// The command's end; the inner error is that it could not be run at all.
