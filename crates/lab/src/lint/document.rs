@@ -227,15 +227,14 @@ fn quantity(label: &str) -> Option<Quantity> {
     if let Some(share) = words.iter().find_map(|word| percentile(word)) {
         return Some(Quantity::Percentile(share));
     }
+    // An error rate is none.
+    let is_rate = label.contains("requests/s") || label.contains("per second") || words == ["rate"];
     let is_mean = has(&["rt", "rtt", "latency", "mean", "avg", "average"]);
     let is_duration = has(&["duration"]);
     // That of a run has whole seconds or says so; that of a request is a mean.
     let is_of_run = is_duration && !is_mean && has(&["s", "sec", "seconds", "test", "run"]);
     match () {
-        () if has(&["qps", "rps", "tps", "throughput", "req"]) || label.contains("requests/s") => {
-            Some(Quantity::Rate)
-        }
-        () if label.contains("per second") => Some(Quantity::Rate),
+        () if is_rate || has(&["qps", "rps", "tps", "throughput", "req"]) => Some(Quantity::Rate),
         () if begins("concurren") || has(&["connections", "clients", "vus", "threads"]) => {
             Some(Quantity::Concurrency)
         }

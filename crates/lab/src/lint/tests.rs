@@ -132,6 +132,8 @@ fn semicolons_separate_where_the_comma_is_a_point() {
     );
     let quoted = read("tool,connections,req/s\n\"a, b\",10,\"1,234,567\"\n");
     assert_eq!((quoted[0].case.as_str(), quoted[0].rate), ("a, b", Some(1_234_567.0)));
+    let bare = read("tool,connections,rate,error rate\na,10,1.2e4,0.1\n");
+    assert_eq!(bare[0].rate, Some(12_000.0));
 }
 
 #[test]
