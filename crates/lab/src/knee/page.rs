@@ -28,7 +28,8 @@ impl Knee {
                     Series {
                         name: format!("p{}", search.percentile * 100.0),
                         points,
-                        is_dotted: false,
+                        // A rate may have been tried twice.
+                        is_dotted: true,
                     },
                     Series { name: "objective".to_owned(), points: line, is_dotted: false },
                 ],

@@ -47,7 +47,7 @@ pub enum Scale {
     /// Evenly.
     #[default]
     Linear,
-    /// By powers of ten.
+    /// By factors: from one of 1, 2 and 5 times a power of ten to another.
     Log,
     /// Shares from 0 to just under 1, each nine as wide as the one before: for percentile curves.
     Nines,
@@ -304,11 +304,8 @@ impl Range {
         let (low, high) = match scale {
             Scale::Linear => (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 }),
             Scale::Log => {
-                let (low, high) = (low.max(1e-9), high.max(1e-8));
-                (
-                    10f64.powf(low.log10().floor()),
-                    10f64.powf(high.log10().ceil().max(low.log10().floor() + 1.0)),
-                )
+                let (low, high) = (step_below(low.max(1e-9)), step_above(high.max(1e-8)));
+                (low, if high > low { high } else { low * 10.0 })
             }
             Scale::Nines => (0.0, high.clamp(0.9, 0.999_999)),
         };
@@ -343,9 +340,16 @@ impl Range {
                     .collect()
             }
             Scale::Log => {
-                let (from, to) =
-                    (self.low.log10().round() as i32, self.high.log10().round() as i32);
-                (from..=to).map(|power| (10f64.powi(power), show(10f64.powi(power)))).collect()
+                let is_short = self.high / self.low < 101.0;
+                let steps: &[f64] = if is_short { &STEPS } else { &STEPS[..1] };
+                let powers = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+                let is_shown =
+                    |value: &f64| *value > self.low * 0.999 && *value < self.high * 1.001;
+                powers
+                    .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
+                    .filter(is_shown)
+                    .map(|value| (value, show(value)))
+                    .collect()
             }
             Scale::Nines => [
                 (0.0, "0"),
@@ -362,6 +366,21 @@ impl Range {
             .collect(),
         }
     }
+}
+
+/// Where logarithmic axes begin and end, and have their numbers: these times powers of ten.
+const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
+
+fn step_below(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let steps = STEPS.into_iter().rev().map(|step| step * power);
+    steps.into_iter().find(|step| *step <= value * 1.000_001).unwrap_or(power)
+}
+
+fn step_above(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let steps = STEPS.into_iter().map(|step| step * power);
+    steps.into_iter().find(|step| *step >= value * 0.999_999).unwrap_or(power * 10.0)
 }
 
 /// Places and how much happened there, one for each pixel: a page must not grow with the number of packets.

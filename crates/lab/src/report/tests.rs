@@ -1,4 +1,4 @@
-use super::chart::{Axis, Scale};
+use super::chart::{Axis, Range, Scale};
 use super::*;
 
 fn page() -> Page {
@@ -74,6 +74,21 @@ fn charts_survive_nothing_and_nonsense() {
     }
     assert!(!Bars::default().draw(Screen::Wide).contains("NaN"));
     assert!(!Timeline::default().draw(Screen::Wide).contains("NaN"));
+}
+
+#[test]
+fn a_logarithmic_axis_ends_near_what_it_shows() {
+    let axis = |values: &[f64]| {
+        let range = Range::of(values.iter().copied(), Scale::Log);
+        let labels = range.ticks().into_iter().map(|(_, label)| label);
+        (range.share(values[0]), labels.collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(axis(&[50.0, 59.0, 100.0]), (0.0, "50 100".to_owned()));
+    assert_eq!(axis(&[1.0, 1.0]), (0.0, "1 2 5 10".to_owned()));
+    assert_eq!(axis(&[0.2, 18.0]).1, "0.2 0.5 1 2 5 10 20");
+    assert_eq!(axis(&[0.2, 180.0]).1, "1 10 100");
+    let (share, labels) = axis(&[0.3, 0.4]);
+    assert!(labels == "0.2 0.5" && (0.4..0.5).contains(&share), "{share} {labels}");
 }
 
 #[test]
