@@ -218,6 +218,16 @@ pub enum LoadError {
         /// What it said, or what became of it.
         why: String,
     },
+    /// This process may not have so many files open.
+    #[error(
+        "{connections} connections are more than the limit of {limit} open files allows (ulimit -n)"
+    )]
+    Files {
+        /// Connections of the plan.
+        connections: usize,
+        /// What the system allows.
+        limit: u64,
+    },
     /// No connection could be opened.
     #[error("cannot connect to {target}: {error}")]
     Connect {

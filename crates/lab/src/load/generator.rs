@@ -8,6 +8,8 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::connection::{Connection, Event, Failure, InFlight};
 use super::mix::{Encoded, Messages};
 use super::outcome::{Outcome, Progress};
@@ -32,6 +34,7 @@ pub fn run_observed(
     observer: Option<&mut dyn FnMut(&Progress)>,
 ) -> Result<Outcome, LoadError> {
     plan.check()?;
+    make_room(plan)?;
     let mut outcome = match plan.threads {
         1 => generate(plan, observer)?,
         count => side_by_side::run(plan, &Meeting::of(count, None), observer)?,
@@ -50,6 +53,30 @@ pub fn run_observed(
         }
     }
     Ok(outcome)
+}
+
+/// Lets this process have a file open for each connection, where the system allows it.
+fn make_room(plan: &Plan) -> Result<(), LoadError> {
+    let limit = getrlimit(Resource::Nofile);
+    if let Some(wanted) = raised(plan, limit)? {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
+            .map_err(std::io::Error::from)?;
+    }
+    Ok(())
+}
+
+/// What the limit has to become, unless it is high enough.
+fn raised(plan: &Plan, limit: Rlimit) -> Result<Option<u64>, LoadError> {
+    // Each thread has a poller; the rest is standard input and output, and what is read of processes.
+    let wanted = (plan.connections + 2 * plan.threads + 8) as u64;
+    match limit {
+        Rlimit { current: None, .. } => Ok(None),
+        Rlimit { current: Some(current), .. } if current >= wanted => Ok(None),
+        Rlimit { maximum: Some(limit), .. } if limit < wanted => {
+            Err(LoadError::Files { connections: plan.connections, limit })
+        }
+        Rlimit { .. } => Ok(Some(wanted)),
+    }
 }
 
 /// Carries out a plan, or its part, on the calling thread.
@@ -376,3 +403,21 @@ impl<'p, 'o> Driver<'p, 'o> for Generator<'p, 'o> {
 }
 
 const SCRATCH: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_open_for_each_connection_or_the_plan_is_refused() {
+        let mut plan = Plan::new("127.0.0.1:1".parse().unwrap());
+        plan.connections = 1000;
+        let raised = |current, maximum| raised(&plan, Rlimit { current, maximum });
+        assert_eq!(raised(Some(1010), Some(1010)).unwrap(), None);
+        assert_eq!(raised(Some(1009), Some(4096)).unwrap(), Some(1010));
+        assert_eq!(raised(Some(256), None).unwrap(), Some(1010));
+        assert_eq!(raised(None, None).unwrap(), None);
+        let refused = raised(Some(256), Some(512)).unwrap_err();
+        assert!(matches!(refused, LoadError::Files { connections: 1000, limit: 512 }), "{refused}");
+    }
+}
