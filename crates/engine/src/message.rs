@@ -71,6 +71,13 @@ pub enum FromMonitor {
         /// All its hosts.
         hosts: Arc<ClusterHealth>,
     },
+    /// Lines about hosts that are left out, whole ones.
+    Log {
+        /// Where to.
+        sink: SinkId,
+        /// The lines.
+        lines: Bytes,
+    },
     /// Every host of the first snapshot was checked once.
     Warm,
 }

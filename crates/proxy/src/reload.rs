@@ -277,7 +277,8 @@ pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
         });
         logs.chain(&listener.access_logs)
     });
-    chains.map(|log| log.sink.0 as usize).collect()
+    let sinks = chains.map(|log| log.sink).chain(snapshot.outlier_log);
+    sinks.map(|sink| sink.0 as usize).collect()
 }
 
 fn apply(

@@ -204,6 +204,9 @@ impl Server {
                 Wake::News(News::Said(FromMonitor::Health { cluster, hosts })) => {
                     control.tell(&ToWorker::Health { cluster, hosts });
                 }
+                Wake::News(News::Said(FromMonitor::Log { sink, lines })) => {
+                    control.logs.write(sink.0 as usize, lines);
+                }
                 Wake::News(News::Said(FromMonitor::Warm)) => {
                     if let Some(snapshot) = checking.take() {
                         self.begin(snapshot);

@@ -43,6 +43,7 @@ impl Converter<'_> {
         self.downstream_tls = listeners.iter().copied().any(serves_under_tls);
         self.listeners(&listeners);
         self.clusters(message, &clusters);
+        self.snapshot.outlier_log = self.outlier_log(message);
         self.check_protocols();
         self.snapshot.max_connections = self.connection_limits(message);
         let admin = message.message("admin").map(|admin| self.admin(admin));

@@ -2,12 +2,21 @@
 
 use std::time::Duration;
 
+use towpath_engine::snapshot::SinkId;
 use towpath_engine::snapshot::health::{Comparison, OutlierDetection, Rule};
+use towpath_engine::snapshot::log::Sink;
 
 use super::Converter;
 use crate::message::Message;
 
 impl Converter<'_> {
+    /// Where it is told which hosts are left out.
+    pub(super) fn outlier_log(&mut self, bootstrap: &Message) -> Option<SinkId> {
+        let manager = bootstrap.message("cluster_manager")?;
+        let path = manager.message("outlier_detection")?.text("event_log_path");
+        (!path.is_empty()).then(|| self.sink(Sink::File(path.into())))
+    }
+
     /// The outlier detection of a cluster.
     pub(super) fn outliers(&mut self, cluster: &Message) -> Option<OutlierDetection> {
         let message = cluster.message("outlier_detection")?;

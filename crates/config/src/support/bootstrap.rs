@@ -59,16 +59,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager",
-        honoured: &["upstream_bind_config"],
+        honoured: &["upstream_bind_config", "outlier_detection"],
         harmless: &[(
             "enable_deferred_cluster_creation",
             "clusters cost little until they are used",
         )],
         changes: &[
             ("local_cluster_name", "zone aware routing is not there"),
-            ("outlier_detection", "outlier detection is not there"),
             ("load_stats_config", "load reports are not there"),
         ],
+    },
+    Entry {
+        message: "envoy.config.bootstrap.v3.ClusterManager.OutlierDetection",
+        honoured: &["event_log_path"],
+        harmless: &[],
+        changes: &[("event_service", "no service is told of events; write event_log_path")],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.Admin",

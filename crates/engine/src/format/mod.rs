@@ -21,6 +21,7 @@ pub use command::command_names;
 pub use error::{FormatError, FormatReason};
 pub use facts::Facts;
 pub use json::JsonTemplate;
+pub(crate) use time::iso_8601;
 pub(crate) use write::address_text;
 
 use self::json::Node;

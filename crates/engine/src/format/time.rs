@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::ops::Range;
+use std::time::Duration;
 
 use time::UtcDateTime;
 
@@ -94,6 +95,12 @@ impl TimeFormat {
             }
         }
     }
+}
+
+/// Appends the moment `since_1970` as ISO 8601 with milliseconds.
+pub(crate) fn iso_8601(out: &mut Vec<u8>, since_1970: Duration) {
+    let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+    TimeFormat(Box::new([Piece::Usual])).write(out, unix_ns);
 }
 
 /// Joins what stands side by side in [`Digits`] too, with the separators between.

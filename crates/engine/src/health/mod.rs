@@ -7,6 +7,7 @@
 //! makes no host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by
 //! a finished list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
+mod event;
 mod grpc;
 mod outlier;
 mod probe;
@@ -32,7 +33,7 @@ use crate::message::{FromMonitor, Message, ToMonitor};
 use crate::random::Random;
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Probe, Run};
-use crate::snapshot::{Cluster, ClusterId, Snapshot, UpstreamTls};
+use crate::snapshot::{Cluster, ClusterId, SinkId, Snapshot, UpstreamTls};
 use crate::stats::{OutlierStats, Registry, Scope};
 use crate::wall_clock::WallClock;
 
@@ -50,6 +51,8 @@ pub struct Monitor {
     heads: HeadPool,
     out: Out,
     outputs: VecDeque<Output<Message>>,
+    /// Where it is told which hosts are left out.
+    outlier_log: Option<SinkId>,
     /// Whether it was told of its clusters, and has said that each host was checked.
     warmth: Warmth,
 }
@@ -164,6 +167,7 @@ impl Monitor {
             heads: HeadPool::default(),
             out: Out::new(),
             outputs: VecDeque::new(),
+            outlier_log: None,
             warmth: Warmth::Cold,
         }
     }
@@ -192,6 +196,7 @@ impl Monitor {
 
     /// Begins to watch what a snapshot has. Clusters that did not change keep everything.
     fn on_snapshot(&mut self, snapshot: &Snapshot, now: Instant) {
+        self.outlier_log = snapshot.outlier_log;
         let gone: Vec<ClusterId> = self
             .watched
             .iter()
@@ -457,7 +462,7 @@ impl Monitor {
         if let (Outcome::Success { .. }, Some((detector, stats))) = (outcome, &mut watched.outliers)
             && !session.status.health_flags().failed_check
         {
-            watched.is_stale |= detector.acquit(&session.host, stats);
+            watched.is_stale |= detector.acquit(&session.host, stats, now);
         }
         let keeps = check.reuse_connection
             && !check.wants_no_answer()
@@ -540,9 +545,16 @@ impl Monitor {
         }
     }
 
-    /// Tells of every cluster whose health changed, and once when all hosts were checked.
+    /// Tells of every cluster whose health changed, what is logged of it, and once when all hosts were checked.
     fn publish(&mut self) {
+        let mut lines = Vec::new();
         for (cluster, watched) in &mut self.watched {
+            let events = watched.outliers.as_mut().map(|(detector, _)| detector.take_events());
+            if self.outlier_log.is_some() {
+                for event in events.iter().flatten() {
+                    event.write(&watched.config.name, &self.clock, &mut lines);
+                }
+            }
             if !std::mem::take(&mut watched.is_stale) {
                 continue;
             }
@@ -561,6 +573,10 @@ impl Monitor {
                 hosts.entry(host.clone()).or_insert(HealthFlags::WELL).ejected = true;
             }
             let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
+            self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
+        }
+        if let Some(sink) = self.outlier_log.filter(|_| !lines.is_empty()) {
+            let message = FromMonitor::Log { sink, lines: lines.into() };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
         let checked = || self.sessions.iter().all(|session| session.status.is_checked());

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
 
+use super::event::{Action, Event};
 use super::status::below;
 use crate::random::Random;
 use crate::snapshot::health::{OutlierDetection, Run};
@@ -22,16 +23,26 @@ pub(super) struct Detector {
     hosts: BTreeMap<Address, Offender>,
     /// How many are out.
     active: usize,
+    /// What was not told yet.
+    events: Vec<Event>,
 }
 
-/// What is found against a host.
+/// What is found against a host; rates are in whole percent, as they are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finding {
+pub(super) enum Finding {
     Run(Run),
     /// Its success rate is too far below the mean.
-    Success(Origin),
+    Success {
+        origin: Origin,
+        rate: u32,
+        mean: u32,
+        threshold: u32,
+    },
     /// Too many of its tries failed.
-    Failure(Origin),
+    Failure {
+        origin: Origin,
+        rate: u32,
+    },
 }
 
 /// A host as far as its ejections go.
@@ -40,6 +51,10 @@ struct Offender {
     ejected: Option<Ejection>,
     /// How many base times the next ejection lasts, less one.
     backoff: u32,
+    /// How often it was left out.
+    ejections: u32,
+    /// When it came back last.
+    returned: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +65,7 @@ struct Ejection {
 
 impl Detector {
     pub(super) const fn new(config: OutlierDetection) -> Self {
-        Self { config, hosts: BTreeMap::new(), active: 0 }
+        Self { config, hosts: BTreeMap::new(), active: 0, events: Vec::new() }
     }
 
     /// How often [`Detector::sweep`] is wanted.
@@ -73,6 +88,11 @@ impl Detector {
 
     pub(super) const fn active(&self) -> usize {
         self.active
+    }
+
+    /// What happened since it was asked last.
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
     /// Compares the hosts that are not out by the tries of the last interval; true if any is left out for it.
@@ -111,15 +131,18 @@ impl Detector {
                 let (mean, threshold) = self.success_threshold(compared.iter().map(|it| it.2));
                 rates.averages[origin as usize] = Some(mean);
                 rates.thresholds[origin as usize] = Some(threshold);
-                for (host, ..) in compared.iter().filter(|it| it.2 < threshold) {
+                for (host, _, rate) in compared.iter().filter(|it| it.2 < threshold) {
                     stats.success.inc();
-                    self.convict(host, Finding::Success(origin), stats, random, now);
+                    let [rate, mean, threshold] = [*rate, mean, threshold].map(whole);
+                    let finding = Finding::Success { origin, rate, mean, threshold };
+                    self.convict(host, finding, stats, random, now);
                 }
             }
             if let Some(compared) = with(config.failure_volume, config.failure_hosts) {
                 let limit = f64::from(config.failure_percent);
-                for (host, ..) in compared.iter().filter(|it| 100.0 - it.2 >= limit) {
-                    self.convict(host, Finding::Failure(origin), stats, random, now);
+                for (host, _, rate) in compared.iter().filter(|it| 100.0 - it.2 >= limit) {
+                    let finding = Finding::Failure { origin, rate: whole(*rate) };
+                    self.convict(host, finding, stats, random, now);
                 }
             }
         }
@@ -172,10 +195,22 @@ impl Detector {
             stats.overflow.inc();
             return false;
         }
-        if matches!(finding, Finding::Run(Run::Errors) | Finding::Success(Origin::External)) {
+        if matches!(
+            finding,
+            Finding::Run(Run::Errors) | Finding::Success { origin: Origin::External, .. }
+        ) {
             stats.total.inc();
         }
-        if random.below(100) >= u64::from(enforcing) {
+        let enforced_now = random.below(100) < u64::from(enforcing);
+        offender.ejections += u32::from(enforced_now);
+        self.events.push(Event {
+            host: host.clone(),
+            at: now,
+            ejections: offender.ejections,
+            since_last: offender.returned.map(|returned| now.since(returned)),
+            action: Action::Eject { finding, enforced: enforced_now },
+        });
+        if !enforced_now {
             return false;
         }
         enforced.inc();
@@ -197,10 +232,10 @@ impl Detector {
     /// The look once in an interval; true if a host came back. Who was not out is trusted a little more.
     pub(super) fn sweep(&mut self, stats: &OutlierStats, now: Instant) -> bool {
         let before = self.active;
-        for offender in self.hosts.values_mut() {
+        for (host, offender) in &mut self.hosts {
             match offender.ejected {
                 Some(ejection) if now.since(ejection.since) >= ejection.lasts => {
-                    offender.ejected = None;
+                    self.events.extend(offender.come_back(host, now));
                     self.active -= 1;
                 }
                 Some(_) => {}
@@ -212,14 +247,31 @@ impl Detector {
     }
 
     /// A host has passed its health check; true if that brings it back.
-    pub(super) fn acquit(&mut self, host: &Address, stats: &OutlierStats) -> bool {
-        let Some(offender) = self.hosts.get_mut(host) else { return false };
-        if !self.config.returns_when_checked || offender.ejected.take().is_none() {
+    pub(super) fn acquit(&mut self, host: &Address, stats: &OutlierStats, now: Instant) -> bool {
+        if !self.config.returns_when_checked {
             return false;
         }
+        let Some(offender) = self.hosts.get_mut(host) else { return false };
+        let Some(event) = offender.come_back(host, now) else { return false };
+        self.events.push(event);
         self.active -= 1;
         stats.active.set(self.active as u64);
         true
+    }
+}
+
+impl Offender {
+    /// It is not out any more, if it was.
+    fn come_back(&mut self, host: &Address, now: Instant) -> Option<Event> {
+        let ejection = self.ejected.take()?;
+        self.returned = Some(now);
+        Some(Event {
+            host: host.clone(),
+            at: now,
+            ejections: self.ejections,
+            since_last: Some(now.since(ejection.since)),
+            action: Action::Return,
+        })
     }
 }
 
@@ -246,14 +298,14 @@ impl Finding {
                 &stats.detected_consecutive_local,
                 &stats.enforced_consecutive_local,
             ),
-            Self::Success(origin) => {
+            Self::Success { origin, .. } => {
                 let (detected, enforced) = match origin {
                     Origin::External => (&stats.detected_success, &stats.enforced_success),
                     Origin::Local => (&stats.detected_local_success, &stats.enforced_local_success),
                 };
                 (of(comparison.enforcing_success, origin), detected, enforced)
             }
-            Self::Failure(origin) => {
+            Self::Failure { origin, .. } => {
                 let (detected, enforced) = match origin {
                     Origin::External => (&stats.detected_failure, &stats.enforced_failure),
                     Origin::Local => (&stats.detected_local_failure, &stats.enforced_local_failure),
@@ -268,12 +320,18 @@ fn percent(counts: Counts) -> f64 {
     counts.good as f64 * 100.0 / counts.all as f64
 }
 
+/// A rate without its fraction, as events have it.
+const fn whole(rate: f64) -> u32 {
+    rate as u32
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
 
     use super::*;
     use crate::snapshot::health::{Comparison, Rule};
+    use crate::wall_clock::WallClock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -385,10 +443,40 @@ mod tests {
         for counts in [true, false] {
             let mut court = Court::new(2, |config| config.returns_when_checked = counts);
             assert!(court.note_streak(1));
-            assert_eq!(court.detector.acquit(&host(1), &court.stats), counts);
+            assert_eq!(court.detector.acquit(&host(1), &court.stats, court.now), counts);
             assert_eq!(court.detector.ejected().count(), usize::from(!counts));
-            assert!(!court.detector.acquit(&host(2), &court.stats));
+            assert!(!court.detector.acquit(&host(2), &court.stats, court.now));
         }
+    }
+
+    #[test]
+    fn each_step_is_told() {
+        let mut court = Court::new(2, |config| config.gateway.enforcing = 0);
+        let mut clock = WallClock::default();
+        clock.set(1_700_000_000_123_000_000);
+        assert!(court.note_streak(1));
+        court.seconds_out();
+        assert!(court.note_streak(1));
+        court.detector.acquit(&host(1), &court.stats, court.now);
+        let Court { detector, stats, random, now } = &mut court;
+        assert!(!detector.note_streak(&host(2), Run::Gateway, stats, random, *now));
+        let finding = Finding::Success { origin: Origin::Local, rate: 1, mean: 99, threshold: 70 };
+        detector.convict(&host(2), finding, stats, random, *now);
+        let mut lines = Vec::new();
+        for event in court.detector.take_events() {
+            event.write("a \"b\"", &clock, &mut lines);
+        }
+        assert_eq!(
+            String::from_utf8_lossy(&lines),
+            r#"{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:20.123Z","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"EJECT","num_ejections":1,"enforced":true,"eject_consecutive_event":{}}
+{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"10","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"UNEJECT","num_ejections":1,"enforced":false}
+{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"0","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"EJECT","num_ejections":2,"enforced":true,"eject_consecutive_event":{}}
+{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"0","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"UNEJECT","num_ejections":2,"enforced":false}
+{"type":"CONSECUTIVE_GATEWAY_FAILURE","timestamp":"2023-11-14T22:13:30.123Z","cluster_name":"a \"b\"","upstream_url":"10.0.0.2:80","action":"EJECT","num_ejections":0,"enforced":false,"eject_consecutive_event":{}}
+{"type":"SUCCESS_RATE_LOCAL_ORIGIN","timestamp":"2023-11-14T22:13:30.123Z","cluster_name":"a \"b\"","upstream_url":"10.0.0.2:80","action":"EJECT","num_ejections":1,"enforced":true,"eject_success_rate_event":{"host_success_rate":1,"cluster_average_success_rate":99,"cluster_success_rate_ejection_threshold":70}}
+"#
+        );
+        assert!(court.detector.take_events().is_empty(), "told once");
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub cluster_ids: HashMap<Arc<str>, ClusterId>,
     /// Where access logs go, by [`SinkId`].
     pub sinks: Vec<log::Sink>,
+    /// Where it is told which hosts are left out. Envoy `ClusterManager.outlier_detection.event_log_path`.
+    pub outlier_log: Option<SinkId>,
     /// Downstream connections that the process may have. Envoy's `overload_manager` downstream-connections monitor and
     /// `overload.global_downstream_max_connections`.
     pub max_connections: Option<u64>,
