@@ -42,6 +42,7 @@ mod route_table;
 mod runtime;
 mod secret;
 mod socket_match;
+mod stats_sink;
 mod tcp_proxy;
 mod tls;
 mod upstream;
@@ -54,7 +55,7 @@ use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
 use discovery::Discovered;
 pub use discovery::{ConfigSource, Discovery, From, Grpc, Need};
-pub use facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
+pub use facts::{Admin, Bootstrap, Locality, Node, Push, Stats, StatsTag};
 pub use runtime::Runtime;
 
 use crate::base::{Base, Prints};

@@ -48,8 +48,8 @@ mod wire;
 
 pub use base::{Base, Prints};
 pub use convert::{
-    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, Locality, Need, Node, Runtime, Stats,
-    StatsTag,
+    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, Locality, Need, Node, Push, Runtime,
+    Stats, StatsTag,
 };
 pub use dynamic::{Build, Given, Kind, Rejected, Resources};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};

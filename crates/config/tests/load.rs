@@ -215,30 +215,27 @@ fn unknown_fields_pass_when_allowed_and_refused_ones_do_not() {
     let load = |text: &str| load(&Sources::file(Source::yaml("t", text)), &options);
     assert_eq!(load("nod: {}").unwrap().notes.len(), 1);
     assert!(
-        matches!(load("nod: {}\nstats_sinks: [{name: x}]"), Err(Error::Unsupported(findings)) if findings.len() == 1)
+        matches!(load("nod: {}\nflags_path: x"), Err(Error::Unsupported(findings)) if findings.len() == 1)
     );
 }
 
 #[test]
 fn check_lists_what_load_refuses_and_what_it_ignores() {
-    let source = Source::yaml(
-        "t",
-        "watchdogs: {}\nstats_sinks: [{name: x}]\nenable_dispatcher_stats: false",
-    );
+    let source = Source::yaml("t", "watchdogs: {}\nflags_path: x\nenable_dispatcher_stats: false");
     let checked = check(&Sources::file(source), &Options::default()).unwrap();
     let lines: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
     assert_eq!(
         lines,
         [
             "t:1:1: watchdogs: ignored: there is no watchdog",
-            "t:2:1: stats_sinks: not supported: statistics are read at the admin endpoint, never pushed",
+            "t:2:1: flags_path: not supported: feature flags in files are not there",
         ]
     );
 }
 
 #[test]
 fn what_is_invalid_does_not_hide_what_is_not_honoured() {
-    let source = Source::yaml("t", "nod: {}\nstats_sinks: [{name: x}]\nadmin: {bogus: 1}");
+    let source = Source::yaml("t", "nod: {}\nflags_path: x\nadmin: {bogus: 1}");
     let checked = check(&Sources::file(source), &Options::default()).unwrap();
     let lines: Vec<String> = checked.problems.iter().map(ToString::to_string).collect();
     assert_eq!(

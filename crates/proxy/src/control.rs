@@ -26,6 +26,7 @@ use crate::logger::limit::Limit;
 use crate::monitor::{MonitorThread, News};
 use crate::reload::{Remains, Wish};
 use crate::server_stats::ProcessStats;
+use crate::stats_sinks::StatsSinks;
 use crate::tracing::Tracing;
 use crate::workers::Workers;
 
@@ -35,6 +36,8 @@ pub(crate) struct Control {
     pub(crate) boot: RefCell<Boot>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) stats: ProcessStats,
+    /// To whom they are sent.
+    stats_sinks: RefCell<StatsSinks>,
     /// What workers obey; empty until they are given it.
     pub(crate) snapshot: RefCell<Arc<Snapshot>>,
     /// Where a control plane is in charge and nothing serves yet: what the bootstrap alone comes to.
@@ -122,6 +125,7 @@ pub(crate) struct Parts {
     pub(crate) is_driven: bool,
     pub(crate) prints: Prints,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) stats_sinks: StatsSinks,
     pub(crate) workers: Workers,
     pub(crate) logs: LogSender,
     /// Log files that are open.
@@ -145,6 +149,7 @@ impl Control {
             boot: RefCell::new(boot),
             registry,
             stats,
+            stats_sinks: RefCell::new(parts.stats_sinks),
             snapshot: RefCell::default(),
             planned: RefCell::default(),
             is_driven: parts.is_driven,
@@ -255,7 +260,6 @@ impl Control {
     /// What is to be done every few seconds.
     pub(crate) fn on_tick(&self) {
         self.check_wall_clock();
-        self.registry.flush();
         crate::reload::tidy(self);
         self.give_memory_back();
         self.report_exhaustion();
@@ -287,6 +291,27 @@ impl Control {
             memory::trim();
             bursts.settled(connections, memory::resident_bytes());
         }
+    }
+
+    /// Ends an interval of the statistics, and sends them to whom the configuration says.
+    pub(crate) fn flush_stats(&self) {
+        self.registry.flush();
+        let mut sinks = self.stats_sinks.borrow_mut();
+        if !sinks.is_empty() {
+            sinks.tell(&self.read_stats());
+        }
+    }
+
+    /// An admin request asks for statistics, which may be what flushes them.
+    pub(crate) fn asked_for_stats(&self) {
+        if self.stats_interval().is_none() {
+            self.flush_stats();
+        }
+    }
+
+    /// Between two flushes of the statistics.
+    pub(crate) fn stats_interval(&self) -> Option<Duration> {
+        self.stats_sinks.borrow().interval
     }
 
     /// All statistics, those of others copied in.

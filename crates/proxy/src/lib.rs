@@ -40,6 +40,7 @@ pub mod program;
 mod reload;
 mod serve;
 mod server_stats;
+mod stats_sinks;
 mod tracing;
 mod workers;
 

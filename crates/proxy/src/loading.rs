@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
 
 use serde_json::Value;
-use towpath_config::{Base, Discovery, Loaded, Options, Prints, Source, Sources};
+use towpath_config::{Base, Discovery, Loaded, Options, Prints, Push, Source, Sources};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::stats::Rules;
@@ -27,6 +27,8 @@ pub(crate) struct Configuration {
     pub(crate) labels: Vec<(String, String)>,
     /// Which statistics are shown, and their buckets.
     pub(crate) rules: Rules,
+    /// To whom statistics are sent.
+    pub(crate) push: Push,
     /// The control plane that is in charge.
     pub(crate) driven: Option<Driven>,
 }
@@ -187,6 +189,7 @@ fn load_after(flags: &Flags, base: &Base) -> Result<Configuration, String> {
         admin,
         labels,
         rules: bootstrap.stats.rules,
+        push: bootstrap.push,
         driven,
     })
 }

@@ -30,6 +30,7 @@ use crate::listen_failure;
 use crate::loading::{Configuration, Driven, targets};
 use crate::log;
 use crate::monitor::{MonitorThread, News};
+use crate::stats_sinks::StatsSinks;
 use crate::tracing::Tracing;
 use crate::workers::{Event, Setup, What, Workers};
 
@@ -48,7 +49,9 @@ pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), St
 }
 
 async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
-    let Configuration { snapshot, prints, boot, admin, labels, rules, driven } = configuration;
+    let Configuration { snapshot, prints, boot, admin, labels, rules, push, driven } =
+        configuration;
+    let stats_sinks = StatsSinks::open(push)?;
     raise_descriptor_limit();
     let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let socket =
@@ -96,6 +99,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         is_driven: driven.is_some(),
         prints,
         registry: registry.clone(),
+        stats_sinks,
         workers,
         logs: logs.sender(),
         // The admin endpoint's are never closed.
@@ -132,6 +136,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     };
     let outcome = server.run(snapshot).await;
     drop(server);
+    control.flush_stats();
     control.tell(&ToWorker::Terminate);
     control.monitor.take();
     control.workers.borrow_mut().stop();
@@ -170,6 +175,8 @@ enum Wake {
     Warmed(bool),
     ChecksOverdue,
     Tick,
+    /// The statistics' interval is over.
+    Flush,
     DrainOver,
 }
 
@@ -181,6 +188,7 @@ impl Server {
         let mut checked_by = tokio::time::Instant::now();
         let mut drain_over: Option<tokio::time::Instant> = None;
         let mut tick = tokio::time::interval(TICK);
+        let mut flush = control.stats_interval().map(tokio::time::interval);
         loop {
             let wake = tokio::select! {
                 Some(event) = self.events.recv() => Wake::Event(event),
@@ -193,6 +201,7 @@ impl Server {
                 in_time = control.dns.warmed(WARM_BOUND), if waiting.is_some() => Wake::Warmed(in_time),
                 () = sleep_until(drain_over), if drain_over.is_some() => Wake::DrainOver,
                 _ = tick.tick() => Wake::Tick,
+                () = next(&mut flush), if flush.is_some() => Wake::Flush,
             };
             match wake {
                 Wake::Event(event) => self.on_event(event)?,
@@ -296,6 +305,7 @@ impl Server {
                     return Ok(());
                 }
                 Wake::Tick => control.on_tick(),
+                Wake::Flush => control.flush_stats(),
             }
             if drain_over.is_some() && self.drained >= control.workers.borrow().count() {
                 return Ok(());
@@ -394,10 +404,18 @@ impl Server {
 /// How long the start may wait for names, and then for the first health checks. Envoy waits for ever; a dead name
 /// server must not keep every other cluster from serving.
 pub(crate) const WARM_BOUND: Duration = Duration::from_secs(15);
-/// How often the wall clock is compared, histograms are flushed and the like.
+/// How often the wall clock is compared and the like.
 const TICK: Duration = Duration::from_secs(5);
 /// Workers close what is left at the end of the drain time; this is for them to say so.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+/// Waits for the next tick of a clock, if there is one.
+async fn next(interval: &mut Option<tokio::time::Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}
 
 async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     match deadline {

@@ -48,6 +48,7 @@ impl Converter<'_> {
         self.snapshot.max_connections = self.connection_limits(message);
         let admin = message.message("admin").map(|admin| self.admin(admin));
         let stats = message.message("stats_config").map(|stats| self.stats(stats));
+        let push = self.push(message);
         self.check_runtime(message);
         let asks = self.needs.values().any(|needs| !needs.is_empty());
         let discovery = discovery.or_else(|| asks.then(Discovery::default));
@@ -56,6 +57,7 @@ impl Converter<'_> {
             admin,
             discovery,
             stats: stats.unwrap_or_else(default_stats),
+            push,
             runtime: self.runtime.clone(),
         }
     }

@@ -39,6 +39,7 @@ pub(super) const RESOURCE_MONITOR: Kind =
     kind("resource monitor", "envoy.extensions.resource_monitors.");
 pub(super) const RETRY_PREDICATE: Kind =
     kind("retry host predicate", "envoy.extensions.retry.host.");
+pub(super) const STATS_SINK: Kind = kind("statistics sink", "envoy.extensions.stat_sinks.");
 pub(super) const TRANSPORT_SOCKET: Kind =
     kind("transport socket", "envoy.extensions.transport_sockets.");
 

@@ -1,10 +1,12 @@
 //! What a bootstrap says to the program rather than to a worker.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 use towpath_engine::snapshot::AccessLog;
-use towpath_engine::stats::Rules;
+use towpath_engine::stats::{Rules, statsd};
 use towpath_proto::Address;
 
 use super::{Discovery, Runtime};
@@ -20,6 +22,8 @@ pub struct Bootstrap {
     pub discovery: Option<Discovery>,
     /// `stats_config`.
     pub stats: Stats,
+    /// `stats_sinks`, and when they are told.
+    pub push: Push,
     /// `layered_runtime`.
     pub runtime: Runtime,
 }
@@ -66,6 +70,15 @@ pub struct Stats {
     pub tags: Vec<StatsTag>,
     /// `stats_matcher` and `histogram_bucket_settings`.
     pub rules: Rules,
+}
+
+/// To whom statistics are sent.
+#[derive(Clone, Debug)]
+pub struct Push {
+    /// `stats_sinks`: statsd by UDP.
+    pub sinks: Vec<(SocketAddr, statsd::Sink)>,
+    /// `stats_flush_interval`, which is also that of histograms; `None` with `stats_flush_on_admin`.
+    pub interval: Option<Duration>,
 }
 
 /// Envoy `config.metrics.v3.TagSpecifier`.

@@ -10,6 +10,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "static_resources",
             "cluster_manager",
             "stats_config",
+            "stats_sinks",
+            "stats_flush_interval",
+            "stats_flush_on_admin",
             "layered_runtime",
             "admin",
             "overload_manager",
@@ -21,8 +24,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         harmless: &[
             ("node_context_params", "only for xdstp:// names"),
             ("deferred_stat_options", "statistics are laid out without it"),
-            ("stats_flush_interval", "statistics are read live, never flushed"),
-            ("stats_flush_on_admin", "statistics are read live, never flushed"),
             ("stats_eviction_interval", "statistics are never evicted"),
             ("watchdog", "there is no watchdog"),
             ("watchdogs", "there is no watchdog"),
@@ -38,7 +39,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("hds_config", "health discovery is not there"),
             ("flags_path", "feature flags in files are not there"),
-            ("stats_sinks", "statistics are read at the admin endpoint, never pushed"),
             ("tracing", "tracing is not there"),
             ("header_prefix", "headers always begin with x-envoy-"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
@@ -134,6 +134,30 @@ pub(super) const ENTRIES: &[Entry] = &[
             "histogram_bucket_settings",
         ],
         harmless: &[("allow_default_tag_overrides", "a tag of the file always wins")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.metrics.v3.StatsSink",
+        honoured: &["name", "typed_config"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.metrics.v3.StatsdSink",
+        honoured: &["address", "prefix"],
+        harmless: &[],
+        changes: &[("tcp_cluster_name", "statsd is told by UDP; write address")],
+    },
+    Entry {
+        message: "envoy.config.metrics.v3.DogStatsdSink",
+        honoured: &["address", "prefix", "max_bytes_per_datagram"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.stat_sinks.graphite_statsd.v3.GraphiteStatsdSink",
+        honoured: &["address", "prefix", "max_bytes_per_datagram"],
+        harmless: &[],
         changes: &[],
     },
     Entry {

@@ -109,6 +109,15 @@ impl Bins {
         rest
     }
 
+    /// Each value that two digits tell apart, and how often it came; of a wide bin its middle.
+    pub(super) fn values(&self) -> impl Iterator<Item = (f64, u64)> {
+        let value = |bin| match limits(bin) {
+            (low, high) if high - low > 1.0 => f64::midpoint(low, high),
+            (low, _) => low,
+        };
+        self.counts.iter().map(move |(bin, count)| (value(*bin), *count))
+    }
+
     /// How many values there are.
     #[must_use]
     pub fn count(&self) -> u64 {

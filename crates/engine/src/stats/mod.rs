@@ -14,6 +14,7 @@ mod rules;
 mod scope;
 mod sets;
 mod sorted;
+pub mod statsd;
 mod text;
 
 use std::any::Any;

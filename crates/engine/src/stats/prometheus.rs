@@ -254,7 +254,7 @@ fn sources(stat: Stat<'_>, name: &'static str, index: usize) -> Vec<(Kind, Strin
 
 /// The family, the label and its value of a name that has one in it (Envoy `well_known_names.cc`): the class of
 /// requests' statuses, and what a handshake agreed on. `consecutive_5xx` is a name.
-fn label_in(name: &'static str) -> Option<(String, &'static str, &'static str)> {
+pub(super) fn label_in(name: &'static str) -> Option<(String, &'static str, &'static str)> {
     if let Some((stem, class)) = name.strip_suffix("xx").and_then(|name| name.rsplit_once('_'))
         && stem.ends_with("_rq")
     {

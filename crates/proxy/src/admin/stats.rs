@@ -23,6 +23,7 @@ pub(super) fn stats(control: &Control, query: &Query) -> Reply {
     if let Some(refusal) = refuse_buckets(query, &["summary", "none"]) {
         return refusal;
     }
+    control.asked_for_stats();
     let reading = control.read_stats();
     match format {
         "" | "text" => Reply::streamed(PLAIN, reading.text(wanted).map(Bytes::from)),
@@ -41,6 +42,7 @@ pub(super) fn prometheus(control: &Control, query: &Query) -> Reply {
     }
     match wanted(query) {
         Ok(wanted) => {
+            control.asked_for_stats();
             Reply::streamed(PLAIN, control.read_stats().prometheus(wanted).map(Bytes::from))
         }
         Err(reply) => reply,

@@ -165,7 +165,12 @@ impl Proxy {
         Self::run(command, scratch, bootstrap, flags)
     }
 
-    fn run(mut command: Command, scratch: Scratch, bootstrap: &str, flags: &[&str]) -> Self {
+    pub(crate) fn run(
+        mut command: Command,
+        scratch: Scratch,
+        bootstrap: &str,
+        flags: &[&str],
+    ) -> Self {
         let config = scratch.write("bootstrap.yaml", bootstrap);
         let address = scratch.path("admin");
         let workers =
