@@ -1,6 +1,6 @@
 //! What a configuration carries on from: the one that serves while it is loaded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
 
 use crate::convert::Converter;
 use crate::message::{Message, to_json};
+use crate::stamp::Stamp;
 
 /// A configuration that serves. What its successor does not change is the same object there, so that workers need not
 /// look at it; names of clusters keep their ids.
@@ -26,6 +27,14 @@ pub struct Base {
 pub struct Prints {
     pub(crate) clusters: HashMap<Arc<str>, u64>,
     pub(crate) listeners: HashMap<Arc<str>, u64>,
+    pub(crate) secrets: BTreeMap<Box<str>, Stamp>,
+}
+
+impl Prints {
+    /// The files with certificates, keys and what goes with them, as they were when they were read.
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, Stamp)> {
+        self.secrets.iter().map(|(path, stamp)| (&**path, *stamp))
+    }
 }
 
 impl Converter<'_> {

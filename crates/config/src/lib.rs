@@ -41,6 +41,7 @@ mod report;
 mod rules;
 mod schema;
 mod source;
+mod stamp;
 mod suggest;
 mod support;
 mod tree;
@@ -55,6 +56,7 @@ pub use dynamic::{Build, Given, Kind, Rejected, Resources};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
 pub use load::{Checked, Loaded, Options, Response, check, encoded, load, reload, response};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};
+pub use stamp::Stamp;
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,7 @@ use crate::loading::Boot;
 use crate::logger::limit::Limit;
 use crate::monitor::{MonitorThread, News};
 use crate::reload::{Remains, Wish};
+use crate::secret_files::SecretFiles;
 use crate::server_stats::ProcessStats;
 use crate::stats_sinks::StatsSinks;
 use crate::tracing::Tracing;
@@ -48,6 +49,8 @@ pub(crate) struct Control {
     pub(crate) shown: RefCell<Dump>,
     /// What its parts were made from.
     pub(crate) prints: RefCell<Prints>,
+    /// The files with certificates and keys that it was made from.
+    pub(crate) secrets: RefCell<SecretFiles>,
     /// What earlier ones left behind.
     pub(crate) remains: RefCell<Vec<Remains>>,
     /// Ids of clusters that may be used again.
@@ -154,6 +157,7 @@ impl Control {
             planned: RefCell::default(),
             is_driven: parts.is_driven,
             shown: RefCell::default(),
+            secrets: RefCell::new(SecretFiles::of(&prints)),
             prints: RefCell::new(prints),
             remains: RefCell::default(),
             free: RefCell::default(),
@@ -203,7 +207,7 @@ impl Control {
     pub(crate) fn begin(&self, snapshot: Arc<Snapshot>) {
         self.phase.set(Phase::Initializing);
         self.check_wall_clock();
-        self.stats.loaded(&snapshot);
+        self.stats.loaded(&snapshot, &self.registry);
         self.snapshot.replace(snapshot.clone());
         if let Some((after, _)) = self.tracing.slow() {
             self.tell(&ToWorker::ReportSlow { after });

@@ -38,6 +38,7 @@ mod memory;
 mod monitor;
 pub mod program;
 mod reload;
+mod secret_files;
 mod serve;
 mod server_stats;
 mod stats_sinks;

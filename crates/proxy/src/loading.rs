@@ -1,6 +1,7 @@
 //! From the command line to a checked configuration, through `towpath-config`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
@@ -46,6 +47,8 @@ pub(crate) struct Driven {
 pub(crate) struct Boot {
     /// The bootstrap as JSON. Text takes a fraction of the memory that values take.
     bootstrap: Box<str>,
+    /// The same as it was read, where it names files that are read again when they change.
+    sources: Option<Arc<Sources>>,
     /// When it was loaded.
     pub(crate) loaded: SystemTime,
     /// When the first one was.
@@ -66,6 +69,7 @@ impl Boot {
     pub(crate) fn of_nothing() -> Self {
         Self {
             bootstrap: Box::from("{}"),
+            sources: None,
             loaded: SystemTime::UNIX_EPOCH,
             started: SystemTime::UNIX_EPOCH,
             changed: HashMap::new(),
@@ -100,7 +104,20 @@ pub(crate) struct Admin {
 /// # Errors
 /// All that is wrong with it, a line each.
 pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
-    load_after(flags, &Base::default())
+    load_after(flags, read(flags)?, &Base::default())
+}
+
+/// Loads what serves once more, with what the files that it names hold.
+///
+/// # Errors
+/// All that is wrong with them, a line each.
+pub(crate) fn reload_secrets(
+    flags: &Flags,
+    base: &Base,
+    boot: &Boot,
+) -> Result<Configuration, String> {
+    let sources = boot.sources.as_ref().ok_or_else(|| "it names no files".to_owned())?;
+    load_after(flags, Sources::clone(sources), base)
 }
 
 /// Loads what takes the place of what serves.
@@ -108,7 +125,7 @@ pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
 /// # Errors
 /// All that is wrong with it, a line each; and what cannot change while it serves.
 pub(crate) fn reload(flags: &Flags, base: &Base, boot: &Boot) -> Result<Configuration, String> {
-    let configuration = load_after(flags, base)?;
+    let configuration = load_after(flags, read(flags)?, base)?;
     let fixed = fixed_changes(boot.bootstrap(), configuration.boot.bootstrap());
     if fixed.is_empty() {
         return Ok(configuration);
@@ -137,16 +154,15 @@ fn fixed_changes(before: Value, after: Value) -> Vec<String> {
     names.into_iter().filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
 }
 
-fn load_after(flags: &Flags, base: &Base) -> Result<Configuration, String> {
-    let sources = Sources {
-        file: flags
-            .config_path
-            .as_deref()
-            .map(Source::read)
-            .transpose()
-            .map_err(|error| error.to_string())?,
+fn read(flags: &Flags) -> Result<Sources, String> {
+    let file = flags.config_path.as_deref().map(Source::read).transpose();
+    Ok(Sources {
+        file: file.map_err(|error| error.to_string())?,
         yaml: flags.config_yaml.as_deref().map(|text| Source::yaml("--config-yaml", text)),
-    };
+    })
+}
+
+fn load_after(flags: &Flags, sources: Sources, base: &Base) -> Result<Configuration, String> {
     let Loaded { snapshot, prints, bootstrap, notes, ignored, mut json } =
         towpath_config::reload(&sources, &options(flags), base)
             .map_err(|error| error.to_string())?;
@@ -165,8 +181,10 @@ fn load_after(flags: &Flags, base: &Base) -> Result<Configuration, String> {
         json["node"]["locality"]["zone"] = snapshot.node.zone.clone().into();
     }
     let admin = admin(bootstrap.admin, &snapshot, &json)?;
+    let names_files = prints.secrets().next().is_some();
     let boot = Boot {
         bootstrap: json.to_string().into_boxed_str(),
+        sources: names_files.then(|| Arc::new(sources.clone())),
         loaded: SystemTime::now(),
         started: SystemTime::now(),
         changed: HashMap::new(),

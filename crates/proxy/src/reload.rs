@@ -1,4 +1,4 @@
-//! Another configuration while it serves: on SIGHUP and `POST /config/reload`.
+//! Another configuration while it serves: on SIGHUP and `POST /config/reload`, and when a certificate or key changes.
 //!
 //! Arrives: a wish for it. Leaves: a snapshot for workers and the monitor, or the reasons why the one that serves
 //! stays. The file is read and compiled on a thread of its own, so that the control thread only compares and hands on.
@@ -20,14 +20,21 @@ use crate::discovery::{Built, Refused};
 use crate::listen_failure::describe;
 use crate::loading::{self, Boot, Configuration, Kind, targets};
 use crate::monitor::MonitorThread;
+use crate::secret_files::SecretFiles;
 use crate::serve::{WARM_BOUND, dns_clusters, resolve};
 use crate::{access_log, log};
 
 /// Why a new configuration was not taken, or what it changed.
 pub(crate) type Outcome = Result<Applied, String>;
 
-/// A wish for a new configuration; the sender, if there is one, is told what came of it.
-pub(crate) type Wish = Option<oneshot::Sender<Outcome>>;
+/// A wish for a new configuration.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// The file and all that it names are read again; the sender, if there is one, is told what came of it.
+    Configuration(Option<oneshot::Sender<Outcome>>),
+    /// What serves stays, but for what files with certificates and keys say.
+    Secrets,
+}
 
 /// What a new configuration changed.
 #[derive(Clone, Debug, Default)]
@@ -84,12 +91,13 @@ pub(crate) struct Remains {
 /// Takes one new configuration after the other. Wishes that come while one is read are granted by the next.
 pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedReceiver<Wish>) {
     while let Some(first) = wishes.recv().await {
-        let mut askers = vec![first];
+        let mut all = vec![first];
         while let Ok(another) = wishes.try_recv() {
-            askers.push(another);
+            all.push(another);
         }
+        let secrets_only = all.iter().all(|wish| matches!(wish, Wish::Secrets));
         let began = Instant::now();
-        let outcome = reload(&control).await;
+        let outcome = reload(&control, secrets_only).await;
         match &outcome {
             Ok(applied) => log!(Config, Info, "configuration replaced: {applied}"),
             Err(why) => {
@@ -100,14 +108,16 @@ pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedRecei
         }
         control.refused.replace(outcome.clone().err().map(|why| (SystemTime::now(), why)));
         control.stats.reloaded(&outcome, began.elapsed());
-        for asker in askers.into_iter().flatten() {
-            // A client of the admin endpoint may have gone.
-            let _ = asker.send(outcome.clone());
+        for wish in all {
+            if let Wish::Configuration(Some(asker)) = wish {
+                // A client of the admin endpoint may have gone.
+                let _ = asker.send(outcome.clone());
+            }
         }
     }
 }
 
-async fn reload(control: &Rc<Control>) -> Outcome {
+async fn reload(control: &Rc<Control>, secrets_only: bool) -> Outcome {
     if control.phase() != Phase::Live {
         return Err(format!("the state is {}; it must be LIVE", control.phase().name()));
     }
@@ -122,7 +132,8 @@ async fn reload(control: &Rc<Control>) -> Outcome {
     std::thread::Builder::new()
         .name("reload".to_owned())
         .spawn(move || {
-            let outcome = loading::reload(&flags, &base, &boot);
+            let read = if secrets_only { loading::reload_secrets } else { loading::reload };
+            let outcome = read(&flags, &base, &boot);
             // Here and not on the control thread: it may hold the last hold on many names.
             drop((base, boot));
             let _ = teller.send(outcome);
@@ -298,14 +309,19 @@ fn apply(
         control.tell_monitor_time();
     }
     let before = control.snapshot.replace(after.clone());
+    let rotated = control.prints.borrow().secrets().ne(prints.secrets());
+    control.secrets.replace(SecretFiles::of(&prints));
     control.prints.replace(prints);
     let (mut applied, mut changed) =
         (Applied { version: after.generation, ..Applied::default() }, Vec::new());
     applied.clusters = cluster_changes(&before, &after, &mut changed);
     applied.listeners = listener_changes(&before, &after, &mut changed);
+    control.stats.replaced(&after, &control.registry, &applied);
+    for (kind, name) in changed.iter().filter(|_| rotated) {
+        control.stats.rotated(&after, *kind, name);
+    }
     take_boot(control, boot, changed);
     control.listeners.borrow_mut().keep(&before, &after);
-    control.stats.replaced(&after, &applied);
     control.tell_monitor(ToMonitor::Snapshot(after.clone()));
     control.workers.borrow().listeners.offer(bound);
     control.tell(&ToWorker::Snapshot(after.clone()));

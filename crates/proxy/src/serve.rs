@@ -30,6 +30,8 @@ use crate::listen_failure;
 use crate::loading::{Configuration, Driven, targets};
 use crate::log;
 use crate::monitor::{MonitorThread, News};
+use crate::reload::{self, Wish};
+use crate::secret_files;
 use crate::stats_sinks::StatsSinks;
 use crate::tracing::Tracing;
 use crate::workers::{Event, Setup, What, Workers};
@@ -117,7 +119,10 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         log!(Admin, Info, "admin address: {}", socket.address());
         tokio::task::spawn_local(admin::serve(socket, control.clone(), admin_targets.into()));
     }
-    tokio::task::spawn_local(crate::reload::serve(control.clone(), wishes));
+    tokio::task::spawn_local(reload::serve(control.clone(), wishes));
+    if !control.is_driven {
+        tokio::task::spawn_local(secret_files::watch(control.clone()));
+    }
     let (start, starts) = mpsc::unbounded_channel();
     let (asks, asked) = mpsc::unbounded_channel();
     tokio::task::spawn_local(discovery::answer(control.clone(), asked, start));
@@ -274,7 +279,7 @@ impl Server {
                 Wake::Signal(Sign::HangUp) => {
                     log!(Main, Info, "caught SIGHUP");
                     // The receiver lives as long as the process.
-                    let _ = control.reload.send(None);
+                    let _ = control.reload.send(Wish::Configuration(None));
                 }
                 Wake::Signal(Sign::End(_)) if drain_over.is_some() => {
                     log!(Main, Warning, "ending at once");

@@ -2,21 +2,24 @@
 //!
 //! Numbers that others keep (files, drivers, the kernel) are copied in when they are looked at.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::{
-    ClusterManagerStats, ConfigStats, Counter, FilesystemStats, Gauge, ListenerManagerStats,
-    Registry, RuntimeStats, Scope, ServerStats, Stat, StatSet,
+    ClientTlsContextStats, ClusterManagerStats, ConfigStats, Counter, FilesystemStats, Gauge,
+    ListenerManagerStats, Registry, RuntimeStats, Scope, ServerStats, ServerTlsContextStats, Stat,
+    StatSet,
 };
 use towpath_io::Counters;
 
 use crate::access_log::FileCounts;
-use crate::control::Phase;
+use crate::control::{Phase, find};
 use crate::flags::{COMMIT, Flags};
-use crate::loading::Boot;
+use crate::loading::{Boot, Kind};
 use crate::memory::Memory;
 use crate::reload::{Applied, Outcome};
 use crate::tracing::SlowCounts;
@@ -36,6 +39,14 @@ pub(crate) struct ProcessStats {
     logs: Arc<LogStats>,
     traces: Arc<TraceStats>,
     drivers: Vec<Arc<DriverStats>>,
+    contexts: RefCell<TlsContexts>,
+}
+
+/// What is shown of TLS contexts, by the stat prefix of their listener and by their cluster.
+#[derive(Debug, Default)]
+struct TlsContexts {
+    servers: HashMap<Arc<str>, Arc<ServerTlsContextStats>>,
+    clients: HashMap<Arc<str>, Arc<ClientTlsContextStats>>,
 }
 
 impl ProcessStats {
@@ -55,6 +66,7 @@ impl ProcessStats {
             logs: registry.set(CONTROL, Scope::AccessLogs),
             traces: registry.set(CONTROL, Scope::Traces),
             drivers,
+            contexts: RefCell::default(),
         }
     }
 
@@ -70,7 +82,8 @@ impl ProcessStats {
     }
 
     /// Workers were given this.
-    pub(crate) fn loaded(&self, snapshot: &Snapshot) {
+    pub(crate) fn loaded(&self, snapshot: &Snapshot, registry: &Registry) {
+        self.keep_contexts(snapshot, registry);
         let clusters = snapshot.clusters.iter().flatten().count() as u64;
         self.clusters.cluster_added.add(clusters);
         self.clusters.active_clusters.set(clusters);
@@ -78,8 +91,44 @@ impl ProcessStats {
         self.listeners.total_listeners_warming.set(snapshot.listeners.len() as u64);
     }
 
+    /// Shows the TLS contexts of a snapshot.
+    fn keep_contexts(&self, snapshot: &Snapshot, registry: &Registry) {
+        let servers = snapshot.listeners.iter().filter(|listener| listener.is_under_tls());
+        let clients = snapshot.clusters.iter().flatten().filter(|cluster| cluster.is_under_tls());
+        let servers = servers.map(|listener| {
+            let prefix = &listener.stat_prefix;
+            (prefix.clone(), registry.set(CONTROL, Scope::ListenerTlsContext(prefix.clone())))
+        });
+        let clients = clients.map(|cluster| {
+            let name = &cluster.stat_name;
+            (name.clone(), registry.set(CONTROL, Scope::ClusterTlsContext(name.clone())))
+        });
+        // Those before are dropped last: what stays keeps its counts.
+        self.contexts
+            .replace(TlsContexts { servers: servers.collect(), clients: clients.collect() });
+    }
+
+    /// The files with certificates of a cluster or listener may be others.
+    pub(crate) fn rotated(&self, snapshot: &Snapshot, kind: Kind, name: &str) {
+        let contexts = self.contexts.borrow();
+        let updates = match kind {
+            Kind::Listener => find(snapshot, name)
+                .and_then(|listener| contexts.servers.get(&listener.stat_prefix))
+                .map(|stats| &stats.ssl_context_update_by_sds),
+            Kind::Cluster => snapshot
+                .cluster_id(name)
+                .and_then(|id| snapshot.cluster(id))
+                .and_then(|cluster| contexts.clients.get(&cluster.stat_name))
+                .map(|stats| &stats.ssl_context_update_by_sds),
+        };
+        if let Some(updates) = updates {
+            updates.inc();
+        }
+    }
+
     /// Workers were given this in place of another.
-    pub(crate) fn replaced(&self, snapshot: &Snapshot, applied: &Applied) {
+    pub(crate) fn replaced(&self, snapshot: &Snapshot, registry: &Registry, applied: &Applied) {
+        self.keep_contexts(snapshot, registry);
         let (clusters, listeners) = (&applied.clusters, &applied.listeners);
         self.clusters.cluster_added.add(clusters.added);
         self.clusters.cluster_modified.add(clusters.modified);

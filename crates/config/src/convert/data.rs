@@ -1,18 +1,35 @@
 //! `DataSource`: text or bytes from the file itself, another file or the environment.
 
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 
 use super::Converter;
 use crate::message::{Message, Value};
+use crate::stamp::Stamp;
 
 impl Converter<'_> {
     /// What a source holds, at most `limit` bytes.
     pub(super) fn data(&mut self, source: &Message, limit: usize) -> Option<Vec<u8>> {
+        self.read(source, limit).map(|(bytes, _)| bytes)
+    }
+
+    /// The same of a certificate, a key or what goes with them: its file is looked at while it serves.
+    pub(super) fn secret_data(&mut self, source: &Message, limit: usize) -> Option<Vec<u8>> {
+        let (bytes, file) = self.read(source, limit)?;
+        self.prints.secrets.extend(file);
+        Some(bytes)
+    }
+
+    fn read(&mut self, source: &Message, limit: usize) -> Option<(Vec<u8>, Option<Read>)> {
         let field = source.oneof("specifier")?;
+        let mut file = None;
         let bytes = match (field.descriptor.name(), &field.value) {
             ("filename", Value::String(path)) => match read_file(path, limit) {
-                Ok(bytes) => bytes,
+                Ok((bytes, stamp)) => {
+                    file = Some((path.as_str().into(), stamp));
+                    bytes
+                }
                 Err(error) => {
                     self.report.problem(&field.at, format!("{path}: {error}"));
                     return None;
@@ -39,7 +56,7 @@ impl Converter<'_> {
         let mut hasher = DefaultHasher::new();
         (self.files, &bytes).hash(&mut hasher);
         self.files = hasher.finish();
-        Some(bytes)
+        Some((bytes, file))
     }
 
     /// The same as text.
@@ -49,12 +66,18 @@ impl Converter<'_> {
     }
 }
 
+/// A file that was read, as it was before.
+type Read = (Box<str>, Stamp);
+
 /// A regular file, at most one byte more than the limit: a device or pipe might never end.
-fn read_file(path: &str, limit: usize) -> io::Result<Vec<u8>> {
+fn read_file(path: &str, limit: usize) -> io::Result<(Vec<u8>, Stamp)> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
+    let file = File::open(path)?;
+    // What is written from here on makes it another one.
+    let stamp = Stamp::from(&file.metadata()?);
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, stamp))
 }

@@ -181,7 +181,7 @@ impl Converter<'_> {
         };
         let mut keys = Vec::new();
         for source in given.messages("keys") {
-            let bytes = self.data(source, MAX_KEY_BYTES)?;
+            let bytes = self.secret_data(source, MAX_KEY_BYTES)?;
             let key = TicketKey::from_bytes(&bytes);
             if key.is_err() {
                 let length = bytes.len();

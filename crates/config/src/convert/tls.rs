@@ -142,7 +142,7 @@ impl Converter<'_> {
     }
 
     fn roots(&mut self, source: &Message) -> Option<Roots> {
-        let pem = self.data(source, MAX_PEM_BYTES)?;
+        let pem = self.secret_data(source, MAX_PEM_BYTES)?;
         if pem.windows(CRL.len()).any(|window| window == CRL) {
             self.report.unsupported(&source.at, "revocation lists are not read");
             return None;
@@ -300,7 +300,7 @@ impl Converter<'_> {
     /// What a `TlsCertificate` says.
     pub(super) fn identity_of(&mut self, certificate: &Message) -> Option<Identity> {
         let mut source = |field: &str| match certificate.message(field) {
-            Some(source) => self.data(source, MAX_PEM_BYTES),
+            Some(source) => self.secret_data(source, MAX_PEM_BYTES),
             None => {
                 self.report.problem(&certificate.at, format!("needs a `{field}`"));
                 None

@@ -103,7 +103,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.extensions.transport_sockets.tls.v3.TlsCertificate",
         honoured: &["certificate_chain", "private_key"],
         harmless: &[
-            ("watched_directory", "Envoy reads it for secrets of a control plane only"),
+            ("watched_directory", "files are read again when they change, wherever they are"),
             ("signed_certificate_timestamp", "Envoy does not read it"),
         ],
         changes: &[
@@ -126,7 +126,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "suppress_client_ca_list",
         ],
         harmless: &[
-            ("watched_directory", "Envoy reads it for secrets of a control plane only"),
+            ("watched_directory", "files are read again when they change, wherever they are"),
             ("only_verify_leaf_cert_crl", "read with revocation lists only, which are refused"),
         ],
         changes: &[

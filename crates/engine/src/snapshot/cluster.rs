@@ -67,6 +67,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Whether hosts of it are spoken to under TLS.
+    #[must_use]
+    pub fn is_under_tls(&self) -> bool {
+        self.tls.is_some() || self.sockets.iter().any(Option::is_some)
+    }
+
     /// Whether connections are made and spoken on as for another configuration. What TLS comes to is not compared.
     pub(crate) fn connects_like(&self, other: &Self) -> bool {
         let is_plain =

@@ -57,6 +57,14 @@ pub struct Listener {
     pub access_logs: Vec<AccessLog>,
 }
 
+impl Listener {
+    /// Whether a filter chain of it speaks TLS.
+    #[must_use]
+    pub fn is_under_tls(&self) -> bool {
+        self.chains.iter().chain(&self.default_chain).any(|chain| chain.tls.is_some())
+    }
+}
+
 /// What looks at a connection's first bytes before its filter chain is chosen.
 #[derive(Debug)]
 pub struct ListenerFilters {

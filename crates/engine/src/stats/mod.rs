@@ -29,12 +29,12 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
-    BoltStats, ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats,
-    ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats, ExtAuthzStats,
-    FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats,
-    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
+    BoltStats, ClientTlsContextStats, ClusterBoltStats, ClusterManagerStats, ClusterStats,
+    ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats,
+    ExtAuthzStats, FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats,
+    HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
     LocalRateLimitStats, OutlierStats, RbacStats, RequestStats, RuntimeStats, ServerStats,
-    SetMetadataStats, TcpStats, TlsStats,
+    ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -44,6 +44,8 @@ pub enum Scope {
     ClusterOutliers(Arc<str>),
     /// `cluster.<name>.ssl`.
     ClusterTls(Arc<str>),
+    /// `cluster.<name>.client_ssl_socket_factory`.
+    ClusterTlsContext(Arc<str>),
     /// `towpath.config`.
     Config,
     /// `connection_limit.<stat prefix>`.
@@ -78,6 +80,8 @@ pub enum Scope {
     Listener(Arc<str>),
     /// `listener.<address>.ssl`.
     ListenerTls(Arc<str>),
+    /// `listener.<address>.server_ssl_socket_factory`.
+    ListenerTlsContext(Arc<str>),
     /// `listener.<address>.http.<stat prefix>`.
     ListenerHttp {
         /// The listener's stat prefix.
@@ -163,6 +167,7 @@ impl fmt::Display for Scope {
             Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
+            Self::ClusterTlsContext(name) => write!(f, "cluster.{name}.client_ssl_socket_factory"),
             Self::ClusterGrpc { cluster, protocol, method: None } => {
                 write!(f, "cluster.{cluster}.{}", protocol.name())
             }
@@ -192,6 +197,9 @@ impl fmt::Display for Scope {
             }
             Self::Listener(address) => write!(f, "listener.{address}"),
             Self::ListenerTls(address) => write!(f, "listener.{address}.ssl"),
+            Self::ListenerTlsContext(address) => {
+                write!(f, "listener.{address}.server_ssl_socket_factory")
+            }
             Self::ListenerHttp { listener, prefix } => {
                 write!(f, "listener.{listener}.http.{prefix}")
             }
@@ -239,6 +247,7 @@ impl Scope {
             Self::ControlPlane => "control_plane",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterTls(_) => "cluster_ssl",
+            Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
             Self::ConnectionLimit(_) => "connection_limit",
             Self::AccessLogs => "towpath_access_log",
             Self::Config => "towpath_config",
@@ -252,6 +261,7 @@ impl Scope {
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
             Self::ListenerTls(_) => "listener_ssl",
+            Self::ListenerTlsContext(_) => "listener_server_ssl_socket_factory",
             Self::ListenerDiscovery => "listener_manager_lds",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
@@ -279,7 +289,8 @@ impl Scope {
             | Self::ClusterHealthCheck(name)
             | Self::ClusterHttp2(name)
             | Self::ClusterOutliers(name)
-            | Self::ClusterTls(name) => vec![label("envoy_cluster_name", name)],
+            | Self::ClusterTls(name)
+            | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
             Self::ClusterExtAuthz { cluster, prefix } => {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if !prefix.is_empty() {
@@ -309,7 +320,9 @@ impl Scope {
             Self::Http(prefix) | Self::HttpFilter { prefix, .. } => {
                 vec![label("envoy_http_conn_manager_prefix", prefix)]
             }
-            Self::Listener(address) | Self::ListenerTls(address) => {
+            Self::Listener(address)
+            | Self::ListenerTls(address)
+            | Self::ListenerTlsContext(address) => {
                 vec![label("envoy_listener_address", address)]
             }
             Self::ListenerHttp { listener, prefix } => vec![

@@ -148,6 +148,22 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.client_ssl_socket_factory.…`
+    ClientTlsContextStats {
+        Counter ssl_context_update_by_sds;
+        Counter upstream_context_secrets_not_ready;
+    }
+}
+
+stats! {
+    /// `listener.<address>.server_ssl_socket_factory.…`
+    ServerTlsContextStats {
+        Counter downstream_context_secrets_not_ready;
+        Counter ssl_context_update_by_sds;
+    }
+}
+
+stats! {
     /// `cluster.<name>.bolt.…`
     ClusterBoltStats {
         Counter heartbeat_failures;

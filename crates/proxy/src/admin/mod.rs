@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 use crate::control::{Control, Phase};
 use crate::log;
 use crate::logger::format::Civil;
+use crate::reload::Wish;
 use query::Query;
 use reply::{Reply, ReplyBody};
 use server::{AdminSocket, Peer};
@@ -164,7 +165,7 @@ fn json(value: &Value) -> Reply {
 /// Asks for a new configuration, and says what came of it.
 async fn reload(control: &Control) -> Reply {
     let (teller, told) = oneshot::channel();
-    let _ = control.reload.send(Some(teller));
+    let _ = control.reload.send(Wish::Configuration(Some(teller)));
     match told.await {
         Ok(Ok(applied)) if applied.missing > 0 => Reply::accepted(format!("{applied}\n")),
         Ok(Ok(applied)) => Reply::text(format!("{applied}\n")),

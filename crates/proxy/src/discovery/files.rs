@@ -1,19 +1,14 @@
 //! Resources in files. A file is looked at a few times a second, and read anew when it is another one or was written.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use towpath_config::{ConfigSource, From, Kind, Source, response};
+use towpath_config::{ConfigSource, From, Kind, Source, Stamp, response};
 use towpath_xds::{Rejected, Resource, Type, Update};
 
 use super::{Server, Stage};
 use crate::log;
-
-/// How often files are looked at.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
 
 /// The files that are asked for something.
 #[derive(Debug, Default)]
@@ -28,23 +23,6 @@ struct Watched {
     names: BTreeSet<String>,
     /// The names that are wanted of it, where not all are.
     wanted: Option<BTreeSet<String>>,
-}
-
-/// What tells a file from another of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: Option<SystemTime>,
-}
-
-impl Stamp {
-    fn of(path: &str) -> Option<Self> {
-        let data = std::fs::metadata(Path::new(path)).ok()?;
-        let (device, inode, size) = (data.dev(), data.ino(), data.size());
-        Some(Self { device, inode, size, modified: data.modified().ok() })
-    }
 }
 
 impl Files {
@@ -93,7 +71,7 @@ impl Server {
         loop {
             self.watch();
             let changed = self.files.0.iter_mut().find_map(|((file, kind), watched)| {
-                let stamp = Stamp::of(file);
+                let stamp = Stamp::of(Path::new(&**file));
                 let is_new = !watched.was_read || stamp != watched.seen;
                 // What is wanted may be in a file that was read for others.
                 let wanted = watched.wanted.clone().unwrap_or_default();

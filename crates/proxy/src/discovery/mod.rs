@@ -32,6 +32,7 @@ use towpath_xds::{
 
 use crate::control::Phase;
 use crate::log;
+use crate::secret_files::{LOOK, SecretFiles};
 use crate::serve::dns_clusters;
 use files::Files;
 use grpc::{News, Target};
@@ -112,6 +113,7 @@ async fn serve(setup: Setup) {
         ads,
         stream: Stream::new(settings),
         files: Files::default(),
+        secrets: SecretFiles::default(),
         link: None,
         attempts: 0,
         resources,
@@ -133,6 +135,8 @@ struct Server {
     ads: Option<Arc<Grpc>>,
     stream: Stream,
     files: Files,
+    /// Those with certificates and keys that what serves was made from.
+    secrets: SecretFiles,
     link: Option<Link>,
     /// Connects so far: each goes to the next endpoint.
     attempts: usize,
@@ -187,7 +191,8 @@ impl Server {
             let deadline = self.obey().await;
             let wait =
                 Duration::from_nanos(deadline.as_nanos().saturating_sub(self.now().as_nanos()));
-            let longest = if self.files.is_empty() { LONGEST_WAIT } else { files::LOOK };
+            let none = self.files.is_empty() && self.secrets.is_empty();
+            let longest = if none { LONGEST_WAIT } else { LOOK };
             let names = match &mut self.stage {
                 Stage::Names(names) => Some(names),
                 Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Serving => None,
@@ -218,6 +223,9 @@ impl Server {
                     self.advance().await;
                 }
                 Wake::Deadline => {}
+            }
+            if self.secrets.have_changed() {
+                self.again(Kind::Listener).await;
             }
         }
     }
@@ -451,6 +459,7 @@ impl Server {
     }
 
     async fn offer_to_workers(&mut self, built: Built) -> Vec<Refused> {
+        self.secrets = SecretFiles::of(&built.prints);
         let (teller, told) = oneshot::channel();
         self.ask(Ask::Serve { built: Box::new(built), teller });
         told.await.unwrap_or_default()

@@ -1,0 +1,191 @@
+//! Files with certificates and keys that change while they serve.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Proxy, Scratch, bootstrap, origin, until};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+type Client = StreamOwned<ClientConnection, TcpStream>;
+
+/// Signs certificates.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate for a name, and its key.
+    fn sign(&self, name: &str) -> (String, String) {
+        let (key, names) = (KeyPair::generate().unwrap(), vec!["localhost".into(), name.into()]);
+        let params = CertificateParams::new(names).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// A file is replaced in one step.
+fn replace(path: &Path, text: &str) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, text).unwrap();
+    std::fs::rename(next, path).unwrap();
+}
+
+fn connect(
+    at: &str,
+    root: &Authority,
+    identity: Option<&(String, String)>,
+) -> std::io::Result<Client> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(root.pem.as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let config = match identity {
+        None => config.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let name = "localhost".try_into().unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(at)?;
+    socket.set_read_timeout(Some(common::PATIENCE))?;
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// A request on a connection that stays; says whether it is answered.
+fn ask(client: &mut Client) -> std::io::Result<()> {
+    client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        let mut piece = [0; 512];
+        match client.read(&mut piece)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            count => answer.extend_from_slice(&piece[..count]),
+        }
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    Ok(())
+}
+
+/// Whether a new client is shown this certificate.
+fn shows(at: &str, root: &Authority, pem: &str) -> bool {
+    let mut client = connect(at, root, None).unwrap();
+    ask(&mut client).unwrap();
+    let shown = client.conn.peer_certificates().unwrap();
+    shown[0] == CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+/// The common bootstrap with its listener under TLS: certificate, key, and more of the context.
+fn secured(chain: &Path, key: &Path, more: &str) -> String {
+    let socket = format!(
+        r#"    - transport_socket:
+        name: tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            tls_certificates:
+            - certificate_chain: {{ filename: {} }}
+              private_key: {{ filename: {} }}
+{more}
+      filters:"#,
+        chain.display(),
+        key.display()
+    );
+    bootstrap(origin(Duration::ZERO)).replacen("    - filters:", &socket, 1)
+}
+
+const UPDATES: &str = "listener.127.0.0.1_0.server_ssl_socket_factory.ssl_context_update_by_sds";
+
+#[test]
+fn a_new_certificate_is_shown_and_connections_stay() {
+    let (scratch, ours) = (Scratch::new(), Authority::new("ours"));
+    let (first, second) = (ours.sign("first.test"), ours.sign("second.test"));
+    let (chain, key) = (scratch.write("chain.pem", &first.0), scratch.write("key.pem", &first.1));
+    let proxy = Proxy::start(&secured(&chain, &key, ""), &[]);
+    let at = proxy.listener("ingress");
+    let mut early = connect(&at, &ours, None).unwrap();
+    ask(&mut early).unwrap();
+    assert!(shows(&at, &ours, &first.0));
+    assert_eq!(proxy.stat(UPDATES), Some(0));
+
+    // The bootstrap says something else from here on, but nobody has asked for that.
+    let config = proxy.scratch.read("bootstrap.yaml");
+    proxy.scratch.write("bootstrap.yaml", &config.replace("cluster: origin", "cluster: nowhere"));
+
+    // One half of a pair: what serves goes on.
+    replace(&chain, &second.0);
+    until("it is refused", || proxy.stat("towpath.config.update_rejected") == Some(1));
+    assert!(shows(&at, &ours, &first.0));
+
+    replace(&key, &second.1);
+    until("the new one is shown", || shows(&at, &ours, &second.0));
+    until("it is counted", || proxy.stat(UPDATES) == Some(1));
+    ask(&mut early).unwrap();
+    assert_eq!(proxy.stat("towpath.config.update_rejected"), Some(1), "it is told of once");
+    assert_eq!(proxy.stat("listener_manager.listener_modified"), Some(1));
+    assert_eq!(proxy.stat("cluster_manager.cluster_modified"), Some(0));
+    let attempts = proxy.stat("towpath.config.update_attempt");
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(proxy.stat("towpath.config.update_attempt"), attempts, "nothing is read unasked");
+}
+
+/// As the secrets of Kubernetes are mounted: a link to a folder, which is replaced.
+#[test]
+fn a_folder_behind_a_link_is_replaced() {
+    let (scratch, ours) = (Scratch::new(), Authority::new("ours"));
+    let (first, second) = (ours.sign("first.test"), ours.sign("second.test"));
+    for (folder, (chain, key)) in [("1", &first), ("2", &second)] {
+        std::fs::create_dir(scratch.path(folder)).unwrap();
+        scratch.write(&format!("{folder}/tls.crt"), chain);
+        scratch.write(&format!("{folder}/tls.key"), key);
+    }
+    std::os::unix::fs::symlink("1", scratch.path("data")).unwrap();
+    let (chain, key) = (scratch.path("data/tls.crt"), scratch.path("data/tls.key"));
+    let watched =
+        format!("              watched_directory: {{ path: {} }}", scratch.path("").display());
+    let proxy = Proxy::start(&secured(&chain, &key, &watched), &[]);
+    let at = proxy.listener("ingress");
+    assert!(shows(&at, &ours, &first.0));
+    std::os::unix::fs::symlink("2", scratch.path("next")).unwrap();
+    std::fs::rename(scratch.path("next"), scratch.path("data")).unwrap();
+    until("the new one is shown", || shows(&at, &ours, &second.0));
+    assert_eq!(proxy.stat("towpath.config.update_rejected"), Some(0));
+}
+
+#[test]
+fn another_authority_is_trusted() {
+    let (scratch, ours, other) = (Scratch::new(), Authority::new("ours"), Authority::new("other"));
+    let (server, client) = (ours.sign("server.test"), other.sign("client.test"));
+    let (chain, key) = (scratch.write("chain.pem", &server.0), scratch.write("key.pem", &server.1));
+    let trusted = scratch.write("ca.pem", &ours.pem);
+    let more = format!(
+        "            validation_context: {{ trusted_ca: {{ filename: {} }} }}\n          require_client_certificate: true",
+        trusted.display()
+    );
+    let proxy = Proxy::start(&secured(&chain, &key, &more), &[]);
+    let at = proxy.listener("ingress");
+    let is_served = |identity| ask(&mut connect(&at, &ours, Some(identity)).unwrap()).is_ok();
+    let known = ours.sign("client.test");
+    assert!(is_served(&known) && !is_served(&client));
+    replace(&trusted, &other.pem);
+    until("the other is trusted", || is_served(&client));
+    assert!(!is_served(&known));
+}
