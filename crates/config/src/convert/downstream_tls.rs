@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::{DownstreamTls, Http};
-use towpath_proto::tls::{Identity, Names, ServerSettings, TicketKey, Tickets, Trust, Version};
+use towpath_proto::tls::{
+    Identity, Names, ServerSettings, SettingsError, Staple, StaplePolicy, TicketKey, Tickets,
+    Trust, Version,
+};
 
 use super::Converter;
 use super::extension::TRANSPORT_SOCKET;
@@ -70,6 +73,11 @@ impl Converter<'_> {
             groups: groups?,
             alpn,
             identities: identities?,
+            staple_policy: match config.choice("ocsp_staple_policy").as_str() {
+                "STRICT_STAPLING" => StaplePolicy::Strict,
+                "MUST_STAPLE" => StaplePolicy::Must,
+                _ => StaplePolicy::Lenient,
+            },
             scans_all_identities: config.flag("full_scan_certs_on_sni_mismatch"),
             trust,
             requires_certificate: are_required,
@@ -88,7 +96,7 @@ impl Converter<'_> {
         match settings.build() {
             Ok(template) => Some(DownstreamTls { template }),
             Err(error) => {
-                self.report.problem(at, error.to_string());
+                self.unfit(at, &error);
                 None
             }
         }
@@ -108,16 +116,41 @@ impl Converter<'_> {
         if certificates.is_empty() && !is_elsewhere {
             self.report.problem(&config.at, "No TLS certificates found for server context");
         }
-        if config.choice("ocsp_staple_policy") == "MUST_STAPLE" {
-            self.report.problem(
-                config.at("ocsp_staple_policy"),
-                "Required OCSP response is missing from TLS context",
-            );
-        }
         // Each is looked at, so that one run says what is wrong with all.
         let identities: Vec<_> =
-            certificates.into_iter().map(|certificate| self.identity_of(certificate)).collect();
-        identities.into_iter().collect::<Option<Vec<_>>>().filter(|found| !found.is_empty())
+            certificates.into_iter().map(|certificate| self.server_identity(certificate)).collect();
+        let identities = identities.into_iter().collect::<Option<Vec<_>>>()?;
+        let must_staple = config.choice("ocsp_staple_policy") == "MUST_STAPLE";
+        if must_staple && identities.iter().any(|identity| identity.staple.is_none()) {
+            self.report
+                .problem(config.at("ocsp_staple_policy"), SettingsError::NoStaple.to_string());
+            return None;
+        }
+        Some(identities).filter(|found| !found.is_empty())
+    }
+
+    fn server_identity(&mut self, certificate: &Message) -> Option<Identity> {
+        let staple = match certificate.message("ocsp_staple") {
+            Some(source) => self.staple(source),
+            None => Some(None),
+        };
+        let mut identity = self.identity_of(certificate)?;
+        identity.staple = staple?;
+        Some(identity)
+    }
+
+    /// What an authority says of a certificate; nothing is none.
+    fn staple(&mut self, source: &Message) -> Option<Option<Staple>> {
+        if source.has("inline_string") {
+            self.report.problem(&source.at, "OCSP staple cannot be provided via inline_string");
+            return None;
+        }
+        let der = self.secret_data(source, MAX_STAPLE_BYTES)?;
+        if der.is_empty() {
+            return Some(None);
+        }
+        let staple = Staple::from_der(&der);
+        staple.map_err(|error| self.report.problem(&source.at, error.to_string())).ok().map(Some)
     }
 
     /// Envoy asks for a certificate where it has something to judge it by. Names and digests make one necessary, roots
@@ -214,5 +247,7 @@ const ELSEWHERE: [&str; 4] = [
 ];
 /// Envoy's for servers.
 const SERVER_VERSIONS: (Version, Version) = (Version::Tls12, Version::Tls13);
+/// An OCSP response has some hundred bytes, and as many as a certificate more where it brings that of its signer.
+const MAX_STAPLE_BYTES: usize = 64 * 1024;
 /// A file that is longer is none with a key; how long it is can still be told.
 const MAX_KEY_BYTES: usize = 4096;

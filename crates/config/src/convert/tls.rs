@@ -10,8 +10,8 @@ use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::tls::AskedName;
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 use towpath_proto::tls::{
-    CipherSuite, ClientSettings, Group, Identity, NameMatcher, Names, Roots, ServerName, Trust,
-    Version,
+    CipherSuite, ClientSettings, Group, Identity, NameMatcher, Names, Revocations, Roots,
+    ServerName, SettingsError, Trust, Version,
 };
 
 use super::Converter;
@@ -67,9 +67,17 @@ impl Converter<'_> {
         match settings.build() {
             Ok(template) => Some(UpstreamTls { template, name: name? }),
             Err(error) => {
-                self.report.problem(at, error.to_string());
+                self.unfit(at, &error);
                 None
             }
+        }
+    }
+
+    /// Tells what is wrong with settings; some of it Envoy takes.
+    pub(super) fn unfit(&mut self, at: &At, error: &SettingsError) {
+        match error {
+            SettingsError::RevocationList => self.report.unsupported(at, error.to_string()),
+            error => self.report.problem(at, error.to_string()),
         }
     }
 
@@ -112,11 +120,21 @@ impl Converter<'_> {
     /// What these `CertificateValidationContext`s say together: of one value the last, of lists all.
     pub(super) fn trust(&mut self, contexts: &[&Message]) -> Option<Trust> {
         let source = contexts.iter().rev().find_map(|context| context.message("trusted_ca"));
-        let roots = match source {
-            None => None,
-            Some(source) => Some(self.roots(source)?),
-        };
-        let mut trust = Trust { roots, ..Trust::default() };
+        let mut trust = Trust::default();
+        if let Some(source) = source {
+            (trust.roots, trust.revocations) = self.roots(source)?;
+        }
+        if let Some(source) = contexts.iter().rev().find_map(|context| context.message("crl")) {
+            let lists = self.revocations(source, trust.roots.is_some())?;
+            match &mut trust.revocations {
+                Some(revocations) => revocations.extend(lists),
+                None => trust.revocations = Some(lists),
+            }
+        }
+        if let Some(revocations) = &mut trust.revocations {
+            let leaf_only = |context: &&Message| context.flag("only_verify_leaf_cert_crl");
+            revocations.leaf_only = contexts.iter().any(leaf_only);
+        }
         let mut matchers = Vec::new();
         for context in contexts {
             matchers.extend(self.name_matchers(context)?);
@@ -141,14 +159,28 @@ impl Converter<'_> {
         Some(trust)
     }
 
-    fn roots(&mut self, source: &Message) -> Option<Roots> {
+    /// Trusted certificates, and revocation lists that stand among them.
+    fn roots(&mut self, source: &Message) -> Option<(Option<Roots>, Option<Revocations>)> {
         let pem = self.secret_data(source, MAX_PEM_BYTES)?;
-        if pem.windows(CRL.len()).any(|window| window == CRL) {
-            self.report.unsupported(&source.at, "revocation lists are not read");
+        let has_lists = pem.windows(CRL.len()).any(|window| window == CRL);
+        let revocations = has_lists.then(|| Revocations::from_pem(&pem)).transpose();
+        let roots = Roots::from_pem(&pem).and_then(|roots| Ok((Some(roots), revocations?)));
+        roots.map_err(|error| self.report.problem(&source.at, error.to_string())).ok()
+    }
+
+    fn revocations(&mut self, source: &Message, has_roots: bool) -> Option<Revocations> {
+        let pem = self.secret_data(source, MAX_PEM_BYTES)?;
+        if !has_roots {
+            self.report.problem(&source.at, "Failed to load CRL without trusted CA");
             return None;
         }
-        match Roots::from_pem(&pem) {
-            Ok(roots) => Some(roots),
+        match Revocations::from_pem(&pem) {
+            Ok(lists) => Some(lists),
+            // Without any list Envoy believes nobody.
+            Err(error @ SettingsError::NoRevocationList) => {
+                self.report.unsupported(&source.at, error.to_string());
+                None
+            }
             Err(error) => {
                 self.report.problem(&source.at, error.to_string());
                 None

@@ -101,13 +101,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.TlsCertificate",
-        honoured: &["certificate_chain", "private_key"],
+        honoured: &["certificate_chain", "private_key", "ocsp_staple"],
         harmless: &[
             ("watched_directory", "files are read again when they change, wherever they are"),
             ("signed_certificate_timestamp", "Envoy does not read it"),
         ],
         changes: &[
-            ("ocsp_staple", "OCSP responses are not shown"),
             ("pkcs12", "write certificate_chain and private_key as PEM"),
             ("private_key_provider", "TLS extensions are not there"),
             ("password", "private keys are read without a password"),
@@ -124,11 +123,13 @@ pub(super) const ENTRIES: &[Entry] = &[
             "match_subject_alt_names",
             "trust_chain_verification",
             "suppress_client_ca_list",
+            "crl",
+            "only_verify_leaf_cert_crl",
         ],
-        harmless: &[
-            ("watched_directory", "files are read again when they change, wherever they are"),
-            ("only_verify_leaf_cert_crl", "read with revocation lists only, which are refused"),
-        ],
+        harmless: &[(
+            "watched_directory",
+            "files are read again when they change, wherever they are",
+        )],
         changes: &[
             ("ca_certificate_provider_instance", PROVIDER),
             ("system_root_certs", "write a trusted_ca with the platform's file"),
@@ -136,7 +137,6 @@ pub(super) const ENTRIES: &[Entry] = &[
                 "require_signed_certificate_timestamp",
                 "reserved in Envoy's API: no version of Envoy reads it",
             ),
-            ("crl", "revocation lists are not read"),
             ("allow_expired_certificate", "an expired certificate is refused"),
             ("custom_validator_config", "TLS extensions are not there"),
             ("max_verify_depth", "the depth of a chain cannot be chosen"),

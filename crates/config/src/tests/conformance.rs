@@ -247,19 +247,32 @@ impl Case {
     }
 }
 
-/// Writes certificates where a case names them: `${root}` and `${leaf}`, and the leaf's `${key}`.
+/// Writes certificates where a case names them: `${root}` and `${leaf}`, and the leaf's `${key}`; `${crl}` is the
+/// root's list of revoked ones.
 fn certificates(text: &str) -> String {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    static MADE: OnceLock<[(&str, String); 3]> = OnceLock::new();
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+        KeyIdMethod, KeyPair, SerialNumber,
+    };
+    static MADE: OnceLock<[(&str, String); 4]> = OnceLock::new();
     let made = MADE.get_or_init(|| {
         let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let root = params.self_signed(&key).unwrap().pem();
         let issuer = Issuer::new(params, key);
+        let crl = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2020, 1, 1),
+            next_update: rcgen::date_time_ymd(2040, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let crl = crl.signed_by(&issuer).unwrap().pem().unwrap();
         let key = KeyPair::generate().unwrap();
         let leaf = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
         let leaf = leaf.signed_by(&key, &issuer).unwrap().pem();
-        [("${root}", root), ("${leaf}", leaf), ("${key}", key.serialize_pem())]
+        [("${root}", root), ("${leaf}", leaf), ("${key}", key.serialize_pem()), ("${crl}", crl)]
     });
     made.iter().fold(text.to_owned(), |text, (name, pem)| {
         text.replace(name, &serde_json::Value::from(pem.as_str()).to_string())

@@ -227,6 +227,7 @@ impl Exchange {
         };
         if let Some(tls) = &downstream.context.tls {
             tls.stats.count_handshake(layer);
+            tls.stats.count_stapling(layer);
         }
         connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
         self.open_client(id, now);
@@ -235,11 +236,13 @@ impl Exchange {
     /// A client's handshake came to nothing, or what it sends afterwards is no TLS: the alert goes out, and that is
     /// all.
     fn on_client_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
-        let Some(downstream) = self.conns.table.get(id).and_then(|it| it.downstream()) else {
-            return;
-        };
-        if let Some(tls) = &downstream.context.tls {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(downstream) = connection.downstream() else { return };
+        if let (Some(tls), Some(layer)) = (&downstream.context.tls, &connection.tls) {
             tls.stats.count_fault(fault);
+            if !downstream.ready {
+                tls.stats.count_stapling(layer);
+            }
         }
         // Whichever side refused, Envoy counts it as the peer's doing.
         self.drop_client(id, Close::Flush, Closer::Remote, now);

@@ -236,7 +236,12 @@ const fn tls_words(fault: Fault) -> (&'static str, &'static str, &'static str) {
             Distrust::NotYetValid => distrusted!("certificate is not yet valid"),
             Distrust::UnknownIssuer => distrusted!("unable to get local issuer certificate"),
             Distrust::SelfSigned => distrusted!("self signed certificate"),
-            Distrust::Revoked => distrusted!("certificate revoked"),
+            Distrust::Revoked => distrusted!(
+                "certificate revocation check against provided CRLs failed: certificate revoked"
+            ),
+            Distrust::RevocationUnknown => distrusted!(
+                "certificate revocation check against provided CRLs failed: unable to get certificate CRL"
+            ),
             Distrust::Signature => distrusted!("certificate signature failure"),
             Distrust::Purpose => distrusted!("unsupported certificate purpose"),
             Distrust::Name => refused!("SAN matcher"),

@@ -1,7 +1,7 @@
 //! The statistics that this proxy keeps, by Envoy's names. What Envoy has and this proxy cannot keep
 //! (subsets, HTTP/3, …) is not here, so that nothing is shown that would always be zero.
 
-use towpath_proto::tls::{CipherSuite, Distrust, Fault, Group, Layer, Version};
+use towpath_proto::tls::{CipherSuite, Distrust, Fault, Group, Layer, Stapling, Version};
 
 use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
 
@@ -139,8 +139,14 @@ stats! {
         Counter group_x25519mlkem768 = "curves.X25519MLKEM768";
         Counter fail_verify_cert_hash;
         Counter fail_verify_error;
+        Counter fail_verify_no_cert;
         Counter fail_verify_san;
         Counter handshake;
+        Counter no_certificate;
+        Counter ocsp_staple_failed;
+        Counter ocsp_staple_omitted;
+        Counter ocsp_staple_requests;
+        Counter ocsp_staple_responses;
         Counter session_reused;
         Counter version_tls12 = "versions.TLSv1.2";
         Counter version_tls13 = "versions.TLSv1.3";
@@ -623,6 +629,9 @@ impl TlsStats {
         if layer.is_resumed() {
             self.session_reused.inc();
         }
+        if layer.peer_certificate().is_none() {
+            self.no_certificate.inc();
+        }
         match layer.version() {
             Some(Version::Tls12) => self.version_tls12.inc(),
             Some(Version::Tls13) => self.version_tls13.inc(),
@@ -630,6 +639,17 @@ impl TlsStats {
         }
         self.count_choice("ciphers.", layer.cipher_suite().map(CipherSuite::name));
         self.count_choice("curves.", layer.group().map(Group::name));
+    }
+
+    /// Counts what became of a client's question what an authority says of our certificate.
+    pub(crate) fn count_stapling(&self, layer: &Layer) {
+        let Some(stapling) = layer.stapling() else { return };
+        self.ocsp_staple_requests.inc();
+        match stapling {
+            Stapling::Shown => self.ocsp_staple_responses.inc(),
+            Stapling::Omitted => self.ocsp_staple_omitted.inc(),
+            Stapling::Failed => self.ocsp_staple_failed.inc(),
+        }
     }
 
     fn count_choice(&self, kind: &str, choice: Option<&str>) {
@@ -645,6 +665,7 @@ impl TlsStats {
         match fault {
             Fault::Certificate(Distrust::Name) => self.fail_verify_san.inc(),
             Fault::Certificate(Distrust::Pin) => self.fail_verify_cert_hash.inc(),
+            Fault::Certificate(Distrust::Missing) => self.fail_verify_no_cert.inc(),
             Fault::Certificate(_) => self.fail_verify_error.inc(),
             Fault::Ended | Fault::Reset => {}
             Fault::Alert(_)

@@ -17,6 +17,7 @@ pub struct Certificate<'a> {
     subject: &'a [u8],
     key: &'a [u8],
     names: Option<&'a [u8]>,
+    must_staple: bool,
 }
 
 /// Another name of a certificate's subject (RFC 5280 §4.2.1.6).
@@ -59,11 +60,11 @@ impl<'a> Certificate<'a> {
         let key = body.element(SEQUENCE)?;
         body.skip_if(ISSUER_ID)?;
         body.skip_if(SUBJECT_ID)?;
-        let names = match body.0 {
-            [] => None,
-            _ => alternative_names(body.enter(EXTENSIONS)?)?,
+        let Extensions { names, must_staple } = match body.0 {
+            [] => Extensions::default(),
+            _ => Extensions::read(body.enter(EXTENSIONS)?)?,
         };
-        Some(Self { serial, issuer, validity, subject, key, names })
+        Some(Self { serial, issuer, validity, subject, key, names, must_staple })
     }
 
     /// SHA-256 of a certificate (DER) in hexadecimal digits.
@@ -83,6 +84,16 @@ impl<'a> Certificate<'a> {
     pub fn serial(&self) -> String {
         // An integer whose first bit is set has an octet of zeros before it (X.690 §8.3).
         hex(self.serial.strip_prefix(&[0]).unwrap_or(self.serial), Case::Lower)
+    }
+
+    /// Its serial number's content octets.
+    pub(super) const fn serial_octets(&self) -> &'a [u8] {
+        self.serial
+    }
+
+    /// Whether it demands that its server shows what its authority says of it (RFC 7633).
+    pub(super) const fn must_staple(&self) -> bool {
+        self.must_staple
     }
 
     /// Whom it is for, as RFC 2253 writes it.
@@ -144,26 +155,42 @@ fn common_name(subject: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The content of the extension `subjectAltName`, if there is one. The outer `None` is for malformed extensions.
-fn alternative_names(mut extensions: Reader<'_>) -> Option<Option<&[u8]>> {
-    let mut list = extensions.enter(SEQUENCE)?;
-    let mut names = None;
-    while !list.0.is_empty() {
-        let mut extension = list.enter(SEQUENCE)?;
-        let id = extension.enter(OBJECT_ID)?.0;
-        extension.skip_if(BOOLEAN)?;
-        let value = extension.enter(OCTET_STRING)?;
-        if id == SUBJECT_ALT_NAME {
-            let mut value = value;
-            names = Some(value.enter(SEQUENCE)?.0);
+/// What of a certificate's extensions is looked at.
+#[derive(Default)]
+struct Extensions<'a> {
+    /// The content of `subjectAltName`.
+    names: Option<&'a [u8]>,
+    must_staple: bool,
+}
+
+impl<'a> Extensions<'a> {
+    /// `None` is for malformed ones.
+    fn read(mut extensions: Reader<'a>) -> Option<Self> {
+        let mut list = extensions.enter(SEQUENCE)?;
+        let mut found = Self::default();
+        while !list.0.is_empty() {
+            let mut extension = list.enter(SEQUENCE)?;
+            let id = extension.enter(OBJECT_ID)?.0;
+            extension.skip_if(BOOLEAN)?;
+            let mut value = extension.enter(OCTET_STRING)?;
+            match id {
+                SUBJECT_ALT_NAME => found.names = Some(value.enter(SEQUENCE)?.0),
+                TLS_FEATURE => {
+                    let mut features = value.enter(SEQUENCE)?;
+                    while !features.0.is_empty() {
+                        found.must_staple |= features.enter(INTEGER)?.0 == STATUS_REQUEST;
+                    }
+                }
+                _ => {}
+            }
         }
+        // A name that cannot be read makes the list unfit, not shorter.
+        let mut rest = Reader(found.names.unwrap_or_default());
+        while !rest.0.is_empty() {
+            rest.any()?;
+        }
+        Some(found)
     }
-    // A name that cannot be read makes the list unfit, not shorter.
-    let mut rest = Reader(names.unwrap_or_default());
-    while !rest.0.is_empty() {
-        rest.any()?;
-    }
-    Some(names)
 }
 
 fn name(tag: u8, content: &[u8]) -> Option<AlternativeName<'_>> {
@@ -226,7 +253,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `UTCTime` or `GeneralizedTime` in the forms of RFC 5280 §4.1.2.5, as seconds since 1970.
-    fn time(&mut self) -> Option<i64> {
+    pub(super) fn time(&mut self) -> Option<i64> {
         let (tag, text) = self.any()?;
         let text = text.strip_suffix(b"Z")?;
         let (first, rest) = two_digits(text)?;
@@ -275,11 +302,11 @@ fn two_digits(text: &[u8]) -> Option<(u8, &[u8])> {
 }
 
 const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const OCTET_STRING: u8 = 0x04;
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const OCTET_STRING: u8 = 0x04;
 pub(super) const OBJECT_ID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+pub(super) const GENERALIZED_TIME: u8 = 0x18;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 const VERSION: u8 = 0xa0;
@@ -291,6 +318,10 @@ const OTHER_NAME_VALUE: u8 = 0xa0;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+/// 1.3.6.1.5.5.7.1.24.
+const TLS_FEATURE: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x18];
+/// The number of the TLS extension `status_request`.
+const STATUS_REQUEST: &[u8] = &[5];
 
 #[cfg(test)]
 mod tests {

@@ -8,12 +8,14 @@ use rustls::client::{Resumption, Tls12Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::VerifierBuilderError;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
 use super::fault::Fault;
 use super::layer::Layer;
 use super::sessions::Sessions;
+use super::staple::Staple;
 use super::suites::{CipherSuite, Group, Version};
 use super::verify::{Trust, Verifier};
 
@@ -56,6 +58,8 @@ impl Default for ClientSettings {
 pub struct Identity {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
+    /// What its authority says of it; a server's only. Envoy `ocsp_staple`.
+    pub staple: Option<Staple>,
 }
 
 impl Identity {
@@ -71,7 +75,7 @@ impl Identity {
             return Err(SettingsError::NoCertificate);
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| SettingsError::NoKey)?;
-        Ok(Self { chain, key })
+        Ok(Self { chain, key, staple: None })
     }
 }
 
@@ -88,6 +92,13 @@ pub enum SettingsError {
     /// There is no trusted certificate.
     #[error("no trusted certificate")]
     NoRoots,
+    /// There is no list of revoked certificates.
+    #[error("no list of revoked certificates")]
+    NoRevocationList,
+    /// A list of revoked certificates cannot be read: it is malformed, of version 1, or about some certificates of its
+    /// issuer only.
+    #[error("a list of revoked certificates that cannot be read")]
+    RevocationList,
     /// There is no certificate to show.
     #[error("no certificate")]
     NoCertificate,
@@ -112,9 +123,37 @@ pub enum SettingsError {
     /// There are no keys for tickets, or one does not have 80 bytes.
     #[error("a ticket key has 80 bytes, and there is at least one")]
     TicketKey,
+    /// What an authority says of a certificate cannot be read.
+    #[error("malformed OCSP response")]
+    MalformedStaple,
+    /// An authority did not answer.
+    #[error("OCSP response was unsuccessful, or has no body")]
+    StapleWithoutAnswer,
+    /// It speaks of several certificates.
+    #[error("OCSP Response must be for one certificate only")]
+    StapleForMany,
+    /// It speaks of another certificate.
+    #[error("OCSP response does not match its TLS certificate")]
+    WrongStaple,
+    /// There is none, but the certificate demands one.
+    #[error("OCSP response is required for must-staple certificate")]
+    MustStaple,
+    /// There is none, but the policy demands one.
+    #[error("Required OCSP response is missing from TLS context")]
+    NoStaple,
     /// Not a name that a server can have.
     #[error("not a server's name")]
     ServerName,
+}
+
+impl SettingsError {
+    pub(super) fn of_verifier(error: VerifierBuilderError) -> Self {
+        match error {
+            VerifierBuilderError::InvalidCrl(_) => Self::RevocationList,
+            // Nothing else is said today.
+            VerifierBuilderError::NoRootAnchors | _ => Self::NoRoots,
+        }
+    }
 }
 
 /// Settings that are sound: made once, shared by all workers.
@@ -130,19 +169,18 @@ impl ClientSettings {
     /// # Errors
     /// When they contradict each other.
     pub fn build(self) -> Result<ClientTemplate, SettingsError> {
-        let provider = provider(&self.cipher_suites, &self.groups);
+        let provider = Arc::new(provider(&self.cipher_suites, &self.groups));
         let versions = versions(self.versions)?;
         check_alpn(&self.alpn)?;
-        let verifier = Verifier::new(self.trust, provider.signature_verification_algorithms);
-        let config =
-            ClientConfig::builder_with_details(Arc::new(provider), Clock::default().provider())
-                .with_protocol_versions(&versions)
-                .map_err(|_| SettingsError::NoCipherSuite)?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier));
+        let verifier = Verifier::new(self.trust, &provider)?;
+        let config = ClientConfig::builder_with_details(provider, Clock::default().provider())
+            .with_protocol_versions(&versions)
+            .map_err(|_| SettingsError::NoCipherSuite)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match self.identity {
             None => config.with_no_client_auth(),
-            Some(Identity { chain, key }) => {
+            Some(Identity { chain, key, .. }) => {
                 config.with_client_auth_cert(chain, key).map_err(|_| SettingsError::WrongKey)?
             }
         };

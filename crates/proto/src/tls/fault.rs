@@ -64,6 +64,9 @@ pub enum Distrust {
     /// It was revoked.
     #[error("revoked")]
     Revoked,
+    /// Nobody says whether it was revoked: its issuer's list is not there, or an old one.
+    #[error("revocation not known")]
+    RevocationUnknown,
     /// A signature is wrong, or of a kind that is not accepted.
     #[error("bad signature")]
     Signature,
@@ -133,6 +136,9 @@ impl Distrust {
             }
             CertificateError::UnknownIssuer => Self::UnknownIssuer,
             CertificateError::Revoked => Self::Revoked,
+            CertificateError::UnknownRevocationStatus
+            | CertificateError::ExpiredRevocationList
+            | CertificateError::ExpiredRevocationListContext { .. } => Self::RevocationUnknown,
             CertificateError::BadSignature
             | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
             | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
@@ -159,6 +165,7 @@ impl Distrust {
             Self::NotYetValid => CertificateError::NotValidYet,
             Self::UnknownIssuer => CertificateError::UnknownIssuer,
             Self::Revoked => CertificateError::Revoked,
+            Self::RevocationUnknown => CertificateError::UnknownRevocationStatus,
             Self::Malformed => CertificateError::BadEncoding,
             // To peers these are `certificate_unknown`, as Envoy has it for names.
             Self::Name

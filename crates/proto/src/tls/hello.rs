@@ -47,6 +47,8 @@ pub(super) struct Offer {
     pub(super) protocols: Vec<u8>,
     /// There was a `ClientHello`, and it could be read.
     pub(super) is_hello: bool,
+    /// It asks what an authority says of the server's certificate (RFC 6066 §8).
+    pub(super) asks_status: bool,
 }
 
 /// Puts the message together from records. Looks at every byte once, however they arrive.
@@ -109,6 +111,7 @@ impl Offer {
             let mut content = extensions.list16()?;
             match kind {
                 SERVER_NAME => offer.server_name = host_name(content.list16()?),
+                STATUS_REQUEST => offer.asks_status = true,
                 PROTOCOLS => offer.protocols = content.list16()?.0.to_vec(),
                 _ => {}
             }
@@ -167,5 +170,6 @@ const MOST_RECORD_BYTES: usize = 16 * 1024;
 /// What is longer is left to the TLS library, which refuses it.
 const MOST_HELLO_BYTES: usize = 64 * 1024;
 const SERVER_NAME: &[u8] = &[0, 0];
+const STATUS_REQUEST: &[u8] = &[0, 5];
 const PROTOCOLS: &[u8] = &[0, 16];
 const HOST_NAME: &[u8] = &[0];

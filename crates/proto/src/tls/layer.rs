@@ -4,21 +4,20 @@
 //! at rest owns no buffer.
 
 use std::fmt;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 use rustls::CommonState;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
-use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 
 use super::fault::Fault;
 use super::hello::HelloReader;
-use super::identities::Choice;
+use super::identities::{Choice, Chosen};
 use super::server::{Guard, Server};
+use super::staple::Stapling;
 use super::suites::{CipherSuite, Group, Version};
 
 /// One connection's TLS.
@@ -49,8 +48,10 @@ struct Accepted {
     server_name: Option<Box<str>>,
     /// Judges the client's certificate.
     guard: Guard,
+    /// It asks what an authority says of the certificate.
+    asks_status: bool,
     /// The certificate that it is shown, once that is chosen.
-    shown: Option<Arc<CertifiedKey>>,
+    chosen: Option<Chosen>,
     /// Where the choice is told.
     choice: Choice,
 }
@@ -137,11 +138,12 @@ impl Layer {
                 continue;
             }
             let (was_open, before) = (self.is_established(), plain.len());
+            let is_choosing = !was_open && self.begin_choice();
             let advanced = self.advance(plain);
             if let Side::Server(_, accepted) = &mut self.side
-                && accepted.shown.is_none()
+                && is_choosing
             {
-                accepted.shown = accepted.choice.take();
+                accepted.chosen = accepted.choice.take();
             }
             advanced?;
             if !was_open && self.is_established() {
@@ -281,9 +283,31 @@ impl Layer {
     #[must_use]
     pub fn own_certificate(&self) -> Option<&[u8]> {
         match &self.side {
-            Side::Server(_, accepted) => accepted.shown.as_ref()?.cert.first().map(AsRef::as_ref),
+            Side::Server(_, accepted) => {
+                let certified = accepted.chosen.as_ref()?.certified.as_ref()?;
+                certified.cert.first().map(AsRef::as_ref)
+            }
             Side::Client(_) | Side::Hello(..) => None,
         }
+    }
+
+    /// What became of the client's question what an authority says of the certificate, if it asked and one was to be
+    /// shown; on the server's side only.
+    #[must_use]
+    pub fn stapling(&self) -> Option<Stapling> {
+        match &self.side {
+            Side::Server(_, accepted) => accepted.chosen.as_ref()?.stapling,
+            Side::Client(_) | Side::Hello(..) => None,
+        }
+    }
+
+    /// Whether this is a server that has not chosen its certificate yet; then what it chooses by is said.
+    fn begin_choice(&self) -> bool {
+        let Side::Server(_, accepted) = &self.side else { return false };
+        if accepted.chosen.is_none() {
+            accepted.choice.begin(accepted.asks_status);
+        }
+        accepted.chosen.is_none()
     }
 
     fn common(&self) -> Option<&CommonState> {
@@ -304,7 +328,8 @@ impl Layer {
                 let accepted = Accepted {
                     server_name: offer.server_name,
                     guard: server.guard().clone(),
-                    shown: None,
+                    asks_status: offer.asks_status,
+                    chosen: None,
                     choice: server.choice().clone(),
                 };
                 self.side = Side::Server(connection, accepted);

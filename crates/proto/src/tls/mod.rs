@@ -28,6 +28,7 @@ mod identities;
 mod layer;
 mod server;
 mod sessions;
+mod staple;
 mod suites;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use fault::{Distrust, Fault};
 pub use hello::Greeting;
 pub use layer::Layer;
 pub use server::{Server, ServerSettings, ServerTemplate, Tickets};
+pub use staple::{Staple, StaplePolicy, Stapling};
 pub use suites::{CipherSuite, Group, Version};
 pub use tickets::TicketKey;
-pub use verify::{NameMatcher, Names, Roots, Trust};
+pub use verify::{NameMatcher, Names, Revocations, Roots, Trust};

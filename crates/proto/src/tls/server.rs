@@ -13,6 +13,7 @@ use super::fault::Fault;
 use super::hello::Offer;
 use super::identities::{Choice, Identities};
 use super::layer::Layer;
+use super::staple::StaplePolicy;
 use super::suites::{CipherSuite, Group, Version};
 use super::tickets::{KeptSessions, Rotation, SessionIds, TicketKey, TicketKeys, Ticketer};
 use super::verify::{ClientVerifier, Trust};
@@ -35,6 +36,8 @@ pub struct ServerSettings {
     /// Certificates, at least one. A client gets the first that has the name it asks for, or else a wildcard for it, or
     /// else the very first; ECDSA before RSA among equals, if it can verify that.
     pub identities: Vec<Identity>,
+    /// Whether clients are shown what an authority says of a certificate ([`Identity::staple`]).
+    pub staple_policy: StaplePolicy,
     /// Looks for a certificate that the client can verify among all, where none has the name that it asks for. Envoy
     /// `full_scan_certs_on_sni_mismatch`.
     pub scans_all_identities: bool,
@@ -65,6 +68,7 @@ impl Default for ServerSettings {
             groups: Vec::new(),
             alpn: Vec::new(),
             identities: Vec::new(),
+            staple_policy: StaplePolicy::default(),
             scans_all_identities: false,
             trust: None,
             requires_certificate: false,
@@ -91,6 +95,7 @@ pub enum Tickets {
 #[derive(Clone, Debug)]
 pub struct ServerTemplate {
     config: Arc<ServerConfig>,
+    identities: Arc<Identities>,
     clients: Arc<dyn ClientCertVerifier>,
     keys: Option<Arc<TicketKeys>>,
     sessions: Arc<KeptSessions>,
@@ -108,10 +113,11 @@ impl ServerSettings {
         let provider = Arc::new(provider(&self.cipher_suites, &self.groups));
         let versions = versions(self.versions)?;
         check_alpn(&self.alpn)?;
-        let mut identities = Identities::new(self.identities, &provider)?;
+        let mut identities = Identities::new(self.identities, self.staple_policy, &provider)?;
         if self.scans_all_identities {
             identities.scan_all();
         }
+        let identities = Arc::new(identities);
         let clients: Arc<dyn ClientCertVerifier> = match self.trust {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(trust) => {
@@ -129,7 +135,9 @@ impl ServerSettings {
             .with_protocol_versions(&versions)
             .map_err(|_| SettingsError::NoCipherSuite)?
             .with_client_cert_verifier(Arc::clone(&clients))
-            .with_cert_resolver(Arc::new(identities));
+            .with_cert_resolver(
+                Choice::default().telling(Arc::clone(&identities), Clock::default()),
+            );
         config.ignore_client_order = !self.prefers_client_ciphers;
         config.alpn_protocols = self.alpn;
         let keys = match self.tickets {
@@ -144,6 +152,7 @@ impl ServerSettings {
         let lifetime = self.session_lifetime.as_secs();
         Ok(ServerTemplate {
             config: Arc::new(config),
+            identities,
             clients,
             keys: keys.map(Arc::new),
             sessions: Arc::default(),
@@ -160,7 +169,7 @@ impl ServerTemplate {
         let mut config = (*self.config).clone();
         config.time_provider = clock.provider();
         let choice = Choice::default();
-        config.cert_resolver = choice.telling(config.cert_resolver);
+        config.cert_resolver = choice.telling(Arc::clone(&self.identities), clock.clone());
         let lifetime = self.session_lifetime;
         if let Some(keys) = &self.keys {
             let (keys, clock) = (Arc::clone(keys), clock.clone());

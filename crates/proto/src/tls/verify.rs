@@ -5,13 +5,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{
+    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
 use rustls::crypto::hash::Hash;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
@@ -28,6 +30,9 @@ use super::fault::{Distrust, Fault};
 pub struct Trust {
     /// Who must have signed the certificate; without them its chain is not looked at. Envoy `trusted_ca`.
     pub roots: Option<Roots>,
+    /// Which of the certificates that they have signed are revoked; without it, that is not looked at. Means nothing
+    /// without `roots`. Envoy `crl`.
+    pub revocations: Option<Revocations>,
     /// What the certificate must say.
     pub names: Names,
     /// SHA-256 of public keys (`SubjectPublicKeyInfo`) of which the certificate must have one, unless
@@ -116,16 +121,94 @@ impl Roots {
     }
 }
 
+/// Lists of revoked certificates (RFC 5280 §5). A certificate whose issuer has no list among them, or an old one, is
+/// refused like one that is in it.
+#[derive(Clone, Debug)]
+pub struct Revocations {
+    lists: Vec<CertificateRevocationListDer<'static>>,
+    /// Looks at the peer's own certificate only, and not at those that lead to a root. Envoy
+    /// `only_verify_leaf_cert_crl`.
+    pub leaf_only: bool,
+}
+
+impl Revocations {
+    /// Those of PEM files; other items in them are passed over.
+    ///
+    /// # Errors
+    /// When there is none, or one is malformed.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
+        let lists =
+            CertificateRevocationListDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        let lists = lists.map_err(|_| SettingsError::MalformedPem)?;
+        if lists.is_empty() {
+            return Err(SettingsError::NoRevocationList);
+        }
+        Ok(Self { lists, leaf_only: false })
+    }
+
+    /// Adds those of others.
+    pub fn extend(&mut self, others: Self) {
+        self.lists.extend(others.lists);
+    }
+}
+
 /// Judges as [`Trust`] says.
 #[derive(Debug)]
 pub(super) struct Verifier {
     trust: Trust,
     algorithms: WebPkiSupportedAlgorithms,
+    /// Follows chains with an eye on `trust.revocations`, if there are any.
+    revocations: Option<Arc<WebPkiServerVerifier>>,
 }
 
 impl Verifier {
-    pub(super) const fn new(trust: Trust, algorithms: WebPkiSupportedAlgorithms) -> Self {
-        Self { trust, algorithms }
+    pub(super) fn new(trust: Trust, provider: &Arc<CryptoProvider>) -> Result<Self, SettingsError> {
+        let revocations = match (&trust.roots, &trust.revocations) {
+            (Some(Roots { store, .. }), Some(Revocations { lists, leaf_only })) => {
+                let mut builder = WebPkiServerVerifier::builder_with_provider(
+                    Arc::clone(store),
+                    Arc::clone(provider),
+                )
+                .with_crls(lists.iter().cloned())
+                .enforce_revocation_expiration();
+                if *leaf_only {
+                    builder = builder.only_check_end_entity_revocation();
+                }
+                Some(builder.build().map_err(SettingsError::of_verifier)?)
+            }
+            _ => None,
+        };
+        let algorithms = provider.signature_verification_algorithms;
+        Ok(Self { trust, algorithms, revocations })
+    }
+
+    /// Whether one of the roots has signed the certificate of a server.
+    fn judge_server_chain(
+        &self,
+        roots: &Roots,
+        (leaf, intermediates): (&CertificateDer<'_>, &[CertificateDer<'_>]),
+        server_name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let Some(revocations) = &self.revocations else {
+            let (parsed, anchors) = (ParsedCertificate::try_from(leaf)?, &roots.store);
+            return verify_server_cert_signed_by_trust_anchor(
+                &parsed,
+                anchors,
+                intermediates,
+                now,
+                self.algorithms.all,
+            );
+        };
+        // It looks at the name, too, after the chain; names are judged elsewhere.
+        let judged =
+            revocations.verify_server_cert(leaf, intermediates, server_name, &[], now).map(drop);
+        match judged {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(()),
+            judged => judged,
+        }
     }
 
     /// `is_signed` says whether one of the roots has signed the certificate, by way of others or not.
@@ -137,7 +220,7 @@ impl Verifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         if let Some(roots) = &self.trust.roots {
-            judge_chain(roots, leaf, is_signed, now)?;
+            judge_chain(roots, self.trust.revocations.is_some(), leaf, is_signed, now)?;
         }
         self.judge_names(leaf, server)?;
         self.judge_pins(leaf)
@@ -181,11 +264,12 @@ impl Verifier {
 
 fn judge_chain(
     roots: &Roots,
+    looks_at_revocations: bool,
     leaf: &CertificateDer<'_>,
     is_signed: impl FnOnce(&Roots) -> Result<(), Error>,
     now: UnixTime,
 ) -> Result<(), Error> {
-    if roots.fingerprints.contains(&sha256(leaf)) {
+    if roots.fingerprints.contains(&sha256(leaf)) && !looks_at_revocations {
         return judge_validity(leaf, now);
     }
     is_signed(roots).map_err(|error| match Certificate::parse(leaf) {
@@ -220,17 +304,8 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if !self.trust.accept_untrusted {
-            let algorithms = self.algorithms.all;
             let is_signed = |roots: &Roots| {
-                let parsed = ParsedCertificate::try_from(end_entity)?;
-                let anchors = &roots.store;
-                verify_server_cert_signed_by_trust_anchor(
-                    &parsed,
-                    anchors,
-                    intermediates,
-                    now,
-                    algorithms,
-                )
+                self.judge_server_chain(roots, (end_entity, intermediates), server_name, now)
             };
             self.judge(end_entity, Some(server_name), is_signed, now)?;
         }
@@ -279,14 +354,20 @@ impl ClientVerifier {
         }
         let (mut chains, mut hints) = (None, Vec::new());
         if let Some(Roots { store, .. }) = &trust.roots {
-            let builder = WebPkiClientVerifier::builder_with_provider(
+            let mut builder = WebPkiClientVerifier::builder_with_provider(
                 Arc::clone(store),
                 Arc::clone(provider),
             );
-            chains = Some(builder.build().map_err(|_| SettingsError::NoRoots)?);
+            if let Some(Revocations { lists, leaf_only }) = &trust.revocations {
+                builder = builder.with_crls(lists.iter().cloned()).enforce_revocation_expiration();
+                if *leaf_only {
+                    builder = builder.only_check_end_entity_revocation();
+                }
+            }
+            chains = Some(builder.build().map_err(SettingsError::of_verifier)?);
             hints = store.subjects();
         }
-        let verifier = Verifier::new(trust, provider.signature_verification_algorithms);
+        let verifier = Verifier::new(trust, provider)?;
         Ok(Self { verifier, chains, hints, is_mandatory: false })
     }
 

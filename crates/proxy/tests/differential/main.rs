@@ -74,6 +74,7 @@ suites!(
     virtual_clusters,
     tls,
     tls_downstream,
+    tls_revoked,
     http2,
     grpc,
     http2_upstreams,

@@ -74,6 +74,9 @@ fn of_handshake(line: &str) -> Option<String> {
         "Reused, ",
         "Server Temp Key: ",
         "CN = ",
+        "OCSP response: ",
+        "    OCSP Response Status: ",
+        "    Cert Status: ",
     ];
     told.iter().any(|start| line.starts_with(start)).then(|| format!("handshake: {line}"))
 }

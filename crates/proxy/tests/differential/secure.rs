@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_RSA_SHA256,
-    PublicKeyData as _, RsaKeySize, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RevokedCertParams, RsaKeySize,
+    SanType, SerialNumber,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -32,6 +34,10 @@ struct Leaf {
 struct Certificates {
     root: String,
     leaves: BTreeMap<&'static str, Leaf>,
+    /// Lists of revoked certificates, by name.
+    lists: [(&'static str, String); 3],
+    /// What the root says of `good`, by name: OCSP responses.
+    statuses: [(&'static str, Vec<u8>); 2],
 }
 
 fn certificates() -> &'static Certificates {
@@ -45,13 +51,16 @@ fn certificates() -> &'static Certificates {
             (pem, Issuer::new(params, key))
         };
         let (root, ours) = authority("ours");
-        let (stranger, _) = authority("stranger");
+        let (stranger, others) = authority("stranger");
         let signed = |params: CertificateParams| {
             let key = KeyPair::generate().unwrap();
             let pem = params.signed_by(&key, &ours).unwrap().pem();
             Leaf { pem, spki: key.subject_public_key_info(), key: key.serialize_pem() }
         };
+        let mut revoked = params(&["me.test"], (2020, 2040));
+        revoked.serial_number = Some(SerialNumber::from(0x11_u64));
         let mut good = params(&["app.test", "*.wild.test"], (2020, 2040));
+        good.serial_number = Some(SerialNumber::from(0x10_u64));
         good.subject_alt_names.push(SanType::URI("spiffe://here/app".try_into().unwrap()));
         good.subject_alt_names.push(SanType::IpAddress([192, 0, 2, 1].into()));
         let key = KeyPair::generate().unwrap();
@@ -70,11 +79,62 @@ fn certificates() -> &'static Certificates {
             ("self_signed", alone),
             ("me", signed(params(&["me.test"], (2020, 2040)))),
             ("other", signed(params(&["other.test"], (2020, 2040)))),
+            ("revoked", signed(revoked)),
             ("rsa", rsa),
             ("stranger", stranger),
         ]);
-        Certificates { root, leaves }
+        let lists = [
+            ("${crl}", list(&ours, 2040)),
+            ("${crl.old}", list(&ours, 2021)),
+            ("${crl.others}", list(&others, 2040)),
+        ];
+        let key = ours.key().serialize_pem();
+        let statuses = [
+            ("${good.ocsp}", status(&root, &key, &leaves["good"].pem, Some(3650))),
+            ("${good.ocsp.undated}", status(&root, &key, &leaves["good"].pem, None)),
+        ];
+        Certificates { root, leaves, lists, statuses }
     })
+}
+
+/// A list with the certificate `revoked`, which holds until a year.
+fn list(issuer: &Issuer<'_, KeyPair>, until: i32) -> String {
+    let revoked = RevokedCertParams {
+        serial_number: SerialNumber::from(0x11_u64),
+        revocation_time: rcgen::date_time_ymd(2021, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let params = CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2020, 1, 1),
+        next_update: rcgen::date_time_ymd(until, 1, 1),
+        crl_number: SerialNumber::from(1_u64),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(issuer).unwrap().pem().unwrap()
+}
+
+/// What OpenSSL's responder says of a certificate; it holds so many days, or does not say how long.
+fn status(root: &str, key: &str, leaf: &str, days: Option<u32>) -> Vec<u8> {
+    let folder = std::env::temp_dir().join(format!("towpath-ocsp-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let index = "V\t400101000000Z\t\t10\tunknown\t/CN=app.test\n";
+    for (name, text) in [("root", root), ("key", key), ("leaf", leaf), ("index", index)] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let lasts = days.map(|days| ["-ndays".to_owned(), days.to_string()]);
+    let made = Command::new("openssl")
+        .args(["ocsp", "-index", "index", "-CA", "root", "-rsigner", "root", "-rkey", "key"])
+        .args(["-issuer", "root", "-cert", "leaf", "-noverify", "-respout", "response"])
+        .args(lasts.iter().flatten())
+        .current_dir(&folder)
+        .output()
+        .expect("openssl can be run");
+    let response = std::fs::read(folder.join("response"));
+    let _ = std::fs::remove_dir_all(&folder);
+    response.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&made.stderr)))
 }
 
 fn params(names: &[&str], (from, to): (i32, i32)) -> CertificateParams {
@@ -103,6 +163,13 @@ pub(crate) fn fill(text: &str) -> String {
     let certificates = certificates();
     let quoted = |pem: &str| serde_json::Value::from(pem).to_string();
     let mut text = text.replace("${root}", &quoted(&certificates.root));
+    for (name, list) in &certificates.lists {
+        text = text.replace(name, &quoted(list));
+    }
+    for (name, response) in &certificates.statuses {
+        let response = base64::engine::general_purpose::STANDARD.encode(response);
+        text = text.replace(name, &quoted(&response));
+    }
     for (name, leaf) in &certificates.leaves {
         let spki = base64::engine::general_purpose::STANDARD.encode(sha256(&leaf.spki));
         let der = CertificateDer::from_pem_slice(leaf.pem.as_bytes()).unwrap();

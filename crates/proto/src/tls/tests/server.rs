@@ -484,19 +484,19 @@ fn keys_of_our_own_are_rotated_and_the_last_one_still_opens() {
 const YEAR: u64 = 365 * 24 * 60 * 60;
 
 /// A server with one certificate, and clients that trust it.
-struct World {
+pub(super) struct World {
     authority: Authority,
     leaf: Leaf,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let authority = Authority::new("root");
         let leaf = authority.leaf(&["a.test"], YEARS);
         Self { authority, leaf }
     }
 
-    fn settings(&self) -> ServerSettings {
+    pub(super) fn settings(&self) -> ServerSettings {
         ServerSettings { identities: vec![self.leaf.identity()], ..ServerSettings::default() }
     }
 
@@ -513,14 +513,14 @@ impl World {
         begin(self.client_settings(version), name)
     }
 
-    fn client_showing(&self, version: Version, shown: Option<&Leaf>) -> Layer {
+    pub(super) fn client_showing(&self, version: Version, shown: Option<&Leaf>) -> Layer {
         let identity = shown.map(Leaf::identity);
         begin(ClientSettings { identity, ..self.client_settings(version) }, "a.test")
     }
 }
 
 impl Leaf {
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         let key = self.key.serialize_pem();
         Identity::from_pem(self.pem.as_bytes(), key.as_bytes()).unwrap()
     }
@@ -532,7 +532,7 @@ impl Authority {
     }
 }
 
-fn begin(settings: ClientSettings, name: &str) -> Layer {
+pub(super) fn begin(settings: ClientSettings, name: &str) -> Layer {
     let client = settings.build().unwrap().client(&clock());
     client.connect(&ServerName::new(name).unwrap()).unwrap()
 }
@@ -552,7 +552,11 @@ fn visit(client: &Client, server: &Server) -> bool {
 }
 
 /// Passes bytes between both until neither has any. The client's fault is told; the server's stays in its layer.
-fn converse_both(client: &mut Layer, server: &mut Layer, size: usize) -> Result<(), Fault> {
+pub(super) fn converse_both(
+    client: &mut Layer,
+    server: &mut Layer,
+    size: usize,
+) -> Result<(), Fault> {
     loop {
         let (asked, answered) = (client.take_output(), server.take_output());
         if asked.is_empty() && answered.is_empty() {
@@ -586,10 +590,10 @@ fn plain_client(name: &str, kinds: &[SignatureScheme]) -> ClientConnection {
     let mapping: Vec<_> =
         supported.mapping.iter().filter(|(kind, _)| kinds.contains(kind)).copied().collect();
     provider.signature_verification_algorithms.mapping = mapping.leak();
-    let algorithms = provider.signature_verification_algorithms;
+    let provider = Arc::new(provider);
     let trust_all: Arc<dyn ServerCertVerifier> =
-        Arc::new(Verifier::new(Trust::default(), algorithms));
-    let config = ClientConfig::builder_with_provider(provider.into())
+        Arc::new(Verifier::new(Trust::default(), &provider).unwrap());
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
