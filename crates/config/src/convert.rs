@@ -47,14 +47,14 @@ mod tcp_proxy;
 mod tls;
 mod upstream;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
 use discovery::Discovered;
-pub use discovery::{ConfigSource, Discovery, From, Grpc, Need};
+pub use discovery::{ConfigSource, Discovery, From, Grpc, Need, RequestLimit};
 pub use facts::{Admin, Bootstrap, Locality, Node, Push, Stats, StatsTag};
 pub use runtime::Runtime;
 
@@ -80,10 +80,20 @@ pub(crate) struct Converter<'a> {
     pub(crate) prints: Prints,
     /// A digest of what files and other sources held for the cluster or listener at hand.
     pub(crate) files: u64,
+    /// The same of secrets that a control plane gave.
+    pub(crate) rotating: u64,
+    /// The files that those name, by the text of the secret.
+    pub(crate) secret_files: BTreeSet<(usize, Arc<str>)>,
+    /// A secret of the TLS context at hand is not there yet.
+    pub(crate) awaits_secret: bool,
     /// What a control plane has given.
     pub(crate) discovered: &'a Discovered<'a>,
     /// The bootstrap has an `ads_config`.
     pub(crate) has_ads: bool,
+    /// Clusters of the bootstrap that may be control planes.
+    pub(crate) control_planes: HashSet<&'a str>,
+    /// Whom each resource is asked of.
+    pub(crate) sources: HashMap<(Kind, Arc<str>), From>,
     /// What the cluster or listener at hand asks for.
     pub(crate) needs_of_one: Vec<Need>,
     /// What clusters and listeners ask for, by their kind and name.

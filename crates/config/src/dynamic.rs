@@ -35,18 +35,29 @@ pub enum Kind {
     Listener,
     /// Of RDS.
     Routes,
+    /// Of SDS.
+    Secret,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes, Self::Secret];
+
+    /// Whether clusters or listeners ask for it by name.
+    #[must_use]
+    pub const fn is_asked_for_by_name(self) -> bool {
+        match self {
+            Self::Endpoints | Self::Routes | Self::Secret => true,
+            Self::Cluster | Self::Listener => false,
+        }
+    }
 
     /// The field that has its name.
     pub(crate) const fn name_field(self) -> &'static str {
         match self {
             Self::Endpoints => "cluster_name",
-            Self::Cluster | Self::Listener | Self::Routes => "name",
+            Self::Cluster | Self::Listener | Self::Routes | Self::Secret => "name",
         }
     }
 
@@ -56,6 +67,7 @@ impl Kind {
             Self::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
             Self::Listener => "envoy.config.listener.v3.Listener",
             Self::Routes => "envoy.config.route.v3.RouteConfiguration",
+            Self::Secret => "envoy.extensions.transport_sockets.tls.v3.Secret",
         }
     }
 }
@@ -91,6 +103,23 @@ pub struct Build {
     pub warming: Vec<(Kind, String)>,
     /// Fields of what is new that are ignored without harm, a line each.
     pub ignored: Vec<String>,
+    /// Who makes use of which secret.
+    pub uses: Vec<Use>,
+    /// The files that secrets name, each with the secrets that do.
+    pub files: BTreeMap<Arc<str>, BTreeSet<String>>,
+    /// Secrets of which a file cannot be made use of.
+    pub spoiled: Vec<Rejected>,
+}
+
+/// A TLS context with a secret of a control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The secret's name.
+    pub secret: Arc<str>,
+    /// Whether a cluster or a listener has it.
+    pub by: Kind,
+    /// What that is called in statistics.
+    pub stat_name: Arc<str>,
 }
 
 /// The resources that were taken. Not to be sent to another thread.
@@ -207,12 +236,12 @@ impl Resources {
         self.held.insert((kind, name.to_owned()));
     }
 
-    /// Forgets endpoints and route tables that are not needed; says which.
+    /// Forgets what is asked for by name and not needed; says which.
     pub fn keep_needed(&mut self, needs: &[Need]) -> Vec<Key> {
         let needed: HashSet<(Kind, &str)> =
             needs.iter().map(|need| (need.kind, &*need.name)).collect();
         let is_free = |(kind, name): &(Kind, String)| {
-            matches!(kind, Kind::Endpoints | Kind::Routes) && !needed.contains(&(*kind, &**name))
+            kind.is_asked_for_by_name() && !needed.contains(&(*kind, &**name))
         };
         self.missing.retain(|key| !is_free(key));
         let gone: Vec<_> = self.entries.keys().filter(|key| is_free(key)).cloned().collect();
@@ -376,6 +405,8 @@ impl Resources {
             listeners: of(Kind::Listener).map(|(_, message)| message).collect(),
             endpoints: of(Kind::Endpoints).collect(),
             routes: of(Kind::Routes).collect(),
+            secrets: of(Kind::Secret).collect(),
+            secret_texts: of(Kind::Secret).map(|(_, secret)| secret.at.text).collect(),
             judged: judged
                 .iter()
                 .filter_map(|key| self.entries.get(key))
@@ -396,10 +427,21 @@ impl Resources {
             it.rank == Rank::Harmless && discovered.judged.contains(&it.location.text)
         });
         let ignored = harmless.map(ToString::to_string).collect();
+        let uses = uses(&converted);
         let warming = self.overlay(&mut converted, base, &broken);
-        let Converted { snapshot, prints, needs, .. } = converted;
+        let Converted { snapshot, prints, needs, secret_files, .. } = converted;
         let needs = distinct(needs);
-        (Build { snapshot, prints, needs, warming, ignored }, wrong)
+        let (mut files, mut spoiled) = (BTreeMap::new(), BTreeMap::new());
+        for (text, file) in secret_files {
+            let Some(Some((_, name))) = self.texts.get(text) else { continue };
+            let names: &mut BTreeSet<String> = files.entry(file).or_default();
+            names.insert(name.clone());
+            if broken.contains(&text) {
+                spoiled.insert(name.clone(), reason(&report, text));
+            }
+        }
+        let spoiled = spoiled.into_iter().map(|(name, reason)| Rejected { name, reason }).collect();
+        (Build { snapshot, prints, needs, warming, ignored, uses, files, spoiled }, wrong)
     }
 
     /// Puts that which serves in the place of what is broken or not complete yet. Says which are not complete.
@@ -439,7 +481,7 @@ impl Resources {
             match kind {
                 Kind::Cluster => keep_cluster(converted, base, &name),
                 Kind::Listener => keep_listener(converted, base, &name),
-                Kind::Endpoints | Kind::Routes => {}
+                Kind::Endpoints | Kind::Routes | Kind::Secret => {}
             }
         }
         warming.sort();
@@ -469,6 +511,37 @@ fn keep_listener(converted: &mut Converted, base: &Base, name: &Arc<str>) {
         Some(print) => drop(converted.prints.listeners.insert(Arc::clone(name), *print)),
         None => drop(converted.prints.listeners.remove(name)),
     }
+}
+
+/// Which secrets are in which contexts.
+fn uses(converted: &Converted) -> Vec<Use> {
+    let Converted { snapshot, needs, .. } = converted;
+    let mut uses = Vec::new();
+    for ((by, owner), needs) in needs {
+        let mut secrets = needs.iter().filter(|need| need.kind == Kind::Secret).peekable();
+        if secrets.peek().is_none() {
+            continue;
+        }
+        let stat_name = match by {
+            Kind::Cluster => {
+                let id = snapshot.cluster_id(owner);
+                let cluster = id.and_then(|id| snapshot.cluster(id));
+                cluster.map(|cluster| Arc::clone(&cluster.stat_name))
+            }
+            _ => {
+                let mut listeners = snapshot.listeners.iter();
+                let listener = listeners.find(|listener| listener.name == *owner);
+                listener.map(|listener| Arc::clone(&listener.stat_prefix))
+            }
+        };
+        let Some(stat_name) = stat_name else { continue };
+        uses.extend(secrets.map(|need| Use {
+            secret: Arc::clone(&need.name),
+            by: *by,
+            stat_name: Arc::clone(&stat_name),
+        }));
+    }
+    uses
 }
 
 /// What is asked for, each once.

@@ -49,10 +49,10 @@ mod wire;
 
 pub use base::{Base, Prints};
 pub use convert::{
-    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, Locality, Need, Node, Push, Runtime,
-    Stats, StatsTag,
+    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, Locality, Need, Node, Push,
+    RequestLimit, Runtime, Stats, StatsTag,
 };
-pub use dynamic::{Build, Given, Kind, Rejected, Resources};
+pub use dynamic::{Build, Given, Kind, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
 pub use load::{Checked, Loaded, Options, Response, check, encoded, load, reload, response};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};

@@ -1,5 +1,6 @@
 //! The doors: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -260,18 +261,20 @@ pub(crate) fn read(
 
 /// What a conversion leaves.
 pub(crate) struct Converted {
+    /// The files that secrets of a control plane name, by the text of the secret.
+    pub(crate) secret_files: BTreeSet<(usize, Arc<str>)>,
     pub(crate) snapshot: Snapshot,
     pub(crate) prints: Prints,
     pub(crate) bootstrap: Bootstrap,
     pub(crate) needs: Needs,
 }
 
-pub(crate) fn convert(
-    message: &Message,
-    options: &Options,
-    base: &Base,
-    discovered: &Discovered<'_>,
-    report: &mut Report,
+pub(crate) fn convert<'a>(
+    message: &'a Message,
+    options: &'a Options,
+    base: &'a Base,
+    discovered: &'a Discovered<'a>,
+    report: &'a mut Report,
 ) -> Converted {
     let rules = Rules::new(message.descriptor.parent_pool());
     let before = &base.snapshot;
@@ -293,8 +296,13 @@ pub(crate) fn convert(
         free: base.free.clone(),
         prints: Prints::default(),
         files: 0,
+        rotating: 0,
+        secret_files: BTreeSet::new(),
+        awaits_secret: false,
         discovered,
         has_ads: false,
+        control_planes: HashSet::new(),
+        sources: HashMap::new(),
         needs_of_one: Vec::new(),
         needs: Needs::default(),
         named_secrets: message
@@ -308,8 +316,8 @@ pub(crate) fn convert(
         http_clusters: Vec::new(),
     };
     let bootstrap = converter.bootstrap(message);
-    let Converter { snapshot, prints, needs, .. } = converter;
-    Converted { snapshot, prints, bootstrap, needs }
+    let Converter { snapshot, prints, needs, secret_files, .. } = converter;
+    Converted { snapshot, prints, bootstrap, needs, secret_files }
 }
 
 /// Type names and old extension names in a text, as far as they look like ones.

@@ -10,10 +10,12 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod limit;
 mod stream;
 mod types;
 pub mod wire;
 
 pub use backoff::Backoff;
+pub use limit::Limit;
 pub use stream::{Form, Malformed, Output, Rejected, Resource, Settings, Stream, Update, Wanted};
 pub use types::{AGGREGATED, Type};

@@ -23,6 +23,7 @@ use prost::Message as _;
 use towpath_proto::Instant;
 
 use crate::backoff::Backoff;
+use crate::limit::{Bucket, Limit};
 use crate::types::Type;
 use crate::wire::{self, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Status};
 use subscription::Subscription;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub backoff: Backoff,
     /// How many resources a stream may have of a kind. A response beyond is not accepted.
     pub max_resources: usize,
+    /// How many requests may be sent, if that is limited.
+    pub limit: Option<Limit>,
 }
 
 /// What is wanted of a kind of resource.
@@ -137,6 +140,11 @@ pub struct Stream {
     link: Link,
     /// The node was sent on this connection.
     introduced: bool,
+    bucket: Option<Bucket>,
+    /// Requests that had to wait for a token.
+    held_up: u64,
+    /// The next request is one of them.
+    is_held_up: bool,
     /// In the order of the first wish.
     subscriptions: Vec<Subscription>,
     output: VecDeque<Output>,
@@ -145,8 +153,11 @@ pub struct Stream {
 impl Stream {
     /// A stream that wants nothing yet.
     #[must_use]
-    pub const fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         Self {
+            bucket: settings.limit.map(Bucket::new),
+            held_up: 0,
+            is_held_up: false,
             settings,
             link: Link::Down(Instant::ZERO),
             introduced: false,
@@ -223,8 +234,8 @@ impl Stream {
                 return Output::Connect;
             }
             Link::Up => {
-                if let Some(message) = self.next_message() {
-                    return Output::Send(message);
+                if let Some(output) = self.next_request(now) {
+                    return output;
                 }
             }
             Link::Down(_) | Link::Connecting => {}
@@ -238,15 +249,23 @@ impl Stream {
         self.link == Link::Up
     }
 
+    /// How many requests had to wait because their number is limited.
+    #[must_use]
+    pub const fn held_up(&self) -> u64 {
+        self.held_up
+    }
+
+    /// Whether anything is wanted of the control plane.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.subscriptions.iter().any(|subscription| subscription.is_wanted())
+    }
+
     /// The version of a kind that was accepted last, as the control plane calls it.
     #[must_use]
     pub fn version(&self, kind: Type) -> Option<&str> {
         let subscription = self.subscriptions.iter().find(|it| it.kind == kind)?;
         Some(&subscription.version)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.subscriptions.iter().any(|subscription| subscription.is_wanted())
     }
 
     fn of(&mut self, kind: Type) -> Option<&mut Subscription> {
@@ -277,6 +296,24 @@ impl Stream {
         let Some(subscription) = subscription else { return };
         let update = subscription.received_delta(response, max, now);
         self.output.extend(update.map(Output::Update));
+    }
+
+    /// The next request, or the wait for a token that it takes.
+    fn next_request(&mut self, now: Instant) -> Option<Output> {
+        if let Some(bucket) = &mut self.bucket {
+            let has_one = self.subscriptions.iter().any(|it| it.has_new_wish() || it.owes());
+            if !has_one {
+                return None;
+            }
+            let ready = bucket.ready_at();
+            if ready > now {
+                self.held_up += u64::from(!std::mem::replace(&mut self.is_held_up, true));
+                return Some(Output::Wait(ready.min(self.deadline())));
+            }
+            self.is_held_up = false;
+            bucket.take(now);
+        }
+        self.next_message().map(Output::Send)
     }
 
     /// The next request: new wishes in the order of the kinds' first, then answers. So a control plane hears what a

@@ -17,9 +17,9 @@ use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 use crate::error::Rank;
 use crate::message::{Message, Value, tree_to_json};
 
-impl Converter<'_> {
+impl<'a> Converter<'a> {
     /// Converts all of it. The snapshot is left in `self.snapshot`.
-    pub(crate) fn bootstrap(&mut self, message: &Message) -> Bootstrap {
+    pub(crate) fn bootstrap(&mut self, message: &'a Message) -> Bootstrap {
         self.accept(message);
         self.read_runtime(message);
         let node = self.node(message);

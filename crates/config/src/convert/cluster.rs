@@ -31,7 +31,7 @@ impl Converter<'_> {
     /// All clusters.
     pub(super) fn clusters(&mut self, bootstrap: &Message, messages: &[&Message]) {
         for message in messages {
-            self.files = 0;
+            (self.files, self.rotating) = (0, 0);
             self.needs_of_one.clear();
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read as _};
+use std::sync::Arc;
 
 use super::Converter;
 use crate::message::{Message, Value};
@@ -24,6 +25,12 @@ impl Converter<'_> {
     fn read(&mut self, source: &Message, limit: usize) -> Option<(Vec<u8>, Option<Read>)> {
         let field = source.oneof("specifier")?;
         let mut file = None;
+        let is_of_secret = self.discovered.secret_texts.contains(&source.at.text);
+        if let ("filename", Value::String(path)) = (field.descriptor.name(), &field.value)
+            && is_of_secret
+        {
+            self.secret_files.insert((source.at.text, Arc::from(path.as_str())));
+        }
         let bytes = match (field.descriptor.name(), &field.value) {
             ("filename", Value::String(path)) => match read_file(path, limit) {
                 Ok((bytes, stamp)) => {
@@ -53,10 +60,12 @@ impl Converter<'_> {
             return None;
         }
         // Also of what stands in the file itself: keys are left out where a part of it is looked at as JSON.
+        let digest = if is_of_secret { &mut self.rotating } else { &mut self.files };
         let mut hasher = DefaultHasher::new();
-        (self.files, &bytes).hash(&mut hasher);
-        self.files = hasher.finish();
-        Some((bytes, file))
+        (*digest, &bytes).hash(&mut hasher);
+        *digest = hasher.finish();
+        // A secret of a control plane is looked at with its name.
+        Some((bytes, file.filter(|_| !is_of_secret)))
     }
 
     /// The same as text.

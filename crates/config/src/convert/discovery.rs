@@ -1,6 +1,6 @@
 //! Where a configuration asks for more: `dynamic_resources`, and the config sources of clusters and listeners.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,17 @@ pub struct Grpc {
     pub node_once: bool,
     /// `initial_metadata`.
     pub metadata: Vec<(String, String)>,
+    /// `rate_limit_settings`.
+    pub limit: Option<RequestLimit>,
+}
+
+/// Envoy `config.core.v3.RateLimitSettings`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestLimit {
+    /// `max_tokens`: how many requests may be sent at once.
+    pub burst: u32,
+    /// `fill_rate`: how many in 1,000 seconds after that.
+    pub per_1000_seconds: u32,
 }
 
 /// Envoy `config.core.v3.ConfigSource`.
@@ -48,6 +59,8 @@ pub struct ConfigSource {
 pub enum From {
     /// The stream of `ads_config`.
     Ads,
+    /// A stream of its own for each kind: `api_config_source`.
+    Grpc(Arc<Grpc>),
     /// A file with a `DiscoveryResponse`: `path_config_source`.
     File(Arc<str>),
 }
@@ -62,7 +75,7 @@ pub struct Need {
     /// Whom to ask for it.
     pub source: ConfigSource,
     /// Of a route table: the `stat_prefix` of the connection manager that it is for. Of endpoints: the name of the
-    /// cluster's statistics.
+    /// cluster's statistics. Of a secret: its own.
     pub stat_name: Arc<str>,
 }
 
@@ -75,6 +88,9 @@ pub(crate) struct Discovered<'a> {
     pub(crate) listeners: Vec<&'a Message>,
     pub(crate) endpoints: HashMap<&'a str, &'a Message>,
     pub(crate) routes: HashMap<&'a str, &'a Message>,
+    pub(crate) secrets: HashMap<&'a str, &'a Message>,
+    /// The texts of these.
+    pub(crate) secret_texts: HashSet<usize>,
     /// The texts that are being judged: names of clusters in them must exist.
     pub(crate) judged: Vec<usize>,
 }
@@ -91,16 +107,16 @@ pub(crate) const BOOTSTRAP_TEXTS: usize = 2;
 
 impl<'a> Converter<'a> {
     /// `dynamic_resources`, and what they lead to.
-    pub(super) fn discovery_of(&mut self, bootstrap: &Message) -> Option<Discovery> {
+    pub(super) fn discovery_of(&mut self, bootstrap: &'a Message) -> Option<Discovery> {
+        let statics = bootstrap.message("static_resources").into_iter();
+        let statics = statics.flat_map(|all| all.messages("clusters"));
+        let fixed = statics.filter(|it| it.has("cluster_type") || it.choice("type") != "EDS");
+        self.control_planes = fixed.map(|cluster| cluster.text("name")).collect();
         let resources = bootstrap.message("dynamic_resources")?;
-        let statics: Vec<&str> = bootstrap
-            .message("static_resources")
-            .map(|all| all.messages("clusters").map(|cluster| cluster.text("name")).collect())
-            .unwrap_or_default();
         self.has_ads = resources.has("ads_config");
         let ads = resources.message("ads_config");
         let found = Discovery {
-            ads: ads.and_then(|config| self.api(config, &statics)).map(Arc::new),
+            ads: ads.and_then(|config| self.api(config)).map(Arc::new),
             clusters: resources.message("cds_config").and_then(|source| self.source(source)),
             listeners: resources.message("lds_config").and_then(|source| self.source(source)),
         };
@@ -136,14 +152,37 @@ impl<'a> Converter<'a> {
                 }
                 From::File(Arc::from(file.text("path")))
             }
+            "api_config_source" => {
+                From::Grpc(Arc::new(self.api(message.message("api_config_source")?)?))
+            }
             // Reported by the table of support.
             _ => return None,
         };
         Some(ConfigSource { from, timeout })
     }
 
+    /// Notes that the cluster or listener at hand asks for a resource. One resource has one source.
+    fn need(&mut self, kind: Kind, name: &str, source: &Message, stat_name: &str) -> Option<()> {
+        let at = &source.at;
+        let source = self.source(source)?;
+        let known = self.sources.entry((kind, Arc::from(name)));
+        if *known.or_insert_with(|| source.from.clone()) != source.from {
+            let text =
+                format!("`{name}` is asked of another source elsewhere; give it another name");
+            self.report.unsupported(at, text);
+            return None;
+        }
+        self.needs_of_one.push(Need {
+            kind,
+            name: Arc::from(name),
+            source,
+            stat_name: Arc::from(stat_name),
+        });
+        Some(())
+    }
+
     /// An `ApiConfigSource`.
-    fn api(&mut self, message: &Message, statics: &[&str]) -> Option<Grpc> {
+    fn api(&mut self, message: &Message) -> Option<Grpc> {
         let delta = match message.choice("api_type").as_str() {
             "GRPC" => false,
             "DELTA_GRPC" => true,
@@ -165,13 +204,17 @@ impl<'a> Converter<'a> {
         };
         let envoy = service.message("envoy_grpc")?;
         let cluster = envoy.text("cluster_name");
-        if !statics.contains(&cluster) {
+        if !self.control_planes.contains(&cluster) {
             let text = format!(
-                "Unknown gRPC client cluster '{cluster}': it is none of the static clusters"
+                "Unknown gRPC client cluster '{cluster}': it is none of the static clusters that know their hosts"
             );
             self.report.problem(envoy.at("cluster_name"), text);
         }
         let metadata = service.messages("initial_metadata");
+        let limit = message.message("rate_limit_settings").map(|limit| RequestLimit {
+            burst: limit.number32("max_tokens").unwrap_or(DEFAULT_BURST),
+            per_1000_seconds: limit.float("fill_rate").map_or(DEFAULT_RATE, per_1000_seconds),
+        });
         Some(Grpc {
             cluster: Arc::from(cluster),
             authority: Arc::from(envoy.text("authority")),
@@ -180,6 +223,7 @@ impl<'a> Converter<'a> {
             metadata: metadata
                 .map(|header| (header.text("key").to_owned(), header.text("value").to_owned()))
                 .collect(),
+            limit,
         })
     }
 
@@ -197,17 +241,11 @@ impl<'a> Converter<'a> {
             self.report.problem(&config.at, NO_SOURCE);
             return None;
         };
-        let source = self.source(source)?;
         let name = match config.text("service_name") {
             "" => cluster.text("name"),
             name => name,
         };
-        self.needs_of_one.push(Need {
-            kind: Kind::Endpoints,
-            name: Arc::from(name),
-            source,
-            stat_name: Arc::from(stat_name),
-        });
+        self.need(Kind::Endpoints, name, source, stat_name)?;
         let found = self.discovered.endpoints.get(name).copied()?;
         self.files = self.files.rotate_left(1) ^ self.print(found);
         Some(found)
@@ -220,20 +258,45 @@ impl<'a> Converter<'a> {
         stat_prefix: &str,
     ) -> Option<&'a Message> {
         let name = rds.text("route_config_name");
-        let source = self.source(rds.message("config_source")?)?;
-        self.needs_of_one.push(Need {
-            kind: Kind::Routes,
-            name: Arc::from(name),
-            source,
-            stat_name: Arc::from(stat_prefix),
-        });
+        self.need(Kind::Routes, name, rds.message("config_source")?, stat_prefix)?;
         let found = self.discovered.routes.get(name).copied()?;
         self.files = self.files.rotate_left(1) ^ self.print(found);
         Some(found)
     }
+
+    /// The secret that a TLS context asks for: `None` while it is not known.
+    pub(super) fn discovered_secret(
+        &mut self,
+        named: &Message,
+        source: &Message,
+        kind: &str,
+    ) -> Option<&'a Message> {
+        let name = named.text("name");
+        self.need(Kind::Secret, name, source, name)?;
+        let Some(secret) = self.discovered.secrets.get(name).copied() else {
+            self.awaits_secret = true;
+            return None;
+        };
+        self.accept(secret);
+        self.rotating = self.rotating.rotate_left(1) ^ self.print(secret);
+        let found = secret.message(kind);
+        if found.is_none() {
+            self.report.problem(&secret.at, format!("is asked for as a `{kind}`, and holds none"));
+        }
+        found
+    }
+}
+
+/// Envoy fills a bucket in no case slower than once in a year.
+fn per_1000_seconds(rate: f64) -> u32 {
+    (rate * 1000.0).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
 /// Envoy's words.
 const NO_SOURCE: &str = "Missing config source specifier in envoy::config::core::v3::ConfigSource";
 /// Envoy's.
 const DEFAULT_FETCH_TIMEOUT: Duration = Duration::from_secs(15);
+/// Envoy's.
+const DEFAULT_BURST: u32 = 100;
+/// Envoy's: 10 a second.
+const DEFAULT_RATE: u32 = 10_000;

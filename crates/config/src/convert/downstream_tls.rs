@@ -5,8 +5,8 @@ use std::time::Duration;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::{DownstreamTls, Http};
 use towpath_proto::tls::{
-    Identity, Names, ServerSettings, SettingsError, Staple, StaplePolicy, TicketKey, Tickets,
-    Trust, Version,
+    Identity, Names, ServerSettings, ServerTemplate, SettingsError, Staple, StaplePolicy,
+    TicketKey, Tickets, Trust, Version,
 };
 
 use super::Converter;
@@ -43,15 +43,18 @@ impl Converter<'_> {
             Some(Terminal::Http(http)) => Some(&**http),
             _ => None,
         };
-        self.downstream_tls(config, at, http)
+        self.awaits_secret = false;
+        let template = self.server_template(config, at, http);
+        // Where there is another reason it was reported.
+        (template.is_some() || self.awaits_secret).then_some(DownstreamTls { template })
     }
 
-    fn downstream_tls(
+    fn server_template(
         &mut self,
         config: &Message,
         at: &At,
         http: Option<&Http>,
-    ) -> Option<DownstreamTls> {
+    ) -> Option<ServerTemplate> {
         let common = config.message("common_tls_context");
         let identities = self.server_identities(config, common);
         let clients = self.client_certificates(config, common);
@@ -93,13 +96,7 @@ impl Converter<'_> {
                 .filter(|timeout| *timeout >= Duration::from_secs(1))
                 .unwrap_or(defaults.session_lifetime),
         };
-        match settings.build() {
-            Ok(template) => Some(DownstreamTls { template }),
-            Err(error) => {
-                self.unfit(at, &error);
-                None
-            }
-        }
+        settings.build().map_err(|error| self.unfit(at, &error)).ok()
     }
 
     fn server_identities(

@@ -29,7 +29,7 @@ impl Converter<'_> {
     /// All listeners.
     pub(super) fn listeners(&mut self, messages: &[&Message]) {
         for message in messages {
-            self.files = 0;
+            (self.files, self.rotating) = (0, 0);
             self.needs_of_one.clear();
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);

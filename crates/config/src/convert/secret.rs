@@ -34,11 +34,10 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// What a `SdsSecretConfig` names, which has to be of this kind. One that says where to ask for it is refused by
-    /// the table of support.
+    /// What a `SdsSecretConfig` names, which has to be of this kind: a secret of the bootstrap, or one that is asked for.
     pub(super) fn secret(&mut self, named: &Message, kind: &str) -> Option<&'a Message> {
-        if named.has("sds_config") {
-            return None;
+        if let Some(source) = named.message("sds_config") {
+            return self.discovered_secret(named, source, kind);
         }
         let name = named.text("name");
         let mut secrets = self.named_secrets.iter().filter(|secret| secret.text("name") == name);
@@ -59,7 +58,9 @@ impl<'a> Converter<'a> {
             return Some(own);
         }
         let named = common.messages("tls_certificate_sds_secret_configs");
-        named.map(|named| self.secret(named, CERTIFICATE).map(|it| it as &Message)).collect()
+        // All are asked for, whichever is there.
+        let found: Vec<_> = named.map(|named| self.secret(named, CERTIFICATE)).collect();
+        found.into_iter().map(|found| found.map(|it| it as &Message)).collect()
     }
 
     /// What peers' certificates are judged by: a context of its own or one that is named; or both, of which the named

@@ -1,6 +1,7 @@
 //! `UpstreamTlsContext`: how a cluster's hosts are spoken to under TLS; and what it has in common with
 //! `DownstreamTlsContext`.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -10,13 +11,13 @@ use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::tls::AskedName;
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 use towpath_proto::tls::{
-    CipherSuite, ClientSettings, Group, Identity, NameMatcher, Names, Revocations, Roots,
-    ServerName, SettingsError, Trust, Version,
+    CipherSuite, ClientSettings, ClientTemplate, Group, Identity, NameMatcher, Names, Revocations,
+    Roots, ServerName, SettingsError, Trust, Version,
 };
 
 use super::Converter;
 use super::extension::TRANSPORT_SOCKET;
-use crate::message::{At, Message, Value};
+use crate::message::{At, Message, Value, to_json};
 
 pub(super) const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
@@ -44,9 +45,26 @@ impl Converter<'_> {
         at: &At,
         http2: Option<&Http2>,
     ) -> Option<UpstreamTls> {
+        let name = self.server_name(config.text("sni"), config);
+        let others = std::mem::take(&mut self.files);
+        self.awaits_secret = false;
+        let template = self.client_template(config, at, http2);
+        let mut shape = DefaultHasher::new();
+        (to_json(config).to_string(), self.files, self.secrets).hash(&mut shape);
+        self.files ^= others.rotate_left(1);
+        // Where there is another reason it was reported.
+        let is_told = template.is_some() || self.awaits_secret;
+        is_told.then_some(UpstreamTls { template, shape: Some(shape.finish()), name: name? })
+    }
+
+    fn client_template(
+        &mut self,
+        config: &Message,
+        at: &At,
+        http2: Option<&Http2>,
+    ) -> Option<ClientTemplate> {
         let common = config.message("common_tls_context");
         let sni = config.text("sni");
-        let name = self.server_name(sni, config);
         let trust = self.upstream_trust(config, common, sni);
         let parameters = common.and_then(|common| common.message("tls_params"));
         let versions = self.versions(parameters, CLIENT_VERSIONS);
@@ -64,13 +82,7 @@ impl Converter<'_> {
                 .number("max_session_keys")
                 .map_or(1, |keys| usize::try_from(keys).unwrap_or(usize::MAX)),
         };
-        match settings.build() {
-            Ok(template) => Some(UpstreamTls { template, name: name? }),
-            Err(error) => {
-                self.unfit(at, &error);
-                None
-            }
-        }
+        settings.build().map_err(|error| self.unfit(at, &error)).ok()
     }
 
     /// Tells what is wrong with settings; some of it Envoy takes.
@@ -145,7 +157,7 @@ impl Converter<'_> {
             trust.accept_untrusted |=
                 context.choice("trust_chain_verification") == "ACCEPT_UNTRUSTED";
         }
-        if let Some(context) = contexts.first().filter(|_| !matchers.is_empty())
+        if let Some(context) = contexts.last().filter(|_| !matchers.is_empty())
             && trust.roots.is_none()
         {
             self.report.problem(

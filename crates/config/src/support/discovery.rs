@@ -20,16 +20,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "initial_fetch_timeout",
             "path",
             "path_config_source",
+            "api_config_source",
             "resource_api_version",
         ],
         harmless: &[],
-        changes: &[
-            ("authorities", "xdstp:// names are not asked for"),
-            (
-                "api_config_source",
-                "there is one stream for all; write `ads: {}` and an `ads_config`",
-            ),
-        ],
+        changes: &[("authorities", "xdstp:// names are not asked for")],
     },
     Entry {
         message: "envoy.config.core.v3.PathConfigSource",
@@ -56,13 +51,19 @@ pub(super) const ENTRIES: &[Entry] = &[
             "transport_api_version",
             "grpc_services",
             "set_node_on_first_message_only",
+            "rate_limit_settings",
         ],
         harmless: &[("refresh_delay", "only REST is polled"), ("request_timeout", "only of REST")],
         changes: &[
             ("cluster_names", "only of REST; write grpc_services"),
-            ("rate_limit_settings", "requests to a control plane are not limited"),
             ("config_validators", "there are no other validators"),
         ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.RateLimitSettings",
+        honoured: &["max_tokens", "fill_rate"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.GrpcService",

@@ -75,9 +75,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig",
-        honoured: &["name"],
+        honoured: &["name", "sds_config"],
         harmless: &[],
-        changes: &[("sds_config", SDS)],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.Secret",
@@ -103,7 +103,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.extensions.transport_sockets.tls.v3.TlsCertificate",
         honoured: &["certificate_chain", "private_key", "ocsp_staple"],
         harmless: &[
-            ("watched_directory", "files are read again when they change, wherever they are"),
+            ("watched_directory", WATCHED),
             ("signed_certificate_timestamp", "Envoy does not read it"),
         ],
         changes: &[
@@ -126,10 +126,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "crl",
             "only_verify_leaf_cert_crl",
         ],
-        harmless: &[(
-            "watched_directory",
-            "files are read again when they change, wherever they are",
-        )],
+        harmless: &[("watched_directory", WATCHED)],
         changes: &[
             ("ca_certificate_provider_instance", PROVIDER),
             ("system_root_certs", "write a trusted_ca with the platform's file"),
@@ -150,5 +147,5 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
 ];
 
-const SDS: &str = "SDS is not there; name a secret of static_resources, or write files or text";
+const WATCHED: &str = "files are read again when they change, wherever they are";
 const PROVIDER: &str = "certificate providers are not there";

@@ -19,14 +19,17 @@ use crate::conn::Connections;
 use crate::env::Env;
 use crate::snapshot::Cluster;
 use crate::snapshot::tls::{AskedName, UpstreamTls};
-use crate::stats::{Scope, TlsStats};
+use crate::stats::{ClientTlsContextStats, Scope, ServerTlsContextStats, TlsStats};
 
 /// A cluster's TLS as a worker lives it.
 #[derive(Debug)]
 pub(crate) struct ClusterTls {
-    pub(crate) client: tls::Client,
+    /// `None` while a secret is not there.
+    pub(crate) client: Option<tls::Client>,
     pub(crate) name: AskedName,
     pub(crate) stats: Arc<TlsStats>,
+    /// Where connections are counted that are not made for want of a secret.
+    pub(crate) secrets: Option<Arc<ClientTlsContextStats>>,
 }
 
 /// The TLS of a cluster's hosts, and of those that differ; `None` is plain text.
@@ -35,8 +38,11 @@ pub(crate) type ClusterSockets = (Option<ClusterTls>, Vec<Option<ClusterTls>>);
 /// A filter chain's TLS as a worker lives it.
 #[derive(Debug)]
 pub(crate) struct ChainTls {
-    pub(crate) server: tls::Server,
+    /// `None` while a secret is not there.
+    pub(crate) server: Option<tls::Server>,
     pub(crate) stats: Arc<TlsStats>,
+    /// Where connections are counted that are closed for want of a secret.
+    pub(crate) secrets: Option<Arc<ServerTlsContextStats>>,
 }
 
 /// A connection to a server whose handshake is not over.
@@ -141,13 +147,15 @@ pub(crate) struct Secured {
 impl Connections {
     /// A cluster's TLS, as this worker will live it.
     pub(crate) fn cluster_tls(&self, cluster: &Cluster, env: &Env) -> ClusterSockets {
+        let name = &cluster.stat_name;
         let of = |tls: &Option<UpstreamTls>| {
             tls.as_ref().map(|config| ClusterTls {
-                client: config.template.client(&self.handshakes.clock),
+                client: config.template.as_ref().map(|it| it.client(&self.handshakes.clock)),
                 name: config.name.clone(),
-                stats: env
-                    .registry
-                    .set(env.index, Scope::ClusterTls(Arc::clone(&cluster.stat_name))),
+                stats: env.registry.set(env.index, Scope::ClusterTls(Arc::clone(name))),
+                secrets: config.template.is_none().then(|| {
+                    env.registry.set(env.index, Scope::ClusterTlsContext(Arc::clone(name)))
+                }),
             })
         };
         (of(&cluster.tls), cluster.sockets.iter().map(of).collect())

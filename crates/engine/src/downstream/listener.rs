@@ -461,7 +461,15 @@ impl Env {
         let tls = chain.tls.as_ref().map(|tls| {
             let scope = Scope::ListenerTls(Arc::clone(&listener.stat_prefix));
             let stats = self.registry.set(self.index, scope);
-            ChainTls { server: tls.template.server(clock), stats }
+            let secrets = || {
+                let scope = Scope::ListenerTlsContext(Arc::clone(&listener.stat_prefix));
+                self.registry.set(self.index, scope)
+            };
+            ChainTls {
+                server: tls.template.as_ref().map(|template| template.server(clock)),
+                stats,
+                secrets: tls.template.is_none().then(secrets),
+            }
         });
         let of_worker = Scope::ListenerWorker {
             listener: Arc::clone(&listener.stat_prefix),

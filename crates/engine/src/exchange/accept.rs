@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::http2::PREFACE;
 use towpath_proto::{Close, ConnectionId, Instant, ListenerId, Output, http1};
@@ -114,7 +115,7 @@ impl Exchange {
         context.worker_stats.downstream_cx_total.inc();
         context.worker_stats.downstream_cx_active.inc();
         state.active += 1;
-        let refused = context.enter().map(|(stats, delay)| {
+        let mut refused = context.enter().map(|(stats, delay)| {
             stats.limited_connections.inc();
             delay
         });
@@ -149,8 +150,13 @@ impl Exchange {
         let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
         let made = self.conns.table.insert(connection);
         made.trace_accepted();
-        made.tls = context.tls.as_ref().map(|tls| Box::new(tls.server.accept()));
+        let server = context.tls.as_ref().and_then(|tls| tls.server.as_ref());
+        made.tls = server.map(|server| Box::new(server.accept()));
         self.conns.push(limit.of_reads(id), &mut self.env);
+        if let Some(secrets) = context.tls.as_ref().and_then(|tls| tls.secrets.as_ref()) {
+            secrets.downstream_context_secrets_not_ready.inc();
+            refused = Some(Duration::ZERO);
+        }
         if let Some(delay) = refused {
             self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
             return;

@@ -34,7 +34,16 @@ impl Exchange {
         };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let name = tls.name.of(&pool.hostname);
-        let layer = tls.client.connect_offering(cluster.fallback_alpn(pool), &name);
+        let layer = match (&tls.client, &tls.secrets) {
+            (Some(client), _) => client.connect_offering(cluster.fallback_alpn(pool), &name),
+            (None, secrets) => {
+                if let Some(secrets) = secrets {
+                    secrets.upstream_context_secrets_not_ready.inc();
+                }
+                // To Envoy the connection is one that ended.
+                Err(Fault::Ended)
+            }
+        };
         self.upstreams.attempts.secure(id, connection);
         match layer {
             Ok(mut layer) => {

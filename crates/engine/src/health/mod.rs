@@ -333,13 +333,15 @@ impl Monitor {
             return self.ask(number, now);
         };
         self.tls_clock.set(self.clock.since_1970(now));
-        match client.connect(&config.name.of(&session.hostname)) {
-            Ok(layer) => {
+        // Without its secrets none can be made.
+        let layer = client.map(|client| client.connect(&config.name.of(&session.hostname)));
+        match layer {
+            Some(Ok(layer)) => {
                 line.tls = Some(Box::new(layer));
                 session.stage = Stage::Securing(line);
                 self.flush(number);
             }
-            Err(_) => {
+            Some(Err(_)) | None => {
                 session.stage = Stage::Securing(line);
                 self.conclude(number, Outcome::Broken, now);
             }
@@ -620,14 +622,17 @@ impl TimerSlot {
 
 impl Sockets {
     fn of(config: &Cluster, clock: &tls::Clock) -> Self {
-        let client = |tls: &Option<UpstreamTls>| tls.as_ref().map(|tls| tls.template.client(clock));
+        let client = |tls: &Option<UpstreamTls>| {
+            let template = tls.as_ref().and_then(|tls| tls.template.as_ref());
+            template.map(|template| template.client(clock))
+        };
         Self { all: client(&config.tls), some: config.sockets.iter().map(client).collect() }
     }
 }
 
 impl Watched {
     /// How the host of a session is spoken to, if not in plain text.
-    fn tls_of(&self, session: &Session) -> Option<(&tls::Client, &UpstreamTls)> {
+    fn tls_of(&self, session: &Session) -> Option<(Option<&tls::Client>, &UpstreamTls)> {
         let (client, config) = match session.socket {
             Some(socket) => {
                 let at = usize::from(socket);
@@ -635,7 +640,7 @@ impl Watched {
             }
             None => (&self.tls.all, &self.config.tls),
         };
-        client.as_ref().zip(config.as_ref())
+        Some((client.as_ref(), config.as_ref()?))
     }
 
     /// What HTTP checks of an endpoint name as its host.

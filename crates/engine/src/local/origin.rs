@@ -266,7 +266,8 @@ impl Local {
             Transport::Plain => return None,
             Transport::Tls => self.tls.clone()?,
         };
-        Some(UpstreamTls { template, name: AskedName::OfHost(ServerName::unnamed()) })
+        let name = AskedName::OfHost(ServerName::unnamed());
+        Some(UpstreamTls { template: Some(template), shape: None, name })
     }
 
     pub(crate) fn arm_origin(&mut self, id: ClusterId, wanted: usize, env: &mut Env, now: Instant) {

@@ -73,12 +73,18 @@ impl Cluster {
         self.tls.is_some() || self.sockets.iter().any(Option::is_some)
     }
 
-    /// Whether connections are made and spoken on as for another configuration. What TLS comes to is not compared.
+    /// Whether connections are made and spoken on as for another configuration. Secrets of a control plane are not
+    /// compared.
     pub(crate) fn connects_like(&self, other: &Self) -> bool {
-        let is_plain =
-            |cluster: &Self| cluster.tls.is_none() && cluster.sockets.iter().all(Option::is_none);
-        is_plain(self)
-            && is_plain(other)
+        let are_alike =
+            |(one, other): (&Option<UpstreamTls>, &Option<UpstreamTls>)| match (one, other) {
+                (None, None) => true,
+                (Some(one), Some(other)) => one.is_like(other),
+                (None, Some(_)) | (Some(_), None) => false,
+            };
+        are_alike((&self.tls, &other.tls))
+            && self.sockets.len() == other.sockets.len()
+            && self.sockets.iter().zip(&other.sockets).all(are_alike)
             && self.connect == other.connect
             && self.buffer_limit == other.buffer_limit
             && self.http1 == other.http1

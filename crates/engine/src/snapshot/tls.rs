@@ -7,8 +7,12 @@ use towpath_proto::tls::{ClientTemplate, ServerName, ServerTemplate};
 /// How the hosts of a cluster are spoken to under TLS. Envoy `UpstreamTlsContext`, compiled.
 #[derive(Clone, Debug)]
 pub struct UpstreamTls {
-    /// Versions, trust, certificate: see [`towpath_proto::tls::ClientSettings`].
-    pub template: ClientTemplate,
+    /// Versions, trust, certificate: see [`towpath_proto::tls::ClientSettings`]. `None` while a secret that it needs is
+    /// not there: no connection is made then.
+    pub template: Option<ClientTemplate>,
+    /// A digest of all but secrets that are replaced while they serve: connections outlive those. Without one no two
+    /// are alike.
+    pub shape: Option<u64>,
     /// Which name is asked for.
     pub name: AskedName,
 }
@@ -16,8 +20,16 @@ pub struct UpstreamTls {
 /// How the clients of a filter chain are spoken to under TLS. Envoy `DownstreamTlsContext`, compiled.
 #[derive(Clone, Debug)]
 pub struct DownstreamTls {
-    /// Versions, certificates, trust: see [`towpath_proto::tls::ServerSettings`].
-    pub template: ServerTemplate,
+    /// Versions, certificates, trust: see [`towpath_proto::tls::ServerSettings`]. `None` while a secret that it needs is
+    /// not there: connections are closed then.
+    pub template: Option<ServerTemplate>,
+}
+
+impl UpstreamTls {
+    /// Whether connections are made as for another, whatever its secrets are.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.shape.is_some() && self.shape == other.shape
+    }
 }
 
 /// The name by which a server is asked for: it is sent as SNI, and what

@@ -33,8 +33,8 @@ pub use sets::{
     ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats,
     ExtAuthzStats, FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats,
     HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LocalRateLimitStats, OutlierStats, RbacStats, RequestStats, RuntimeStats, ServerStats,
-    ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
+    LocalRateLimitStats, OutlierStats, RbacStats, RequestStats, RotationStats, RuntimeStats,
+    ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -120,6 +120,10 @@ pub enum Scope {
     },
     /// `runtime`.
     Runtime,
+    /// `sds.<secret>`.
+    Secret(Arc<str>),
+    /// The same, of the files that a secret names.
+    SecretFiles(Arc<str>),
     /// `server`.
     Server,
     /// `tcp.<stat prefix>`.
@@ -210,6 +214,7 @@ impl fmt::Display for Scope {
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
             Self::RouteDiscovery { prefix, table } => write!(f, "http.{prefix}.rds.{table}"),
             Self::Route { host, name } => write!(f, "vhost.{host}.route.{name}"),
+            Self::Secret(name) | Self::SecretFiles(name) => write!(f, "sds.{name}"),
             Self::Tcp(prefix) => write!(f, "tcp.{prefix}"),
             Self::VirtualCluster { host, name } => write!(f, "vhost.{host}.vcluster.{name}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
@@ -270,6 +275,7 @@ impl Scope {
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
             Self::Runtime => "runtime",
+            Self::Secret(_) | Self::SecretFiles(_) => "sds",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
             Self::Traces => "towpath_trace",
@@ -341,6 +347,9 @@ impl Scope {
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
             Self::Route { host, name } => {
                 vec![label("envoy_virtual_host", host), label("envoy_route", name)]
+            }
+            Self::Secret(name) | Self::SecretFiles(name) => {
+                vec![label("envoy_xds_resource_name", name)]
             }
             Self::Tcp(prefix) => vec![label("envoy_tcp_prefix", prefix)],
             Self::VirtualCluster { host, name } => {

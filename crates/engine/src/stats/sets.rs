@@ -522,8 +522,8 @@ stats! {
 }
 
 stats! {
-    /// `cluster_manager.cds.…`, `listener_manager.lds.…`, `http.<stat prefix>.rds.<route table>.…`: what became of
-    /// resources that were asked for.
+    /// `cluster_manager.cds.…`, `listener_manager.lds.…`, `http.<stat prefix>.rds.<route table>.…`,
+    /// `sds.<secret>.…`: what became of resources that were asked for.
     DiscoveryStats {
         Counter init_fetch_timeout;
         Counter update_attempt;
@@ -536,9 +536,17 @@ stats! {
 }
 
 stats! {
+    /// `sds.<secret>.…`, beside what became of the secret itself.
+    RotationStats {
+        Counter key_rotation_failed;
+    }
+}
+
+stats! {
     /// `control_plane.…`
     ControlPlaneStats {
         Gauge connected_state;
+        Counter rate_limit_enforced;
     }
 }
 

@@ -86,7 +86,8 @@ impl Certificates {
         let alpn = alpn.iter().map(|name| name.to_vec()).collect();
         let settings = ClientSettings { trust, alpn, ..ClientSettings::default() };
         UpstreamTls {
-            template: settings.build().unwrap(),
+            template: Some(settings.build().unwrap()),
+            shape: None,
             name: AskedName::Fixed(ServerName::new(name).unwrap()),
         }
     }
@@ -98,7 +99,7 @@ impl Certificates {
         let alpn = alpn.iter().map(|name| name.to_vec()).collect();
         let settings =
             ServerSettings { alpn, identities: vec![identity], ..ServerSettings::default() };
-        DownstreamTls { template: settings.build().unwrap() }
+        DownstreamTls { template: Some(settings.build().unwrap()) }
     }
 
     /// Puts TLS around a server, or a client of `app.test`.

@@ -104,9 +104,13 @@ enum Which {
     Warming,
     /// Both, as states of one element.
     States,
+    /// Those that are there, with their names.
+    Named,
+    /// Those that are not, with their names.
+    Awaited,
 }
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 6] = [
     Section {
         message: "BootstrapConfigDump",
         field: "",
@@ -150,6 +154,17 @@ const SECTIONS: [Section; 5] = [
         statics: Some(("static_route_configs", "StaticRouteConfig")),
         dynamics: &[(("dynamic_route_configs", "DynamicRouteConfig"), Which::Active)],
     },
+    Section {
+        message: "SecretsConfigDump",
+        field: "secret",
+        of: "envoy.extensions.transport_sockets.tls.v3.Secret",
+        kind: Some(Kind::Secret),
+        statics: Some(("static_secrets", "StaticSecret")),
+        dynamics: &[
+            (("dynamic_active_secrets", "DynamicSecret"), Which::Named),
+            (("dynamic_warming_secrets", "DynamicSecret"), Which::Awaited),
+        ],
+    },
 ];
 
 impl Section {
@@ -175,8 +190,12 @@ impl Section {
                 .into_iter()
                 .filter(|resource| wanted(name(resource)))
                 .map(|resource| {
+                    let typed = typed(self.of, resource);
+                    if kind == Kind::Secret {
+                        return json!({"name": name(resource), self.field: typed});
+                    }
                     let updated = served.updated(self.field, resource);
-                    json!({self.field: typed(self.of, resource), "last_updated": updated})
+                    json!({self.field: typed, "last_updated": updated})
                 })
                 .collect();
             if !elements.is_empty() {
@@ -196,7 +215,7 @@ impl Section {
 
     /// The version of all: the control plane's, or where a file was read anew the number of that.
     fn version(&self, kind: Kind, served: &Served<'_>) -> Option<String> {
-        if matches!(kind, Kind::Routes | Kind::Endpoints) {
+        if kind.is_asked_for_by_name() {
             return None;
         }
         if served.is_driven {
@@ -208,9 +227,16 @@ impl Section {
 
     fn element(&self, name: &str, shown: &Shown, which: Which) -> Option<Value> {
         let state = |state: &State| state.dump(self.field, self.of);
+        let named = |of: &State| {
+            let mut element = Map::from_iter([("name".to_owned(), json!(name))]);
+            element.extend(state(of));
+            element
+        };
         let mut element = match which {
             Which::Active => state(shown.active.as_ref()?),
             Which::Warming => state(shown.warming.as_ref()?),
+            Which::Named => named(shown.active.as_ref()?),
+            Which::Awaited => named(shown.warming.as_ref()?),
             Which::States => {
                 let mut element = Map::from_iter([("name".to_owned(), json!(name))]);
                 let states = [("active_state", &shown.active), ("warming_state", &shown.warming)];
@@ -235,6 +261,7 @@ fn resources<'a>(bootstrap: &'a Value, field: &str) -> Vec<&'a Value> {
     match field {
         "cluster" => list("clusters").iter().collect(),
         "listener" => list("listeners").iter().collect(),
+        "secret" => list("secrets").iter().collect(),
         _ => list("listeners").iter().flat_map(|listener| route_configs(listener)).collect(),
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use towpath_config::{ConfigSource, From, Kind, Source, Stamp, response};
-use towpath_xds::{Rejected, Resource, Type, Update};
+use towpath_xds::{Rejected, Resource, Update};
 
-use super::{Server, Stage};
+use super::{Server, Stage, type_of};
 use crate::log;
 
 /// The files that are asked for something.
@@ -57,9 +57,8 @@ impl Server {
                 watch(file, kind, None);
             }
         }
-        for need in
-            self.needs.iter().filter(|need| need.kind == Kind::Endpoints || asks_for_listeners)
-        {
+        let is_asked = |kind| kind != Kind::Routes || asks_for_listeners;
+        for need in self.needs.iter().filter(|need| is_asked(need.kind)) {
             if let From::File(file) = &need.source.from {
                 watch(file, need.kind, Some(&need.name));
             }
@@ -142,14 +141,5 @@ impl Server {
         let update = Update { kind: type_of(kind), version, resources, removed, rejected };
         self.judge(kind, update).await;
         self.advance().await;
-    }
-}
-
-const fn type_of(kind: Kind) -> Type {
-    match kind {
-        Kind::Cluster => Type::Cluster,
-        Kind::Endpoints => Type::Endpoints,
-        Kind::Listener => Type::Listener,
-        Kind::Routes => Type::Routes,
     }
 }

@@ -5,11 +5,14 @@
 //! shown of resources. The protocol is `towpath-xds`, what resources come to is `towpath-config`; here are the order
 //! of things and the counters.
 //!
-//! The start waits as Envoy's does: for clusters and their endpoints, then for listeners and their route tables.
+//! The start waits as Envoy's does: for clusters and their endpoints, then for listeners and their route tables, and
+//! for the secrets of either.
 
 mod asks;
+mod channels;
 mod files;
 mod grpc;
+mod secrets;
 mod shown;
 mod stats;
 
@@ -22,23 +25,24 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use towpath_config::{
-    Base, Build, ConfigSource, Discovery, From, Given, Grpc, Kind, Need, Options, Resources,
+    Base, Build, ConfigSource, Discovery, From, Given, Kind, Need, Options, Prints, Resources,
     Sources,
 };
+use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::Registry;
-use towpath_xds::{
-    AGGREGATED, Backoff, Form, Output, Rejected, Settings, Stream, Type, Update, Wanted,
-};
+use towpath_xds::{Output, Rejected, Type, Update, Wanted};
 
 use crate::control::Phase;
 use crate::log;
 use crate::secret_files::{LOOK, SecretFiles};
 use crate::serve::dns_clusters;
+use channels::Channel;
 use files::Files;
-use grpc::{News, Target};
+use grpc::News;
+use secrets::Secrets;
 use stats::Stats;
 
-pub(crate) use asks::{Ask, Built, Reach, Refused, answer};
+pub(crate) use asks::{Ask, Built, Refused, answer};
 pub(crate) use shown::{Dump, Shown, State};
 
 /// What the thread begins with.
@@ -96,26 +100,13 @@ async fn serve(setup: Setup) {
         Ok(resources) => resources,
         Err(error) => return log!(Config, Critical, "no discovery: {error}"),
     };
-    let ads = discovery.ads.clone();
-    let node = resources.node("towpath", env!("CARGO_PKG_VERSION"));
-    let settings = Settings {
-        form: match &ads {
-            Some(ads) if ads.delta => Form::Delta,
-            Some(_) | None => Form::StateOfTheWorld,
-        },
-        node,
-        node_once: ads.as_ref().is_some_and(|ads| ads.node_once),
-        backoff: Backoff::new(BACKOFF_BASE, BACKOFF_MAX, crate::random()),
-        max_resources: MAX_RESOURCES,
-    };
     let mut server = Server {
         began: Instant::now(),
-        ads,
-        stream: Stream::new(settings),
+        node: resources.node("towpath", env!("CARGO_PKG_VERSION")),
+        channels: Vec::new(),
         files: Files::default(),
-        secrets: SecretFiles::default(),
-        link: None,
-        attempts: 0,
+        secret_files: SecretFiles::default(),
+        secrets: Secrets::default(),
         resources,
         base: Base::default(),
         needs: Vec::new(),
@@ -131,15 +122,13 @@ async fn serve(setup: Setup) {
 
 struct Server {
     began: Instant,
+    node: Bytes,
     /// Without one, everything comes from files.
-    ads: Option<Arc<Grpc>>,
-    stream: Stream,
+    channels: Vec<Channel>,
     files: Files,
-    /// Those with certificates and keys that what serves was made from.
-    secrets: SecretFiles,
-    link: Option<Link>,
-    /// Connects so far: each goes to the next endpoint.
-    attempts: usize,
+    /// Those with certificates and keys that what serves was made from, but for what control planes give.
+    secret_files: SecretFiles,
+    secrets: Secrets,
     resources: Resources,
     /// Before anything serves, what was built last.
     base: Base,
@@ -168,53 +157,41 @@ enum Stage {
     Serving,
 }
 
-/// A stream to the control plane, and the task that serves it.
-struct Link {
-    outgoing: mpsc::UnboundedSender<Bytes>,
-    news: mpsc::Receiver<News>,
-}
-
 enum Wake {
-    News(News),
+    News(usize, News),
     NamesKnown,
     Deadline,
 }
 
 impl Server {
     async fn run(&mut self) {
+        self.open_ads(self.discovery.ads.clone());
         self.want_all(Kind::Cluster, self.discovery.clusters.clone());
         let build = self.resources.rebuild(&self.base);
         self.take_build(build);
         self.advance().await;
         loop {
             self.look().await;
+            self.rotate().await;
             let deadline = self.obey().await;
+            self.drop_unneeded();
+            self.count_held_up();
             let wait =
                 Duration::from_nanos(deadline.as_nanos().saturating_sub(self.now().as_nanos()));
-            let none = self.files.is_empty() && self.secrets.is_empty();
-            let longest = if none { LONGEST_WAIT } else { LOOK };
+            let has_files =
+                !self.files.is_empty() || !self.secret_files.is_empty() || self.secrets.has_files();
+            let longest = if has_files { LOOK } else { LONGEST_WAIT };
             let names = match &mut self.stage {
                 Stage::Names(names) => Some(names),
                 Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Serving => None,
             };
-            let link = self.link.as_mut();
             let wake = tokio::select! {
-                news = hear(link) => Wake::News(news),
+                (index, news) = channels::hear(&mut self.channels) => Wake::News(index, news),
                 () = known(names) => Wake::NamesKnown,
                 () = tokio::time::sleep(wait.min(longest)) => Wake::Deadline,
             };
             match wake {
-                Wake::News(News::Connected) => {
-                    log!(Config, Debug, "the stream to control plane '{}' is open", self.peer());
-                    self.stats.connected(true);
-                    self.stream.connected();
-                }
-                Wake::News(News::Message(message)) => {
-                    if let Err(error) = self.stream.received(message, self.now()) {
-                        self.disconnected(&error.to_string());
-                    }
-                }
-                Wake::News(News::Ended(why)) => self.disconnected(&why),
+                Wake::News(index, news) => self.hear(index, news),
                 Wake::NamesKnown => {
                     self.stage = Stage::Listeners { known: self.discovery.listeners.is_none() };
                     self.ask(Ask::State(Phase::Initializing));
@@ -224,7 +201,7 @@ impl Server {
                 }
                 Wake::Deadline => {}
             }
-            if self.secrets.have_changed() {
+            if self.secret_files.have_changed() {
                 self.again(Kind::Listener).await;
             }
         }
@@ -234,78 +211,45 @@ impl Server {
     fn want_all(&mut self, kind: Kind, source: Option<ConfigSource>) {
         let Some(ConfigSource { from, timeout }) = source else { return };
         self.stats.attempt(kind);
-        let of = if kind == Kind::Cluster { Type::Cluster } else { Type::Listener };
-        if from == From::Ads {
-            self.stream.want(of, Wanted::All(timeout), self.now());
-        }
+        self.want(&from, type_of(kind), Wanted::All(timeout));
     }
 
-    /// Does what the stream wishes; says until when it wishes nothing.
+    /// Does what the streams wish; says until when they wish nothing.
     async fn obey(&mut self) -> towpath_proto::Instant {
         loop {
-            match self.stream.poll(self.now()) {
-                Output::Connect => self.connect().await,
-                Output::Send(message) => {
-                    if let Some(link) = &self.link {
-                        // Where its task has ended, that is told next.
-                        let _ = link.outgoing.send(message);
+            let mut earliest = towpath_proto::Instant::FAR_FUTURE;
+            let (mut index, mut is_done) = (0, true);
+            // What one brings may make others.
+            while index < self.channels.len() {
+                let now = self.now();
+                match self.channels[index].stream.poll(now) {
+                    Output::Wait(deadline) => {
+                        earliest = earliest.min(deadline);
+                        index += 1;
+                        continue;
                     }
+                    Output::Connect => self.connect(index).await,
+                    Output::Send(message) => self.channels[index].send(message),
+                    Output::Update(update) => self.update(index, update).await,
+                    Output::TimedOut { kind, names } => self.timed_out(kind, names).await,
+                    Output::Expired { kind, names } => self.gone(kind, names).await,
                 }
-                Output::Update(update) => self.update(update).await,
-                Output::TimedOut { kind, names } => self.timed_out(kind, names).await,
-                Output::Expired { kind, names } => self.gone(kind, names).await,
-                Output::Wait(deadline) => return deadline,
+                is_done = false;
+            }
+            if is_done {
+                return earliest;
             }
         }
     }
 
-    async fn connect(&mut self) {
-        let (teller, told) = oneshot::channel();
-        let Some(ads) = self.ads.clone() else { return };
-        self.ask(Ask::Reach { cluster: Arc::clone(&ads.cluster), teller });
-        let Reach { addresses, connect_timeout } = told.await.unwrap_or_default();
-        let count = addresses.len().max(1);
-        let Some(address) = addresses.get(self.attempts % count).cloned() else {
-            return self.disconnected("its cluster has no endpoints");
-        };
-        self.attempts += 1;
-        let authority = if ads.authority.is_empty() { &ads.cluster } else { &ads.authority };
-        let [world, delta] = AGGREGATED;
-        let target = Target {
-            address,
-            authority: authority.to_string(),
-            method: if ads.delta { delta } else { world },
-            metadata: ads.metadata.clone(),
-            connect_timeout,
-        };
-        let (outgoing, to_send) = mpsc::unbounded_channel();
-        let (sender, news) = mpsc::channel(UNREAD_MESSAGES);
-        tokio::task::spawn_local(grpc::run(target, to_send, sender));
-        self.link = Some(Link { outgoing, news });
-    }
-
-    fn disconnected(&mut self, why: &str) {
-        self.link = None;
-        self.stats.connected(false);
-        let needs = self.needs.iter().filter(|need| need.source.from == From::Ads);
-        self.stats.failure(needs, &self.discovery);
-        log!(Config, Warning, "the stream to control plane '{}' ended: {why}", self.peer());
-        self.stream.disconnected(self.now());
-    }
-
-    /// What the control plane is called.
-    fn peer(&self) -> &str {
-        self.ads.as_ref().map_or("", |ads| &ads.cluster)
-    }
-
     /// Resources came from the control plane.
-    async fn update(&mut self, update: Update) {
+    async fn update(&mut self, index: usize, update: Update) {
         let kind = update.kind;
         let Some(of) = kind_of(kind) else {
-            return self.stream.answer(kind, &[]);
+            return self.channels[index].stream.answer(kind, &[]);
         };
         let rejected = self.judge(of, update).await;
-        self.stream.answer(kind, &rejected);
+        self.channels[index].stream.answer(kind, &rejected);
         self.advance().await;
     }
 
@@ -316,6 +260,10 @@ impl Server {
             resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();
         let before: Vec<Given> =
             resources.iter().filter_map(|it| self.resources.given(of, &it.name)).collect();
+        let is_new = |it: &&towpath_xds::Resource| {
+            before.iter().all(|known| known.name != it.name || known.body != it.body)
+        };
+        let new: Vec<String> = resources.iter().filter(is_new).map(|it| it.name.clone()).collect();
         let given = resources
             .into_iter()
             .map(|it| Given { name: it.name, body: it.body })
@@ -342,6 +290,12 @@ impl Server {
             .map(|(name, reason)| Rejected { name, reason })
             .collect();
         self.stats.update(of, &names, &all_bad, &self.needs, &version);
+        if of == Kind::Secret {
+            let is_good = |name: &&String| all_bad.iter().all(|it| it.name != **name);
+            for name in new.iter().filter(is_good) {
+                self.stats.secret_changed(name, &self.secrets.uses);
+            }
+        }
         self.report(kind, &version, &all_bad);
         self.show(of, &versions, &removed, &all_bad, &version);
         let own = all_bad
@@ -389,16 +343,14 @@ impl Server {
         self.advance().await;
     }
 
-    /// Which of these are to be forgotten. Endpoints and route tables that are in use stay, as in Envoy; those that
-    /// never came are not waited for.
+    /// Which of these are to be forgotten. What is asked for by name and in use stays, as in Envoy; what never came is
+    /// not waited for.
     fn removed<'a>(&mut self, of: Kind, names: &'a [String]) -> &'a [String] {
-        match of {
-            Kind::Cluster | Kind::Listener => names,
-            Kind::Endpoints | Kind::Routes => {
-                names.iter().for_each(|name| self.resources.give_up(of, name));
-                &[]
-            }
+        if of.is_asked_for_by_name() {
+            names.iter().for_each(|name| self.resources.give_up(of, name));
+            return &[];
         }
+        names
     }
 
     fn note_known(&mut self, of: Kind) {
@@ -426,8 +378,7 @@ impl Server {
         }
         let mut build = build;
         loop {
-            let Build { snapshot, prints, needs, warming, .. } = build;
-            (self.needs, self.warming) = (needs, warming);
+            let (snapshot, prints) = self.note(build);
             let refused = self.offer_to_workers(Built { snapshot, prints, statics: None }).await;
             if refused.is_empty() {
                 self.forget_what_is_not_needed();
@@ -451,15 +402,22 @@ impl Server {
 
     /// While nothing serves, the next build carries on from the last.
     fn take_build(&mut self, build: Build) {
-        let Build { snapshot, prints, needs, warming, .. } = build;
+        let (snapshot, prints) = self.note(build);
         self.base = Base { snapshot: Arc::new(snapshot), prints, free: Vec::new() };
-        (self.needs, self.warming) = (needs, warming);
         self.forget_what_is_not_needed();
         self.want_what_is_needed();
     }
 
+    /// Keeps what a build says beside what serves.
+    fn note(&mut self, build: Build) -> (Snapshot, Prints) {
+        let Build { snapshot, prints, needs, warming, uses, files, .. } = build;
+        (self.needs, self.warming) = (needs, warming);
+        self.secrets.take(uses, files);
+        (snapshot, prints)
+    }
+
     async fn offer_to_workers(&mut self, built: Built) -> Vec<Refused> {
-        self.secrets = SecretFiles::of(&built.prints);
+        self.secret_files = SecretFiles::of(&built.prints);
         let (teller, told) = oneshot::channel();
         self.ask(Ask::Serve { built: Box::new(built), teller });
         told.await.unwrap_or_default()
@@ -484,8 +442,8 @@ impl Server {
     /// Lets the first configuration serve.
     async fn begin(&mut self) {
         loop {
-            let Build { snapshot, prints, needs, warming, .. } = self.resources.rebuild(&self.base);
-            (self.needs, self.warming) = (needs, warming);
+            let build = self.resources.rebuild(&self.base);
+            let (snapshot, prints) = self.note(build);
             let statics = snapshot
                 .listeners
                 .iter()
@@ -517,20 +475,25 @@ impl Server {
         told.await.unwrap_or_default()
     }
 
-    /// Tells the control plane which endpoints and route tables are wanted.
+    /// Tells control planes which resources are wanted that clusters and listeners ask for.
     fn want_what_is_needed(&mut self) {
-        let now = self.now();
-        let mut kinds = vec![(Kind::Endpoints, Type::Endpoints)];
+        let mut kinds = vec![Kind::Endpoints, Kind::Secret];
         if matches!(self.stage, Stage::Listeners { .. } | Stage::Serving) {
-            kinds.push((Kind::Routes, Type::Routes));
+            kinds.push(Kind::Routes);
         }
-        for (kind, of) in kinds {
-            let needs = self.needs.iter();
-            let needs = needs.filter(|need| need.kind == kind && need.source.from == From::Ads);
-            let names = needs.map(|need| (need.name.to_string(), need.source.timeout)).collect();
+        for kind in kinds {
+            let mut wanted: BTreeMap<From, BTreeMap<String, Option<Duration>>> =
+                self.known_sources(kind).map(|from| (from, BTreeMap::new())).collect();
+            for need in self.needs.iter().filter(|need| need.kind == kind) {
+                let names = wanted.entry(need.source.from.clone()).or_default();
+                names.insert(need.name.to_string(), need.source.timeout);
+            }
             self.stats.wanted(self.needs.iter().filter(|need| need.kind == kind));
-            self.stream.want(of, Wanted::Names(names), now);
+            for (from, names) in wanted {
+                self.want(&from, type_of(kind), Wanted::Names(names));
+            }
         }
+        self.show_awaited();
     }
 
     fn forget_what_is_not_needed(&mut self) {
@@ -562,21 +525,21 @@ impl Server {
     }
 }
 
-/// What comes from the control plane.
-async fn hear(link: Option<&mut Link>) -> News {
-    match link {
-        Some(link) => {
-            link.news.recv().await.unwrap_or_else(|| News::Ended("its task ended".to_owned()))
-        }
-        None => std::future::pending().await,
-    }
-}
-
 async fn known(names: Option<&mut oneshot::Receiver<()>>) {
     match names {
         // Its sender is gone only when the process ends.
         Some(names) => drop(names.await),
         None => std::future::pending().await,
+    }
+}
+
+const fn type_of(kind: Kind) -> Type {
+    match kind {
+        Kind::Cluster => Type::Cluster,
+        Kind::Endpoints => Type::Endpoints,
+        Kind::Listener => Type::Listener,
+        Kind::Routes => Type::Routes,
+        Kind::Secret => Type::Secret,
     }
 }
 
@@ -586,16 +549,10 @@ const fn kind_of(kind: Type) -> Option<Kind> {
         Type::Endpoints => Some(Kind::Endpoints),
         Type::Listener => Some(Kind::Listener),
         Type::Routes => Some(Kind::Routes),
-        Type::Secret | Type::Extension | Type::Runtime => None,
+        Type::Secret => Some(Kind::Secret),
+        Type::Extension | Type::Runtime => None,
     }
 }
 
-/// Envoy's defaults.
-const BACKOFF_BASE: Duration = Duration::from_millis(500);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// How many resources of a kind there may be.
-const MAX_RESOURCES: usize = 200_000;
-/// Messages that were received and not looked at yet; the control plane waits when there are more.
-const UNREAD_MESSAGES: usize = 4;
 /// No timer takes more.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);

@@ -89,11 +89,13 @@ impl State {
         if let Ok(Value::Object(body)) = serde_json::from_str(&self.json) {
             resource.extend(body);
         }
-        Map::from_iter([
-            ("version_info".to_owned(), json!(self.version)),
+        // Only secrets come without one.
+        let version = Some(("version_info".to_owned(), json!(self.version)));
+        let version = version.filter(|_| field != "secret" || !self.version.is_empty());
+        Map::from_iter(version.into_iter().chain([
             (field.to_owned(), resource.into()),
             ("last_updated".to_owned(), json!(Civil::of(self.updated).rfc3339_millis())),
-        ])
+        ]))
     }
 }
 
@@ -147,12 +149,26 @@ impl Server {
         self.put(key, shown);
     }
 
+    /// Secrets that are asked for and not there are shown as Envoy shows them.
+    pub(super) fn show_awaited(&mut self) {
+        let secrets = self.needs.iter().filter(|need| need.kind == Kind::Secret);
+        let keys = secrets.map(|need| (Kind::Secret, need.name.to_string()));
+        let new: Vec<_> = keys.filter(|key| !self.shown.contains_key(key)).collect();
+        for key in new {
+            let json = json!({ "name": key.1 }).to_string().into_boxed_str();
+            let version = "uninitialized".to_owned();
+            let state = State { version, json, updated: SystemTime::now() };
+            self.put(key, Shown { warming: Some(state), ..Shown::default() });
+        }
+    }
+
     /// What waits for nothing is active.
     pub(super) fn settle(&mut self) {
         let warm = self
             .shown
             .iter()
-            .filter(|(key, shown)| shown.warming.is_some() && !self.warming.contains(key));
+            .filter(|(key, shown)| shown.warming.is_some() && !self.warming.contains(key))
+            .filter(|((kind, name), _)| *kind != Kind::Secret || self.resources.has(*kind, name));
         let warm: Vec<_> = warm.map(|(key, shown)| (key.clone(), shown.clone())).collect();
         for (key, mut shown) in warm {
             shown.active = shown.warming.take();

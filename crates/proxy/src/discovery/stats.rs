@@ -4,9 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use towpath_config::{ConfigSource, Discovery, From, Kind, Need};
-use towpath_engine::stats::{ClusterStats, ControlPlaneStats, DiscoveryStats, Registry, Scope};
-use towpath_xds::Rejected;
+use towpath_config::{ConfigSource, Discovery, Kind, Need, Use};
+use towpath_engine::stats::{
+    ClientTlsContextStats, ClusterStats, ControlPlaneStats, DiscoveryStats, Registry,
+    RotationStats, Scope, ServerTlsContextStats,
+};
+use towpath_xds::{Rejected, Type};
+
+use super::channels::Channel;
 
 use crate::server_stats::CONTROL;
 
@@ -15,14 +20,19 @@ pub(super) struct Stats {
     clusters: Arc<DiscoveryStats>,
     listeners: Arc<DiscoveryStats>,
     control_plane: Arc<ControlPlaneStats>,
-    /// Of endpoints and route tables, by what they belong to and their name.
+    /// Of endpoints, route tables and secrets, by what they belong to and their name.
     needed: HashMap<(Kind, Arc<str>, Arc<str>), Needed>,
+    /// Of clusters' TLS contexts.
+    clients: HashMap<Arc<str>, Arc<ClientTlsContextStats>>,
+    /// Of listeners'.
+    servers: HashMap<Arc<str>, Arc<ServerTlsContextStats>>,
 }
 
 /// The counters of something that is needed.
 enum Needed {
     Endpoints(Arc<ClusterStats>),
     Routes(Arc<DiscoveryStats>),
+    Secret(Arc<DiscoveryStats>, Arc<RotationStats>),
 }
 
 impl Stats {
@@ -33,11 +43,43 @@ impl Stats {
             control_plane: registry.set(CONTROL, Scope::ControlPlane),
             registry,
             needed: HashMap::new(),
+            clients: HashMap::new(),
+            servers: HashMap::new(),
         }
     }
 
     pub(super) fn connected(&self, is: bool) {
         self.control_plane.connected_state.set(u64::from(is));
+    }
+
+    pub(super) fn held_up(&self, requests: u64) {
+        let counted = &self.control_plane.rate_limit_enforced;
+        counted.add(requests.saturating_sub(counted.value()));
+    }
+
+    /// A secret is another one: each context that has it was made anew.
+    pub(super) fn secret_changed(&mut self, name: &str, uses: &[Use]) {
+        for Use { by, stat_name, .. } in uses.iter().filter(|it| *it.secret == *name) {
+            let name = Arc::clone(stat_name);
+            let updates = if *by == Kind::Cluster {
+                let scope = Scope::ClusterTlsContext(Arc::clone(&name));
+                let made = || self.registry.set(CONTROL, scope);
+                &self.clients.entry(name).or_insert_with(made).ssl_context_update_by_sds
+            } else {
+                let scope = Scope::ListenerTlsContext(Arc::clone(&name));
+                let made = || self.registry.set(CONTROL, scope);
+                &self.servers.entry(name).or_insert_with(made).ssl_context_update_by_sds
+            };
+            updates.inc();
+        }
+    }
+
+    /// What a file of a secret holds cannot be made use of.
+    pub(super) fn rotation_failed(&self, name: &str) {
+        let key = (Kind::Secret, Arc::from(name), Arc::from(name));
+        if let Some(Needed::Secret(_, stats)) = self.needed.get(&key) {
+            stats.key_rotation_failed.inc();
+        }
     }
 
     pub(super) fn attempt(&self, kind: Kind) {
@@ -101,21 +143,26 @@ impl Stats {
                 self.find(need).filter(|_| names.iter().any(|name| **name == *need.name))
             {
                 needed.attempt();
-                if let Needed::Routes(stats) = needed {
+                if let Needed::Routes(stats) | Needed::Secret(stats, _) = needed {
                     stats.init_fetch_timeout.inc();
                 }
             }
         }
     }
 
-    /// The stream to the control plane ended, or could not be opened.
-    pub(super) fn failure<'a>(&self, needs: impl Iterator<Item = &'a Need>, discovery: &Discovery) {
-        let is_ads = |source: &Option<ConfigSource>| {
-            source.as_ref().is_some_and(|source| source.from == From::Ads)
+    /// A stream to a control plane ended, or could not be opened; these are asked for by it.
+    pub(super) fn failure<'a>(
+        &self,
+        needs: impl Iterator<Item = &'a Need>,
+        discovery: &Discovery,
+        channel: &Channel,
+    ) {
+        let is_asked = |source: &Option<ConfigSource>, of| {
+            source.as_ref().is_some_and(|source| channel.is_for(&source.from, of))
         };
         let all = [
-            (&self.clusters, is_ads(&discovery.clusters)),
-            (&self.listeners, is_ads(&discovery.listeners)),
+            (&self.clusters, is_asked(&discovery.clusters, Type::Cluster)),
+            (&self.listeners, is_asked(&discovery.listeners, Type::Listener)),
         ];
         // Listeners are asked for when clusters are there.
         for (stats, _) in all.iter().filter(|(stats, is)| *is && stats.update_attempt.value() > 0) {
@@ -126,7 +173,7 @@ impl Stats {
             needed.attempt();
             match needed {
                 Needed::Endpoints(stats) => stats.update_failure.inc(),
-                Needed::Routes(stats) => stats.update_failure.inc(),
+                Needed::Routes(stats) | Needed::Secret(stats, _) => stats.update_failure.inc(),
             }
         }
     }
@@ -135,7 +182,7 @@ impl Stats {
         match kind {
             Kind::Cluster => Some(&self.clusters),
             Kind::Listener => Some(&self.listeners),
-            Kind::Endpoints | Kind::Routes => None,
+            Kind::Endpoints | Kind::Routes | Kind::Secret => None,
         }
     }
 
@@ -149,6 +196,10 @@ impl Stats {
                 let (prefix, table) = (need.stat_name.clone(), need.name.clone());
                 Needed::Routes(self.registry.set(CONTROL, Scope::RouteDiscovery { prefix, table }))
             }
+            Kind::Secret => Needed::Secret(
+                self.registry.set(CONTROL, Scope::Secret(need.name.clone())),
+                self.registry.set(CONTROL, Scope::SecretFiles(need.name.clone())),
+            ),
             Kind::Cluster | Kind::Endpoints | Kind::Listener => Needed::Endpoints(
                 self.registry.set(CONTROL, Scope::Cluster(need.stat_name.clone())),
             ),
@@ -160,13 +211,13 @@ impl Needed {
     fn attempt(&self) {
         match self {
             Self::Endpoints(stats) => stats.update_attempt.inc(),
-            Self::Routes(stats) => stats.update_attempt.inc(),
+            Self::Routes(stats) | Self::Secret(stats, _) => stats.update_attempt.inc(),
         }
     }
 
     fn count(&self, is_good: bool, version: &str) {
         match self {
-            Self::Routes(stats) => count(stats, is_good, version),
+            Self::Routes(stats) | Self::Secret(stats, _) => count(stats, is_good, version),
             Self::Endpoints(stats) => {
                 stats.update_attempt.inc();
                 if is_good {

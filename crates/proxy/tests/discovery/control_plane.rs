@@ -1,4 +1,4 @@
-//! A control plane that says what a test wants: ADS in both forms, over TCP or a unix socket.
+//! A control plane that says what a test wants: ADS and streams of one kind in both forms, over TCP or a unix socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,6 +26,8 @@ pub(crate) struct Said {
     pub(crate) error: Option<String>,
     pub(crate) has_node: bool,
     pub(crate) is_answer: bool,
+    /// Service and method of its stream.
+    pub(crate) method: String,
 }
 
 #[derive(Default)]
@@ -184,7 +186,8 @@ async fn stream(
     state: Arc<Mutex<State>>,
     mut changed: broadcast::Receiver<()>,
 ) {
-    let is_delta = request.uri().path().ends_with("/DeltaAggregatedResources");
+    let method = request.uri().path().to_owned();
+    let is_delta = method.contains("/Delta");
     let head =
         http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
     let mut sender = respond.send_response(head, false).unwrap();
@@ -207,7 +210,7 @@ async fn stream(
                     buffer.advance(5);
                     let message = buffer.split_to(length).freeze();
                     let mut state = state.lock().unwrap();
-                    hear(message, is_delta, &mut subscriptions, &mut state);
+                    hear(message, &method, &mut subscriptions, &mut state);
                 }
             }
             _ = changed.recv() => {}
@@ -238,11 +241,11 @@ async fn stream(
 
 fn hear(
     message: Bytes,
-    is_delta: bool,
+    method: &str,
     subscriptions: &mut BTreeMap<Type, Subscription>,
     state: &mut State,
 ) {
-    let mut said = if is_delta {
+    let mut said = if method.contains("/Delta") {
         let request = DeltaRequest::decode(message).unwrap();
         let kind = Type::of_url(&request.type_url).unwrap();
         let is_first = !subscriptions.contains_key(&kind);
@@ -267,6 +270,7 @@ fn hear(
             error: request.error_detail.map(|status| status.message),
             has_node: request.node.is_some(),
             is_answer: !request.response_nonce.is_empty(),
+            method: method.to_owned(),
         }
     } else {
         let request = DiscoveryRequest::decode(message).unwrap();
@@ -285,6 +289,7 @@ fn hear(
             error: request.error_detail.map(|status| status.message),
             has_node: request.node.is_some(),
             is_answer: !request.response_nonce.is_empty(),
+            method: method.to_owned(),
         }
     };
     said.names = std::mem::take(&mut said.names);

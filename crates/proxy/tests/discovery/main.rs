@@ -10,6 +10,7 @@
 mod common;
 mod control_plane;
 mod files;
+mod secrets;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -383,4 +384,68 @@ fn static_clusters_and_listeners_ask_for_theirs() {
         );
     let proxy = Proxy::start(&config, &[]);
     assert_eq!(ask(&proxy, "web").0, 200);
+}
+
+/// The source of a stream for one kind of resource.
+fn own_stream(form: &str) -> String {
+    format!(
+        "{{ api_config_source: {{ api_type: {form}, transport_api_version: V3, \
+         set_node_on_first_message_only: true, rate_limit_settings: {{ max_tokens: 100, fill_rate: 10 }}, \
+         grpc_services: [ {{ envoy_grpc: {{ cluster_name: xds }} }} ] }}, initial_fetch_timeout: 0s }}"
+    )
+}
+
+#[test]
+fn each_kind_may_have_a_stream_of_its_own() {
+    for form in FORMS {
+        let plane = ControlPlane::start();
+        let source = own_stream(form);
+        let on_its_own = |text: String| {
+            text.replace("{ ads: {}, initial_fetch_timeout: 0s }", &source).replace(
+                "{ ads: {}, resource_api_version: V3, initial_fetch_timeout: 0s }",
+                &source,
+            )
+        };
+        let config = on_its_own(bootstrap(&tcp(plane.address), form));
+        let (head, rest) = config.split_once("  ads_config:").unwrap();
+        let (_, rest) = rest.split_once("  cds_config:").unwrap();
+        let config = format!("{head}  cds_config:{rest}");
+        let web = on_its_own(listener("web", ANY_PORT, "table"));
+        plane.set(Type::Cluster, "c1", &[("app", &on_its_own(cluster("app")))]);
+        let target = origin(Duration::ZERO);
+        plane.set(Type::Endpoints, "e1", &[("app", &endpoints("app", target))]);
+        plane.set(Type::Listener, "l1", &[("web", &web)]);
+        plane.set(Type::Routes, "r1", &[("table", &routes("table", "route: { cluster: app }"))]);
+        let proxy = Proxy::start(&config, &[]);
+        assert_eq!(ask(&proxy, "web").0, 200, "{form}");
+        for (kind, version) in [
+            (Type::Cluster, "c1"),
+            (Type::Endpoints, "e1"),
+            (Type::Listener, "l1"),
+            (Type::Routes, "r1"),
+        ] {
+            acked(&plane, kind, version);
+            let methods = kind.methods();
+            let method = methods[usize::from(form == "DELTA_GRPC")];
+            let said = plane.said();
+            let mut of_kind = said.iter().filter(|said| said.kind == kind);
+            assert!(of_kind.all(|said| said.method == method), "{form}: {said:?}");
+        }
+        assert_eq!(plane.streams(), 4, "{form}");
+        let with_node = plane.said().iter().filter(|said| said.has_node).count();
+        assert_eq!(with_node, 4, "{form}: the node goes with the first request of each stream");
+        assert_eq!(proxy.stat("control_plane.connected_state"), Some(1), "{form}");
+        plane.set(
+            Type::Routes,
+            "r2",
+            &[("table", &routes("table", "direct_response: { status: 418 }"))],
+        );
+        until("the new routes", || ask(&proxy, "web").0 == 418);
+        // What nothing asks for any more has no stream.
+        plane.set(Type::Listener, "l2", &[]);
+        until("its routes are forgotten", || {
+            !proxy.get("/config_dump?resource=dynamic_route_configs").1.contains("table")
+        });
+        assert_eq!(proxy.stat("cluster_manager.cds.update_success"), Some(1), "{form}");
+    }
 }

@@ -364,6 +364,7 @@ fn settings(form: Form) -> Settings {
         node_once: true,
         backoff,
         max_resources: 1000,
+        limit: None,
     }
 }
 
@@ -463,4 +464,20 @@ fn send_delta(
         removed_resources: removed.iter().map(|name| (*name).into()).collect(),
     };
     stream.received(encode(&response), at(seconds)).expect("it is one");
+}
+
+#[test]
+fn requests_wait_where_their_number_is_limited() {
+    let limit = Some(Limit { tokens: 1, interval: Duration::from_secs(10) });
+    let mut stream = Stream::new(Settings { limit, ..settings(Form::Delta) });
+    stream.want(Type::Cluster, Wanted::All(Some(Duration::from_secs(5))), at(0));
+    stream.want(Type::Secret, Wanted::Names([("a".to_owned(), None)].into()), at(0));
+    assert_eq!(stream.poll(at(0)), Output::Connect);
+    stream.connected();
+    assert_eq!(sent_delta(&mut stream, 0).type_url, Type::Cluster.url());
+    assert_eq!(stream.poll(at(0)), Output::Wait(at(5)), "other timers go on");
+    assert!(matches!(stream.poll(at(5)), Output::TimedOut { kind: Type::Cluster, .. }));
+    assert_eq!(stream.poll(at(5)), Output::Wait(at(10)));
+    assert_eq!(sent_delta(&mut stream, 10).type_url, Type::Secret.url());
+    assert_eq!(stream.held_up(), 1);
 }
