@@ -351,7 +351,13 @@ impl Converter<'_> {
             }
         };
         let (chain, key) = (source("certificate_chain"), source("private_key"));
-        let identity = Identity::from_pem(&chain?, &key?);
+        let identity = Identity::from_pem(&chain?, &key?).and_then(|identity| {
+            // Of a secret it is the secret that is wrong, and not who makes use of it.
+            if self.discovered.secret_texts.contains(&certificate.at.text) {
+                identity.check()?;
+            }
+            Ok(identity)
+        });
         identity.map_err(|error| self.report.problem(&certificate.at, error.to_string())).ok()
     }
 }

@@ -9,6 +9,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::VerifierBuilderError;
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
@@ -76,6 +77,17 @@ impl Identity {
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| SettingsError::NoKey)?;
         Ok(Self { chain, key, staple: None })
+    }
+
+    /// Whether the key is that of the certificate; [`ClientSettings::build`] and
+    /// [`ServerSettings::build`](super::ServerSettings::build) ask so, too.
+    ///
+    /// # Errors
+    /// When it is not, or of a kind that does not sign.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let provider = aws_lc_rs::default_provider();
+        let made = CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &provider);
+        made.map(drop).map_err(|_| SettingsError::WrongKey)
     }
 }
 
