@@ -44,7 +44,8 @@ pub enum AskedName {
 
 impl AskedName {
     /// The name for a host.
-    pub(crate) fn of(&self, hostname: &Arc<str>) -> ServerName {
+    #[must_use]
+    pub fn of(&self, hostname: &Arc<str>) -> ServerName {
         match self {
             Self::Fixed(name) => name.clone(),
             Self::OfHost(other) => ServerName::new(hostname).unwrap_or_else(|_| other.clone()),

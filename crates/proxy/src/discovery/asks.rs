@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use towpath_config::{Base, Kind, Prints};
-use towpath_engine::snapshot::Snapshot;
-use towpath_proto::Address;
+use towpath_engine::snapshot::cluster::Endpoint;
+use towpath_engine::snapshot::{Cluster, Snapshot};
 
 use super::shown::Shown;
 use crate::control::{Control, Phase};
@@ -37,8 +36,9 @@ pub(crate) enum Ask {
 /// Where a cluster's hosts are.
 #[derive(Default)]
 pub(crate) struct Reach {
-    pub(crate) addresses: Vec<Address>,
-    pub(crate) connect_timeout: Duration,
+    /// The cluster; without it there are no endpoints.
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) endpoints: Arc<[Endpoint]>,
 }
 
 /// A configuration that is to serve.
@@ -115,8 +115,5 @@ fn reach(control: &Control, cluster: &str) -> Reach {
     let found = snapshot.cluster_id(cluster).and_then(|id| Some((id, snapshot.cluster(id)?)));
     let Some((id, cluster)) = found else { return Reach::default() };
     let endpoints = control.dns.endpoints(id).unwrap_or_else(|| Arc::clone(&cluster.endpoints));
-    Reach {
-        addresses: endpoints.iter().map(|endpoint| endpoint.address.clone()).collect(),
-        connect_timeout: cluster.connect_timeout,
-    }
+    Reach { cluster: Some(Arc::clone(cluster)), endpoints }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use towpath_config::{From, Grpc, Kind};
+use towpath_engine::snapshot::UpstreamTls;
 use towpath_xds::{AGGREGATED, Backoff, Form, Limit, Settings, Stream, Type, Wanted};
 
 use super::asks::{Ask, Reach};
@@ -123,20 +124,37 @@ impl Server {
         let Some(channel) = self.channels.get(index) else { return };
         let grpc = Arc::clone(&channel.grpc);
         self.ask(Ask::Reach { cluster: Arc::clone(&grpc.cluster), teller });
-        let Reach { addresses, connect_timeout } = told.await.unwrap_or_default();
+        let Reach { cluster, endpoints } = told.await.unwrap_or_default();
+        // Before anything serves, this one has the secrets.
+        let id = self.base.snapshot.cluster_id(&grpc.cluster);
+        let own = id.and_then(|id| self.base.snapshot.cluster(id)).cloned();
         let channel = &mut self.channels[index];
-        let count = addresses.len().max(1);
-        let Some(address) = addresses.get(channel.attempts % count).cloned() else {
+        let host = endpoints.get(channel.attempts % endpoints.len().max(1));
+        let (Some(host), Some(cluster)) = (host, own.or(cluster)) else {
             return self.disconnected(index, "its cluster has no endpoints");
         };
         channel.attempts += 1;
+        let tls = match host.socket {
+            Some(socket) => cluster.sockets.get(usize::from(socket)).and_then(Option::as_ref),
+            None => cluster.tls.as_ref(),
+        };
+        let tls = match tls {
+            None => None,
+            Some(UpstreamTls { template: Some(template), name, .. }) => {
+                Some((template.clone(), name.of(&host.hostname)))
+            }
+            Some(UpstreamTls { template: None, .. }) => {
+                return self.disconnected(index, "the secrets of its cluster are not there");
+            }
+        };
         let authority = if grpc.authority.is_empty() { &grpc.cluster } else { &grpc.authority };
         let target = Target {
-            address,
+            address: host.address.clone(),
+            tls,
             authority: authority.to_string(),
             method: channel.method(),
             metadata: grpc.metadata.clone(),
-            connect_timeout,
+            connect_timeout: cluster.connect_timeout,
         };
         let (outgoing, to_send) = mpsc::unbounded_channel();
         let (sender, news) = mpsc::channel(UNREAD_MESSAGES);

@@ -1,4 +1,4 @@
-//! One gRPC stream to a control plane, over HTTP/2 without TLS.
+//! One gRPC stream to a control plane, over HTTP/2.
 //!
 //! Messages to send arrive in a channel; what is received, and how the stream began and ended, leaves as [`News`].
 //! What a control plane may send is limited by [`MAX_MESSAGE`].
@@ -14,6 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use towpath_proto::Address;
+use towpath_proto::tls::{ClientTemplate, ServerName};
+
+use super::tls::Secured;
 
 /// The largest message that is taken.
 pub(super) const MAX_MESSAGE: usize = 256 << 20;
@@ -33,6 +36,8 @@ pub(super) enum News {
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) address: Address,
+    /// How it is spoken to, if not in clear text, and by which name.
+    pub(super) tls: Option<(ClientTemplate, ServerName)>,
     pub(super) authority: String,
     /// `/service/method`.
     pub(super) method: &'static str,
@@ -42,10 +47,9 @@ pub(super) struct Target {
 
 /// Opens the stream and serves it until it ends.
 pub(super) async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
-    let connected = tokio::time::timeout(target.connect_timeout, connect(&target.address)).await;
+    let connected = tokio::time::timeout(target.connect_timeout, connect(&target)).await;
     let outcome = match connected {
-        Ok(Ok(Socket::Tcp(stream))) => speak(stream, &target, outgoing, &news).await,
-        Ok(Ok(Socket::Unix(stream))) => speak(stream, &target, outgoing, &news).await,
+        Ok(Ok(socket)) => speak(socket, &target, outgoing, &news).await,
         Ok(Err(error)) => Err(format!("cannot connect to {}: {error}", target.address)),
         Err(_) => {
             let (address, time) = (&target.address, target.connect_timeout);
@@ -57,19 +61,25 @@ pub(super) async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news
     let _ = news.send(News::Ended(why)).await;
 }
 
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+/// Any of TCP and unix sockets, under TLS or not.
+trait Socket: AsyncRead + AsyncWrite + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket for S {}
 
-async fn connect(address: &Address) -> io::Result<Socket> {
-    match address {
+async fn connect(target: &Target) -> Result<Box<dyn Socket>, String> {
+    let failed = |error: io::Error| error.to_string();
+    let socket: Box<dyn Socket> = match &target.address {
         Address::Ip(ip) => {
-            let stream = TcpStream::connect(ip).await?;
-            stream.set_nodelay(true)?;
-            Ok(Socket::Tcp(stream))
+            let stream = TcpStream::connect(ip).await.map_err(failed)?;
+            stream.set_nodelay(true).map_err(failed)?;
+            Box::new(stream)
         }
-        Address::Unix(path) => UnixStream::connect(Path::new(&**path)).await.map(Socket::Unix),
+        Address::Unix(path) => {
+            Box::new(UnixStream::connect(Path::new(&**path)).await.map_err(failed)?)
+        }
+    };
+    match &target.tls {
+        None => Ok(socket),
+        Some((template, name)) => Ok(Box::new(Secured::connect(socket, template, name).await?)),
     }
 }
 
@@ -144,7 +154,7 @@ async fn next(body: &mut Option<h2::RecvStream>) -> Option<Result<Bytes, h2::Err
 
 fn head(target: &Target) -> Result<Request<()>, String> {
     let uri = Uri::builder()
-        .scheme("http")
+        .scheme(if target.tls.is_some() { "https" } else { "http" })
         .authority(&*target.authority)
         .path_and_query(target.method)
         .build()

@@ -15,6 +15,7 @@ mod grpc;
 mod secrets;
 mod shown;
 mod stats;
+mod tls;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,12 +1,17 @@
 //! Secrets: certificates, keys and trust that a control plane or files give.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::CertifiedKey;
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 use towpath_xds::Type;
 
 use super::common::{PATIENCE, Proxy, Scratch, exchange, until};
@@ -333,4 +338,104 @@ fn files_of_secrets_are_replaced_while_they_serve() {
     until("it is refused", || proxy.stat("sds.server.update_rejected") == Some(1));
     connect(&at, &second).unwrap();
     assert!(exchange(&at, "GET", "/").is_ok_and(|(status, _)| status == 0));
+}
+
+/// A server under TLS in front of another: its clients show a certificate.
+fn in_front_of(to: SocketAddr, own: &Made, clients: &Made) -> SocketAddr {
+    let mut roots = RootCertStore::empty();
+    roots.add(clients.der.clone()).unwrap();
+    let verifier = WebPkiClientVerifier::builder(roots.into()).build().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![own.der.clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, config) = (client.unwrap(), Arc::clone(&config));
+            std::thread::spawn(move || carry(client, to, config));
+        }
+    });
+    address
+}
+
+/// Carries bytes both ways until either side ends.
+fn carry(client: TcpStream, to: SocketAddr, config: Arc<ServerConfig>) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(to)?;
+    for socket in [&client, &server] {
+        socket.set_read_timeout(Some(Duration::from_millis(2)))?;
+    }
+    let mut client = StreamOwned::new(ServerConnection::new(config).unwrap(), client);
+    let mut bytes = [0; 16384];
+    let is_quiet = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+    };
+    while client.conn.is_handshaking() {
+        match client.conn.complete_io(&mut client.sock) {
+            Err(error) if !is_quiet(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    loop {
+        match client.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => server.write_all(&bytes[..count])?,
+            Err(error) if is_quiet(&error) => {}
+            Err(error) => return Err(error),
+        }
+        match server.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => client.write_all(&bytes[..count])?,
+            Err(error) if is_quiet(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[test]
+fn a_control_plane_is_spoken_to_under_tls() {
+    let scratch = Scratch::new();
+    let (server, client) = (Made::new(), Made::new());
+    let plane = super::planned(super::origin(Duration::ZERO));
+    let front = in_front_of(plane.address, &server, &client);
+    let resource = format!(
+        "resources:\n- {{ \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, {}\n",
+        client.certificate("own").trim_start_matches('{')
+    );
+    let file = scratch.write("own.yaml", &resource);
+    let context = |name: &str| {
+        format!(
+            "    transport_socket:\n      name: tls\n      typed_config:\n        \
+             \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n        \
+             sni: app.test\n        common_tls_context:\n          \
+             tls_certificate_sds_secret_configs: [ {{ name: own, sds_config: {{ path_config_source: {{ path: {} }} }} }} ]\n          \
+             validation_context:\n            trusted_ca: {{ inline_string: {} }}\n            \
+             match_typed_subject_alt_names: [ {{ san_type: DNS, matcher: {{ exact: {name} }} }} ]\n    load_assignment:",
+            file.display(),
+            text(&server.chain)
+        )
+    };
+    for form in FORMS {
+        let config = bootstrap(&tcp(front), form);
+        let good = config.replacen("    load_assignment:", &context("app.test"), 1);
+        let proxy = Proxy::start(&good, &[]);
+        assert_eq!(ask(&proxy, "web"), (200, "hello".to_owned()), "{form}");
+        // Another new listener, later.
+        let more = super::listener("more", ANY_PORT, "table");
+        let web = super::listener("web", ANY_PORT, "table");
+        plane.set(Type::Listener, "l2", &[("web", &web), ("more", &more)]);
+        until("another listener", || proxy.get("/listeners").1.contains("more::"));
+        plane.set(Type::Listener, "l1", &[("web", &web)]);
+    }
+    // A server of another name is not believed.
+    let streams = plane.streams();
+    let config = bootstrap(&tcp(front), "GRPC");
+    let bad = config.replacen("    load_assignment:", &context("other.test"), 1);
+    let proxy = Proxy::launch(Scratch::new(), &bad, &[]);
+    until("it fails", || proxy.stat("cluster_manager.cds.update_failure") > Some(0));
+    assert_eq!(plane.streams(), streams);
+    assert_eq!(proxy.stat("control_plane.connected_state"), Some(0));
 }
