@@ -4,7 +4,7 @@
 //! the control thread; workers see finished lists only. What a failure means follows Envoy 1.40: a lookup that
 //! fails keeps the old answer; a name that does not exist empties a strict cluster and keeps a logical one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -82,22 +82,32 @@ impl Watcher {
         watcher
     }
 
-    /// Follows these clusters and no others. Those that it follows already go on.
+    /// Follows these clusters and no others. Those that it follows already go on. One that asks for other names, or
+    /// otherwise, keeps its endpoints until these were looked up.
     pub fn update(&self, clusters: Vec<DnsCluster>, registry: &Registry) {
         let mut before = self.clusters.take();
         for DnsCluster { id, name, stat_name, dns } in clusters {
-            let live = before.remove(&id);
-            let same = |live: &Followed| {
+            let live = before.remove(&id).filter(|live| {
                 let cluster = &live.cluster;
-                cluster.name == name && cluster.stat_name == stat_name && cluster.dns == dns
+                cluster.name == name && cluster.stat_name == stat_name
+            });
+            let kept = match live {
+                Some(live) if live.cluster.dns == dns => {
+                    self.clusters.borrow_mut().insert(id, live);
+                    continue;
+                }
+                Some(live) => live.cluster.endpoints.take(),
+                None => Arc::default(),
             };
-            if let Some(live) = live.filter(same) {
-                self.clusters.borrow_mut().insert(id, live);
-                continue;
-            }
             let stats = registry.set(CONTROL, Scope::Cluster(stat_name.clone()));
             let updates = self.updates.clone();
-            let cluster = Rc::new(Cluster::new(id, name, stat_name, dns, stats, updates));
+            let cluster = Cluster::new(id, name, stat_name, dns, stats, updates);
+            // How a host is spoken to says the configuration that it is of.
+            if kept.iter().all(|endpoint| endpoint.socket.is_none()) {
+                cluster.keeps.set(!kept.is_empty());
+                cluster.endpoints.replace(kept);
+            }
+            let cluster = Rc::new(cluster);
             let mut tasks = JoinSet::new();
             for index in 0..cluster.dns.names.len() {
                 let (resolvers, answered) = (self.resolvers.clone(), self.answered.clone());
@@ -157,6 +167,8 @@ struct Cluster {
     /// Which names were looked up at least once.
     answered: RefCell<Vec<bool>>,
     endpoints: RefCell<Arc<[Endpoint]>>,
+    /// They are those of the cluster that was here before, until all names were looked up.
+    keeps: Cell<bool>,
     stats: Arc<ClusterStats>,
     updates: mpsc::UnboundedSender<Update>,
 }
@@ -180,6 +192,7 @@ impl Cluster {
             answers,
             answered,
             endpoints: RefCell::new(Arc::from([])),
+            keeps: Cell::new(false),
             stats,
             updates,
         }
@@ -234,6 +247,20 @@ impl Cluster {
             return;
         }
         self.answers.borrow_mut()[index] = addresses;
+        if !self.keeps.get() {
+            self.publish();
+        }
+    }
+
+    /// A name was looked up for the first time.
+    fn on_first_answer(&self, index: usize) {
+        self.answered.borrow_mut()[index] = true;
+        if self.answered.borrow().iter().all(|answered| *answered) && self.keeps.take() {
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
         let endpoints = self.combine();
         *self.endpoints.borrow_mut() = endpoints.clone();
         log!(Upstream, Debug, "cluster '{}' resolves to {} endpoints", self.name, endpoints.len());
@@ -274,7 +301,7 @@ async fn follow(
         };
         let pause = cluster.on_answer(index, answer, &mut backoff);
         if std::mem::take(&mut first) {
-            cluster.answered.borrow_mut()[index] = true;
+            cluster.on_first_answer(index);
             answered.notify_waiters();
         }
         tokio::time::sleep(pause.max(LEAST_PAUSE)).await;

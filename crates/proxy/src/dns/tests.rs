@@ -112,6 +112,29 @@ fn a_server_that_refuses_is_not_waited_for() {
 }
 
 #[test]
+fn other_names_take_the_place_of_those_before_when_all_were_looked_up() {
+    run(async {
+        let server = Server::start();
+        server.say("one.example.", Say::Addresses(vec![[10, 0, 0, 1]]));
+        server.say("two.example.", Say::Addresses(vec![[10, 0, 0, 2]]));
+        server.say("three.example.", Say::Nothing);
+        let registry = Registry::new();
+        let (updates, mut told_of) = mpsc::unbounded_channel();
+        let watcher =
+            Watcher::start(vec![cluster(&server, &["one.example"], false)], &registry, &updates);
+        assert_eq!(told(told_of.recv().await), ["10.0.0.1:80"]);
+        watcher.update(vec![cluster(&server, &["two.example", "three.example"], false)], &registry);
+        let counts = watcher.clusters.borrow()[&ID].cluster.clone();
+        until(|| counts.answered.borrow()[0]).await;
+        assert_eq!(addresses(&watcher), ["10.0.0.1:80"]);
+        assert!(told_of.try_recv().is_err());
+        server.say("three.example.", Say::NoSuchName);
+        assert_eq!(told(told_of.recv().await), ["10.0.0.2:80"]);
+        assert_eq!(addresses(&watcher), ["10.0.0.2:80"]);
+    });
+}
+
+#[test]
 fn an_address_needs_no_server() {
     run(async {
         let server = Server::start();
@@ -156,6 +179,12 @@ fn watch(
     names: &[&str],
     logical: bool,
 ) -> (Watcher, mpsc::UnboundedReceiver<Update>) {
+    let (sender, updates) = mpsc::unbounded_channel();
+    let cluster = cluster(server, names, logical);
+    (Watcher::start(vec![cluster], &Registry::new(), &sender), updates)
+}
+
+fn cluster(server: &Server, names: &[&str], logical: bool) -> DnsCluster {
     let template = Endpoint { weight: 7, priority: 3, ..Endpoint::new(Address::unspecified()) };
     let names = names
         .iter()
@@ -171,9 +200,7 @@ fn watch(
         family: Family::V4Only,
         resolvers: vec![server.address],
     };
-    let (sender, updates) = mpsc::unbounded_channel();
-    let cluster = DnsCluster { id: ID, name: Arc::from("c"), stat_name: Arc::from("c"), dns };
-    (Watcher::start(vec![cluster], &Registry::new(), &sender), updates)
+    DnsCluster { id: ID, name: Arc::from("c"), stat_name: Arc::from("c"), dns }
 }
 
 fn addresses(watcher: &Watcher) -> Vec<String> {
