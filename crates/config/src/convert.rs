@@ -84,6 +84,10 @@ pub(crate) struct Converter<'a> {
     pub(crate) rotating: u64,
     /// The files that those name, by the text of the secret.
     pub(crate) secret_files: BTreeSet<(usize, Arc<str>)>,
+    /// The cluster at hand has something of such a file.
+    pub(crate) has_secret_file: bool,
+    /// For each cluster that was converted its name, if it would come to the same again.
+    pub(crate) repeatable: Vec<Option<Arc<str>>>,
     /// A secret of the TLS context at hand is not there yet.
     pub(crate) awaits_secret: bool,
     /// What a control plane has given.

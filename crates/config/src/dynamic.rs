@@ -107,6 +107,8 @@ pub struct Build {
     pub uses: Vec<Use>,
     /// The files that secrets name, each with the secrets that do.
     pub files: BTreeMap<Arc<str>, BTreeSet<String>>,
+    /// How many clusters were converted; what others come to was known.
+    pub converted: usize,
     /// Secrets of which a file cannot be made use of.
     pub spoiled: Vec<Rejected>,
 }
@@ -139,6 +141,23 @@ pub struct Resources {
     /// What cannot serve although nothing is wrong with it, until there is another one of its name.
     held: HashSet<Key>,
     unknown_fields: u64,
+    /// Counts what was taken.
+    revision: u64,
+    /// What clusters came to last.
+    made: HashMap<String, Made>,
+}
+
+/// What a cluster came to, and of what.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// The number of the cluster itself.
+    revision: u64,
+    /// What it asks for.
+    pub(crate) needs: Vec<Need>,
+    /// The numbers of that.
+    revisions: Vec<Option<u64>>,
+    /// Its print.
+    pub(crate) print: u64,
 }
 
 /// A resource by its kind and name.
@@ -149,6 +168,8 @@ type Entries = BTreeMap<Key, Entry>;
 struct Entry {
     body: Bytes,
     message: Message,
+    /// No two entries have the same.
+    revision: u64,
 }
 
 impl Resources {
@@ -171,6 +192,8 @@ impl Resources {
             missing: HashSet::new(),
             held: HashSet::new(),
             unknown_fields: 0,
+            revision: 0,
+            made: HashMap::new(),
         })
     }
 
@@ -195,7 +218,8 @@ impl Resources {
             match self.decode(kind, &name, &body) {
                 Ok(message) => {
                     let key = (kind, name);
-                    let old = self.entries.insert(key.clone(), Entry { body, message });
+                    let entry = self.entry(body, message);
+                    let old = self.entries.insert(key.clone(), entry);
                     self.held.remove(&key);
                     before.insert(key, old);
                 }
@@ -226,7 +250,7 @@ impl Resources {
         let key = (kind, name.to_owned());
         let old = before.and_then(|before| {
             let message = self.decode(kind, name, &before.body).ok()?;
-            Some(Entry { body: before.body, message })
+            Some(self.entry(before.body, message))
         });
         self.restore(&key, old);
     }
@@ -305,11 +329,55 @@ impl Resources {
         self.unknown_fields
     }
 
+    fn entry(&mut self, body: Bytes, message: Message) -> Entry {
+        self.revision += 1;
+        Entry { body, message, revision: self.revision }
+    }
+
+    fn revision(&self, kind: Kind, name: &str) -> Option<u64> {
+        self.entries.get(&(kind, name.to_owned())).map(|entry| entry.revision)
+    }
+
+    /// Whether what a cluster came to is what it would come to.
+    fn is_same(&self, cluster: &Entry, made: &Made) -> bool {
+        made.revision == cluster.revision
+            && made
+                .needs
+                .iter()
+                .zip(&made.revisions)
+                .all(|(need, revision)| self.revision(need.kind, &need.name) == *revision)
+    }
+
+    /// Keeps what clusters came to that were converted.
+    fn keep_made(&mut self, converted: &Converted, broken: &HashSet<usize>) {
+        let mut made = Vec::new();
+        for name in converted.repeatable.iter().filter_map(|name| name.as_deref()) {
+            let key = (Kind::Cluster, Arc::from(name));
+            let entry = self.entries.get(&(Kind::Cluster, name.to_owned()));
+            let (Some(entry), Some(needs), Some(print)) =
+                (entry, converted.needs.get(&key), converted.prints.clusters.get(name))
+            else {
+                continue;
+            };
+            if broken.contains(&entry.message.at.text) {
+                continue;
+            }
+            let revisions = needs.iter().map(|need| self.revision(need.kind, &need.name));
+            let revisions = revisions.collect();
+            let (revision, needs, print) = (entry.revision, needs.clone(), *print);
+            made.push((name.to_owned(), Made { revision, needs, revisions, print }));
+        }
+        self.made.extend(made);
+    }
+
     fn forget(&mut self, kind: Kind, name: &str) {
         let key = (kind, name.to_owned());
         self.restore(&key, None);
         self.missing.remove(&key);
         self.held.remove(&key);
+        if kind == Kind::Cluster {
+            self.made.remove(name);
+        }
     }
 
     fn restore(&mut self, key: &Key, before: Option<Entry>) {
@@ -394,13 +462,19 @@ impl Resources {
     }
 
     /// One conversion; and what is wrong with those that are judged.
-    fn build(&self, base: &Base, judged: &BTreeSet<Key>) -> (Build, Vec<(Key, String)>) {
+    fn build(&mut self, base: &Base, judged: &BTreeSet<Key>) -> (Build, Vec<(Key, String)>) {
         let of = |wanted: Kind| {
             let entries = self.entries.iter().filter(move |((kind, _), _)| *kind == wanted);
             let (new, old): (Vec<_>, Vec<_>) = entries.partition(|(key, _)| judged.contains(*key));
             old.into_iter().chain(new).map(|((_, name), entry)| (&**name, &entry.message))
         };
+        let clusters = self.entries.iter().filter(|((kind, _), _)| *kind == Kind::Cluster);
+        let made = clusters.filter_map(|((_, name), entry)| {
+            let made = self.made.get(name).filter(|made| self.is_same(entry, made))?;
+            Some((&**name, made))
+        });
         let discovered = Discovered {
+            made: made.collect(),
             clusters: of(Kind::Cluster).map(|(_, message)| message).collect(),
             listeners: of(Kind::Listener).map(|(_, message)| message).collect(),
             endpoints: of(Kind::Endpoints).collect(),
@@ -428,6 +502,8 @@ impl Resources {
         });
         let ignored = harmless.map(ToString::to_string).collect();
         let uses = uses(&converted);
+        let count = converted.repeatable.len();
+        self.keep_made(&converted, &broken);
         let warming = self.overlay(&mut converted, base, &broken);
         let Converted { snapshot, prints, needs, secret_files, .. } = converted;
         let needs = distinct(needs);
@@ -441,7 +517,18 @@ impl Resources {
             }
         }
         let spoiled = spoiled.into_iter().map(|(name, reason)| Rejected { name, reason }).collect();
-        (Build { snapshot, prints, needs, warming, ignored, uses, files, spoiled }, wrong)
+        let build = Build {
+            snapshot,
+            prints,
+            needs,
+            warming,
+            ignored,
+            uses,
+            files,
+            converted: count,
+            spoiled,
+        };
+        (build, wrong)
     }
 
     /// Puts that which serves in the place of what is broken or not complete yet. Says which are not complete.

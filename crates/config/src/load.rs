@@ -263,6 +263,8 @@ pub(crate) fn read(
 pub(crate) struct Converted {
     /// The files that secrets of a control plane name, by the text of the secret.
     pub(crate) secret_files: BTreeSet<(usize, Arc<str>)>,
+    /// For each cluster that was converted its name, if it would come to the same again.
+    pub(crate) repeatable: Vec<Option<Arc<str>>>,
     pub(crate) snapshot: Snapshot,
     pub(crate) prints: Prints,
     pub(crate) bootstrap: Bootstrap,
@@ -298,6 +300,8 @@ pub(crate) fn convert<'a>(
         files: 0,
         rotating: 0,
         secret_files: BTreeSet::new(),
+        has_secret_file: false,
+        repeatable: Vec::new(),
         awaits_secret: false,
         discovered,
         has_ads: false,
@@ -316,8 +320,8 @@ pub(crate) fn convert<'a>(
         http_clusters: Vec::new(),
     };
     let bootstrap = converter.bootstrap(message);
-    let Converter { snapshot, prints, needs, secret_files, .. } = converter;
-    Converted { snapshot, prints, bootstrap, needs, secret_files }
+    let Converter { snapshot, prints, needs, secret_files, repeatable, .. } = converter;
+    Converted { snapshot, prints, bootstrap, needs, secret_files, repeatable }
 }
 
 /// Type names and old extension names in a text, as far as they look like ones.

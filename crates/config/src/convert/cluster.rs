@@ -31,12 +31,22 @@ impl Converter<'_> {
     /// All clusters.
     pub(super) fn clusters(&mut self, bootstrap: &Message, messages: &[&Message]) {
         for message in messages {
+            if self.take_made(message.text("name")) {
+                continue;
+            }
             (self.files, self.rotating) = (0, 0);
+            self.has_secret_file = false;
             self.needs_of_one.clear();
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);
             }
-            let Some(cluster) = self.cluster(bootstrap, message) else { continue };
+            let Some(cluster) = self.cluster(bootstrap, message) else {
+                self.repeatable.push(None);
+                continue;
+            };
+            // Those that name others depend on them.
+            let is_repeatable = !self.has_secret_file && !message.has("cluster_type");
+            self.repeatable.push(is_repeatable.then(|| Arc::clone(&cluster.name)));
             let needs = std::mem::take(&mut self.needs_of_one);
             self.needs.insert((Kind::Cluster, Arc::clone(&cluster.name)), needs);
             let print = self.print(message);
@@ -46,6 +56,25 @@ impl Converter<'_> {
                 *slot = Some(cluster);
             }
         }
+    }
+
+    /// Takes the cluster that serves, if nothing of it has changed.
+    fn take_made(&mut self, name: &str) -> bool {
+        let Some(made) = self.discovered.made.get(name) else { return false };
+        let known = self.base.prints.clusters.get(name) == Some(&made.print);
+        let id = self.base.snapshot.cluster_id(name).filter(|_| known);
+        let same = id.and_then(|id| Some((id, self.base.snapshot.cluster(id)?)));
+        let Some((id, cluster)) = same else { return false };
+        self.prints.clusters.insert(Arc::clone(&cluster.name), made.print);
+        for need in &made.needs {
+            let key = (need.kind, Arc::clone(&need.name));
+            self.sources.entry(key).or_insert_with(|| need.source.from.clone());
+        }
+        self.needs.insert((Kind::Cluster, Arc::clone(&cluster.name)), made.needs.clone());
+        if let Some(slot) = self.snapshot.clusters.get_mut(id.0 as usize) {
+            *slot = Some(Arc::clone(cluster));
+        }
+        true
     }
 
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {

@@ -29,6 +29,7 @@ impl Converter<'_> {
         if let ("filename", Value::String(path)) = (field.descriptor.name(), &field.value)
             && is_of_secret
         {
+            self.has_secret_file = true;
             self.secret_files.insert((source.at.text, Arc::from(path.as_str())));
         }
         let bytes = match (field.descriptor.name(), &field.value) {

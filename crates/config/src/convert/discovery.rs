@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Converter;
-use crate::dynamic::Kind;
+use crate::dynamic::{Kind, Made};
 use crate::message::{At, Message};
 
 /// `dynamic_resources`.
@@ -89,6 +89,8 @@ pub(crate) struct Discovered<'a> {
     pub(crate) endpoints: HashMap<&'a str, &'a Message>,
     pub(crate) routes: HashMap<&'a str, &'a Message>,
     pub(crate) secrets: HashMap<&'a str, &'a Message>,
+    /// What clusters came to that did not change, nor what they ask for.
+    pub(crate) made: HashMap<&'a str, &'a Made>,
     /// The texts of these.
     pub(crate) secret_texts: HashSet<usize>,
     /// The texts that are being judged: names of clusters in them must exist.

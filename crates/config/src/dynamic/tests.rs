@@ -122,3 +122,42 @@ fn a_route_table_that_was_taken_stays_when_its_cluster_goes() {
     assert!(rejected.is_empty());
     assert!(Arc::ptr_eq(&build.snapshot.listeners[0], &base.snapshot.listeners[0]));
 }
+
+#[test]
+fn of_many_clusters_only_those_that_changed_are_converted() {
+    let (mut all, mut base) = (resources(), Base::default());
+    let count = 5_000;
+    let eds = |index: usize, time: &str| {
+        let name = format!("c{index}");
+        let text = EDS.replace("name: a", &format!("name: {name}")).replace("TIME", time);
+        given(Kind::Cluster, &name, &text)
+    };
+    let hosts = |index: usize, port: &str| {
+        let name = format!("c{index}");
+        let text = HOSTS.replace("cluster_name: a", &format!("cluster_name: {name}"));
+        given(Kind::Endpoints, &name, &text.replace("PORT", port))
+    };
+    let mut take = |kind, given: Vec<Given>| {
+        let began = std::time::Instant::now();
+        let (build, rejected) = all.offer(kind, given, &[], &base);
+        let spent = began.elapsed();
+        assert_eq!(rejected, []);
+        let before = std::mem::take(&mut base);
+        base = Base { snapshot: build.snapshot.into(), prints: build.prints, free: Vec::new() };
+        let clusters = before.snapshot.clusters.iter().zip(&base.snapshot.clusters);
+        let other = clusters.filter(|(before, after)| {
+            before.as_ref().map(Arc::as_ptr) != after.as_ref().map(Arc::as_ptr)
+        });
+        (build.converted, other.count(), spent)
+    };
+    take(Kind::Cluster, (0..count).map(|index| eds(index, "1s")).collect());
+    let (all_converted, _, of_all) =
+        take(Kind::Endpoints, (0..count).map(|index| hosts(index, "1")).collect());
+    assert_eq!(all_converted, count + 1);
+    // The one of the bootstrap is converted each time.
+    let (converted, changed, of_one) = take(Kind::Cluster, vec![eds(7, "2s")]);
+    assert_eq!((converted, changed), (2, 1));
+    let (converted, changed, _) = take(Kind::Endpoints, vec![hosts(7, "2")]);
+    assert_eq!((converted, changed), (2, 1));
+    eprintln!("{count} clusters: {of_all:?}; one of them: {of_one:?}");
+}
