@@ -51,6 +51,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use towpath_engine::snapshot::log::Sink;
+use towpath_engine::snapshot::tls::Certificates;
 use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
 use discovery::Discovered;
@@ -88,6 +89,10 @@ pub(crate) struct Converter<'a> {
     pub(crate) has_secret_file: bool,
     /// For each cluster that was converted its name, if it would come to the same again.
     pub(crate) repeatable: Vec<Option<Arc<str>>>,
+    /// The certificates of the TLS context at hand.
+    pub(crate) certificates: Certificates,
+    /// Those that contexts share.
+    pub(crate) shared_certificates: HashSet<Arc<[u8]>>,
     /// A secret of the TLS context at hand is not there yet.
     pub(crate) awaits_secret: bool,
     /// What a control plane has given.

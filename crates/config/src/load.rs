@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use serde_json::Value as Json;
 use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::tls::Certificates;
 
 use crate::base::{Base, Prints};
 use crate::convert::discovery::Discovered;
@@ -303,6 +304,8 @@ pub(crate) fn convert<'a>(
         has_secret_file: false,
         repeatable: Vec::new(),
         awaits_secret: false,
+        certificates: Certificates::default(),
+        shared_certificates: HashSet::new(),
         discovered,
         has_ads: false,
         control_planes: HashSet::new(),

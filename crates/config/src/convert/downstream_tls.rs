@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use towpath_engine::snapshot::listener::Terminal;
+use towpath_engine::snapshot::tls::Certificates;
 use towpath_engine::snapshot::{DownstreamTls, Http};
 use towpath_proto::tls::{
     Identity, Names, ServerSettings, ServerTemplate, SettingsError, Staple, StaplePolicy,
@@ -44,9 +45,12 @@ impl Converter<'_> {
             _ => None,
         };
         self.awaits_secret = false;
+        self.certificates = Certificates::default();
         let template = self.server_template(config, at, http);
         // Where there is another reason it was reported.
-        (template.is_some() || self.awaits_secret).then_some(DownstreamTls { template })
+        let is_told = template.is_some() || self.awaits_secret;
+        let certificates = std::mem::take(&mut self.certificates);
+        is_told.then_some(DownstreamTls { template, certificates })
     }
 
     fn server_template(

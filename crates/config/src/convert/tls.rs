@@ -8,11 +8,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use towpath_engine::matcher::{AlternativeNameKind, AlternativeNameMatcher};
 use towpath_engine::snapshot::http2::Choice;
-use towpath_engine::snapshot::tls::AskedName;
+use towpath_engine::snapshot::tls::{AskedName, Certificates, ShownCertificate};
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 use towpath_proto::tls::{
-    CipherSuite, ClientSettings, ClientTemplate, Group, Identity, NameMatcher, Names, Revocations,
-    Roots, ServerName, SettingsError, Trust, Version,
+    Certificate, CipherSuite, ClientSettings, ClientTemplate, Group, Identity, NameMatcher, Names,
+    Revocations, Roots, ServerName, SettingsError, Trust, Version,
 };
 
 use super::Converter;
@@ -48,13 +48,19 @@ impl Converter<'_> {
         let name = self.server_name(config.text("sni"), config);
         let others = std::mem::take(&mut self.files);
         self.awaits_secret = false;
+        self.certificates = Certificates::default();
         let template = self.client_template(config, at, http2);
         let mut shape = DefaultHasher::new();
         (to_json(config).to_string(), self.files, self.secrets).hash(&mut shape);
         self.files ^= others.rotate_left(1);
         // Where there is another reason it was reported.
         let is_told = template.is_some() || self.awaits_secret;
-        is_told.then_some(UpstreamTls { template, shape: Some(shape.finish()), name: name? })
+        is_told.then_some(UpstreamTls {
+            template,
+            shape: Some(shape.finish()),
+            name: name?,
+            certificates: std::mem::take(&mut self.certificates),
+        })
     }
 
     fn client_template(
@@ -177,7 +183,10 @@ impl Converter<'_> {
         let has_lists = pem.windows(CRL.len()).any(|window| window == CRL);
         let revocations = has_lists.then(|| Revocations::from_pem(&pem)).transpose();
         let roots = Roots::from_pem(&pem).and_then(|roots| Ok((Some(roots), revocations?)));
-        roots.map_err(|error| self.report.problem(&source.at, error.to_string())).ok()
+        let roots = roots.map_err(|error| self.report.problem(&source.at, error.to_string())).ok()?;
+        let shown = self.shown(source, &pem);
+        self.certificates.trusted.extend(shown);
+        Some(roots)
     }
 
     fn revocations(&mut self, source: &Message, has_roots: bool) -> Option<Revocations> {
@@ -198,6 +207,18 @@ impl Converter<'_> {
                 None
             }
         }
+    }
+
+    /// The first certificate of a file, for people.
+    fn shown(&mut self, source: &Message, pem: &[u8]) -> Option<ShownCertificate> {
+        let found = Certificate::first_of(pem)?;
+        let known = self.shared_certificates.get(&*found).cloned();
+        let der = known.unwrap_or_else(|| {
+            let der: Arc<[u8]> = Arc::from(found);
+            self.shared_certificates.insert(Arc::clone(&der));
+            der
+        });
+        Some(ShownCertificate { path: Arc::from(source.text("filename")), der })
     }
 
     fn name_matchers(&mut self, context: &Message) -> Option<Vec<Arc<dyn NameMatcher>>> {
@@ -351,7 +372,10 @@ impl Converter<'_> {
             }
         };
         let (chain, key) = (source("certificate_chain"), source("private_key"));
-        let identity = Identity::from_pem(&chain?, &key?).and_then(|identity| {
+        let (chain, key) = (chain?, key?);
+        let shown = certificate.message("certificate_chain").and_then(|it| self.shown(it, &chain));
+        self.certificates.own.extend(shown);
+        let identity = Identity::from_pem(&chain, &key).and_then(|identity| {
             // Of a secret it is the secret that is wrong, and not who makes use of it.
             if self.discovered.secret_texts.contains(&certificate.at.text) {
                 identity.check()?;

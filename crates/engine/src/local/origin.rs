@@ -29,7 +29,7 @@ use crate::local::{Call, Local};
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Discovery, Endpoint, Limits};
 use crate::snapshot::http2::{Choice, Http2};
-use crate::snapshot::tls::{AskedName, UpstreamTls};
+use crate::snapshot::tls::{AskedName, Certificates, UpstreamTls};
 use crate::snapshot::{BufferLimit, ClusterId};
 use crate::tally::Tallies;
 
@@ -267,7 +267,12 @@ impl Local {
             Transport::Tls => self.tls.clone()?,
         };
         let name = AskedName::OfHost(ServerName::unnamed());
-        Some(UpstreamTls { template: Some(template), shape: None, name })
+        Some(UpstreamTls {
+            template: Some(template),
+            shape: None,
+            name,
+            certificates: Certificates::default(),
+        })
     }
 
     pub(crate) fn arm_origin(&mut self, id: ClusterId, wanted: usize, env: &mut Env, now: Instant) {

@@ -15,6 +15,26 @@ pub struct UpstreamTls {
     pub shape: Option<u64>,
     /// Which name is asked for.
     pub name: AskedName,
+    /// What is shown of it.
+    pub certificates: Certificates,
+}
+
+/// The certificates of a TLS context, for `/certs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificates {
+    /// The first of those that are trusted.
+    pub trusted: Vec<ShownCertificate>,
+    /// Those that are shown to peers, without what leads to a root.
+    pub own: Vec<ShownCertificate>,
+}
+
+/// A certificate, and where it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownCertificate {
+    /// A file's name; empty for one that stands in the configuration.
+    pub path: Arc<str>,
+    /// DER.
+    pub der: Arc<[u8]>,
 }
 
 /// How the clients of a filter chain are spoken to under TLS. Envoy `DownstreamTlsContext`, compiled.
@@ -23,6 +43,8 @@ pub struct DownstreamTls {
     /// Versions, certificates, trust: see [`towpath_proto::tls::ServerSettings`]. `None` while a secret that it needs is
     /// not there: connections are closed then.
     pub template: Option<ServerTemplate>,
+    /// What is shown of it.
+    pub certificates: Certificates,
 }
 
 impl UpstreamTls {

@@ -88,6 +88,7 @@ impl Certificates {
         UpstreamTls {
             template: Some(settings.build().unwrap()),
             shape: None,
+            certificates: Default::default(),
             name: AskedName::Fixed(ServerName::new(name).unwrap()),
         }
     }
@@ -99,7 +100,10 @@ impl Certificates {
         let alpn = alpn.iter().map(|name| name.to_vec()).collect();
         let settings =
             ServerSettings { alpn, identities: vec![identity], ..ServerSettings::default() };
-        DownstreamTls { template: Some(settings.build().unwrap()) }
+        DownstreamTls {
+            template: Some(settings.build().unwrap()),
+            certificates: Default::default(),
+        }
     }
 
     /// Puts TLS around a server, or a client of `app.test`.

@@ -5,6 +5,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
 use super::distinguished::{self, Case, hex};
 use super::verify::sha256;
 
@@ -65,6 +68,12 @@ impl<'a> Certificate<'a> {
             _ => Extensions::read(body.enter(EXTENSIONS)?)?,
         };
         Some(Self { serial, issuer, validity, subject, key, names, must_staple })
+    }
+
+    /// The first certificate (DER) in a PEM file, if there is one.
+    #[must_use]
+    pub fn first_of(pem: &[u8]) -> Option<Vec<u8>> {
+        Some(CertificateDer::pem_slice_iter(pem).next()?.ok()?.to_vec())
     }
 
     /// SHA-256 of a certificate (DER) in hexadecimal digits.

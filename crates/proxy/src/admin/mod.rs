@@ -3,6 +3,7 @@
 //! Paths, parameters and the shape of answers are Envoy's, so that its tools work. Everything runs on the control
 //! thread: no request stops a worker, and `/stats/prometheus` is made while it is sent.
 
+mod certs;
 mod clusters;
 mod config_dump;
 mod help;
@@ -82,7 +83,7 @@ async fn run(what: What, control: &Control, query: &Query) -> Reply {
     match what {
         What::Home => Reply::html(help::page()),
         What::Help => Reply::text(help::text()),
-        What::Certs => json(&serde_json::json!({"certificates": []})),
+        What::Certs => certs::certs(control),
         What::Clusters => clusters::clusters(control, query).await,
         What::ConfigDump => config_dump::config_dump(control, query),
         What::ConfigReload => reload(control).await,

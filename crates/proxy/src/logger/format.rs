@@ -93,6 +93,13 @@ impl Civil {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
     }
 
+    /// `2026-11-20T11:38:09Z`.
+    pub(crate) fn rfc3339(&self) -> String {
+        let (year, month, day) = self.date();
+        let (hour, minute, second) = self.0.as_hms();
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+
     fn date(&self) -> (i32, u8, u8) {
         (self.0.year(), self.0.month().into(), self.0.day())
     }

@@ -12,6 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
+use towpath_proto::tls::Certificate;
 use towpath_xds::Type;
 
 use super::common::{PATIENCE, Proxy, Scratch, exchange, until};
@@ -165,6 +166,13 @@ fn a_listener_waits_for_its_secret_and_new_handshakes_take_the_next() {
         let (_, dump) = proxy.get("/config_dump");
         assert!(dump.contains("dynamic_active_secrets") && dump.contains("[redacted]"), "{dump}");
         assert!(!dump.contains("PRIVATE KEY"), "{dump}");
+        let (_, certs) = proxy.get("/certs");
+        let certs: serde_json::Value = serde_json::from_str(&certs).unwrap();
+        let shown = &certs["certificates"][0]["cert_chain"][0];
+        assert_eq!(shown["subject_alt_names"], serde_json::json!([{ "dns": "app.test" }]));
+        assert_eq!(shown["path"], "<inline>");
+        let serial = Certificate::parse(&second.der).unwrap().serial();
+        assert_eq!(shown["serial_number"], serial);
         assert!(proxy.child.try_wait().unwrap().is_none());
     }
 }
