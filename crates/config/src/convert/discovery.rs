@@ -274,6 +274,10 @@ impl<'a> Converter<'a> {
         kind: &str,
     ) -> Option<&'a Message> {
         let name = named.text("name");
+        if self.snapshot.node.id.is_empty() || self.snapshot.node.cluster.is_empty() {
+            self.report.problem(&named.at, NO_NODE);
+            return None;
+        }
         self.need(Kind::Secret, name, source, name)?;
         let Some(secret) = self.discovered.secrets.get(name).copied() else {
             self.awaits_secret = true;
@@ -296,6 +300,9 @@ fn per_1000_seconds(rate: f64) -> u32 {
 
 /// Envoy's words.
 const NO_SOURCE: &str = "Missing config source specifier in envoy::config::core::v3::ConfigSource";
+/// Envoy's words.
+const NO_NODE: &str = "node 'id' and 'cluster' are required. Set it either in 'node' config or via \
+    --service-node and --service-cluster options.";
 /// Envoy's.
 const DEFAULT_FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 /// Envoy's.

@@ -126,17 +126,20 @@ fn a_route_table_that_was_taken_stays_when_its_cluster_goes() {
 #[test]
 fn of_many_clusters_only_those_that_changed_are_converted() {
     let (mut all, mut base) = (resources(), Base::default());
-    let count = 5_000;
-    let eds = |index: usize, time: &str| {
+    let count = 300;
+    // The name is the first field of either.
+    let named = |index: usize, body: &Bytes| {
         let name = format!("c{index}");
-        let text = EDS.replace("name: a", &format!("name: {name}")).replace("TIME", time);
-        given(Kind::Cluster, &name, &text)
+        let field = [&[0x0a, u8::try_from(name.len()).unwrap()], name.as_bytes()].concat();
+        Given { name, body: [&field, &body[..]].concat().into() }
     };
-    let hosts = |index: usize, port: &str| {
-        let name = format!("c{index}");
-        let text = HOSTS.replace("cluster_name: a", &format!("cluster_name: {name}"));
-        given(Kind::Endpoints, &name, &text.replace("PORT", port))
+    let unnamed = |kind, text: &str| given(kind, "", text).body;
+    let cluster =
+        |time: &str| unnamed(Kind::Cluster, &EDS.replace("name: a, ", "").replace("TIME", time));
+    let hosts = |port: &str| {
+        unnamed(Kind::Endpoints, &HOSTS.replace("cluster_name: a, ", "").replace("PORT", port))
     };
+    let all_of = |body: &Bytes| (0..count).map(|index| named(index, body)).collect();
     let mut take = |kind, given: Vec<Given>| {
         let began = std::time::Instant::now();
         let (build, rejected) = all.offer(kind, given, &[], &base);
@@ -150,14 +153,13 @@ fn of_many_clusters_only_those_that_changed_are_converted() {
         });
         (build.converted, other.count(), spent)
     };
-    take(Kind::Cluster, (0..count).map(|index| eds(index, "1s")).collect());
-    let (all_converted, _, of_all) =
-        take(Kind::Endpoints, (0..count).map(|index| hosts(index, "1")).collect());
+    take(Kind::Cluster, all_of(&cluster("1s")));
+    let (all_converted, _, of_all) = take(Kind::Endpoints, all_of(&hosts("1")));
     assert_eq!(all_converted, count + 1);
     // The one of the bootstrap is converted each time.
-    let (converted, changed, of_one) = take(Kind::Cluster, vec![eds(7, "2s")]);
+    let (converted, changed, of_one) = take(Kind::Cluster, vec![named(7, &cluster("2s"))]);
     assert_eq!((converted, changed), (2, 1));
-    let (converted, changed, _) = take(Kind::Endpoints, vec![hosts(7, "2")]);
+    let (converted, changed, _) = take(Kind::Endpoints, vec![named(7, &hosts("2"))]);
     assert_eq!((converted, changed), (2, 1));
     eprintln!("{count} clusters: {of_all:?}; one of them: {of_one:?}");
 }
