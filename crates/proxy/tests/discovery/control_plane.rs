@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -12,7 +13,7 @@ use tokio::sync::{broadcast, oneshot};
 use towpath_config::{Source, encoded};
 use towpath_xds::Type;
 use towpath_xds::wire::{
-    Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
+    self, Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
 };
 
 /// What a client said.
@@ -34,6 +35,10 @@ pub(crate) struct Said {
 struct State {
     resources: BTreeMap<Type, BTreeMap<String, (String, Bytes)>>,
     versions: BTreeMap<Type, String>,
+    /// How long resources of a kind are good for.
+    ttls: BTreeMap<Type, wire::Duration>,
+    /// How often it was said that they still are.
+    beats: u64,
     said: Vec<Said>,
     streams: u64,
     node: Bytes,
@@ -132,6 +137,32 @@ impl ControlPlane {
         let _ = self.changed.send(());
     }
 
+    /// From here on resources of the kind are good for this long.
+    pub(crate) fn good_for(&self, kind: Type, time: Duration) {
+        let nanos = i32::try_from(time.subsec_nanos()).unwrap();
+        let ttl = wire::Duration { seconds: i64::try_from(time.as_secs()).unwrap(), nanos };
+        self.state.lock().unwrap().ttls.insert(kind, ttl);
+    }
+
+    /// Says that those still are.
+    pub(crate) fn beat(&self) {
+        self.state.lock().unwrap().beats += 1;
+        let _ = self.changed.send(());
+    }
+
+    /// As [`Self::set`] of one resource, with a field that no message has.
+    pub(crate) fn set_strange(&self, kind: Type, version: &str, name: &str, text: &str) {
+        let body = encoded(&Source::yaml("test", text), kind.message()).unwrap();
+        // Field 15000: the number 1.
+        let body = [&body[..], &[0xc0, 0xa9, 0x07, 0x01]].concat().into();
+        let mut state = self.state.lock().unwrap();
+        let resource = (name.to_owned(), (version.to_owned(), body));
+        state.resources.insert(kind, [resource].into());
+        state.versions.insert(kind, version.to_owned());
+        drop(state);
+        let _ = self.changed.send(());
+    }
+
     pub(crate) fn said(&self) -> Vec<Said> {
         self.state.lock().unwrap().said.clone()
     }
@@ -178,6 +209,8 @@ struct Subscription {
     /// Versions of what the client has.
     has: BTreeMap<String, String>,
     sent: Option<(String, BTreeSet<String>)>,
+    /// How often it was said that it still has what it has.
+    beats: u64,
 }
 
 async fn stream(
@@ -278,6 +311,9 @@ fn hear(
         let subscription = subscriptions.entry(kind).or_default();
         subscription.names = request.resource_names.iter().cloned().collect();
         subscription.is_wildcard = kind.is_whole();
+        if subscription.names.is_empty() && !subscription.is_wildcard {
+            subscription.sent = None;
+        }
         if let Some(node) = &request.node {
             state.node = node.clone();
         }
@@ -298,8 +334,12 @@ fn hear(
 
 fn world(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64) -> Option<Bytes> {
     let version = state.versions.get(&kind)?;
+    let ttl = state.ttls.get(&kind);
+    let is_beat = ttl.is_some() && state.beats > subscription.beats;
+    subscription.beats = state.beats;
     let asked = (version.clone(), subscription.names.clone());
-    if subscription.sent.as_ref() == Some(&asked) {
+    let is_known = subscription.sent.as_ref() == Some(&asked);
+    if is_known && !is_beat {
         return None;
     }
     let resources = state.resources.get(&kind)?;
@@ -309,9 +349,17 @@ fn world(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64)
         return None;
     }
     subscription.sent = Some(asked);
-    let any = |(_, (_, body)): (&String, &(String, Bytes))| Any {
-        type_url: kind.url(),
-        value: body.clone(),
+    let any = |(name, (_, body)): (&String, &(String, Bytes))| {
+        let resource = Any { type_url: kind.url(), value: body.clone() };
+        let Some(ttl) = ttl else { return resource };
+        let wrapped = Wrapped {
+            version: String::new(),
+            resource: (!is_known).then_some(resource),
+            name: name.clone(),
+            ttl: Some(*ttl),
+        };
+        let type_url = "type.googleapis.com/envoy.service.discovery.v3.Resource".to_owned();
+        Any { type_url, value: wrapped.encode_to_vec().into() }
     };
     let response = DiscoveryResponse {
         version_info: version.clone(),
@@ -325,15 +373,20 @@ fn world(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64)
 fn delta(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64) -> Option<Bytes> {
     let version = state.versions.get(&kind)?;
     let resources = state.resources.get(&kind)?;
+    let ttl = state.ttls.get(&kind).copied();
+    let is_beat = ttl.is_some() && state.beats > subscription.beats;
+    subscription.beats = state.beats;
     let wanted = |name: &String| subscription.is_wildcard || subscription.names.contains(name);
+    let has = |name: &String, version| subscription.has.get(name) == Some(version);
     let new: Vec<Wrapped> = resources
         .iter()
-        .filter(|(name, (version, _))| wanted(name) && subscription.has.get(*name) != Some(version))
+        .filter(|(name, (version, _))| wanted(name) && (is_beat || !has(name, version)))
         .map(|(name, (version, body))| Wrapped {
             version: version.clone(),
-            resource: Some(Any { type_url: kind.url(), value: body.clone() }),
+            resource: (!has(name, version))
+                .then(|| Any { type_url: kind.url(), value: body.clone() }),
             name: name.clone(),
-            ttl: None,
+            ttl,
         })
         .collect();
     let removed: Vec<String> =

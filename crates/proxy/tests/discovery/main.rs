@@ -6,6 +6,7 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod control_plane;
@@ -447,5 +448,52 @@ fn each_kind_may_have_a_stream_of_its_own() {
             !proxy.get("/config_dump?resource=dynamic_route_configs").1.contains("table")
         });
         assert_eq!(proxy.stat("cluster_manager.cds.update_success"), Some(1), "{form}");
+    }
+}
+
+#[test]
+fn what_is_good_for_a_time_goes_when_nobody_says_that_it_still_is() {
+    for form in FORMS {
+        let plane = planned(origin(Duration::ZERO));
+        plane.good_for(Type::Listener, Duration::from_millis(1500));
+        let proxy = Proxy::start(&bootstrap(&tcp(plane.address), form), &[]);
+        let at = proxy.listener("web");
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(300));
+            plane.beat();
+        }
+        assert_eq!(exchange(&at, "GET", "/").unwrap().0, 200, "{form}");
+        assert_eq!(proxy.stat("listener_manager.listener_removed"), Some(0), "{form}");
+        until("its time is over", || exchange(&at, "GET", "/").is_err());
+        assert_eq!(proxy.get("/listeners").1, "", "{form}");
+        // It may come again.
+        plane.set(Type::Listener, "l2", &[("web", &listener("web", ANY_PORT, "table"))]);
+        if form == "DELTA_GRPC" {
+            // The control plane believes that the listener is known, and its text is the same.
+            plane.set(Type::Listener, "l3", &[("web", &listener("web", ANY_PORT, "other"))]);
+            plane.set(
+                Type::Routes,
+                "r2",
+                &[("other", &routes("other", "route: { cluster: app }"))],
+            );
+        }
+        until("it is back", || proxy.get("/listeners").1.contains("web::"));
+    }
+}
+
+#[test]
+fn fields_that_no_message_has_are_refused_where_that_is_asked_for() {
+    for (flags, is_taken) in [(&[][..], true), (&["--reject-unknown-dynamic-fields"][..], false)] {
+        let plane = planned(origin(Duration::ZERO));
+        let proxy = Proxy::start(&bootstrap(&tcp(plane.address), "GRPC"), flags);
+        let teapot = routes("table", "direct_response: { status: 418 }");
+        plane.set_strange(Type::Routes, "r2", "table", &teapot);
+        if is_taken {
+            until("it is taken", || ask(&proxy, "web").0 == 418);
+        } else {
+            let error = nack(&plane, Type::Routes);
+            assert!(error.contains("table: 1 fields that no message has"), "{error}");
+            assert_eq!(ask(&proxy, "web").0, 200);
+        }
     }
 }

@@ -22,21 +22,21 @@ use super::{
 };
 
 /// A certificate that vouches for itself.
-struct Made {
+pub(crate) struct Made {
     chain: String,
     key: String,
     der: CertificateDer<'static>,
 }
 
 impl Made {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed(["app.test".to_owned()]).unwrap();
         Self { chain: cert.pem(), key: signing_key.serialize_pem(), der: cert.der().clone() }
     }
 
     /// As a secret.
-    fn certificate(&self, name: &str) -> String {
+    pub(crate) fn certificate(&self, name: &str) -> String {
         let (chain, key) = (text(&self.chain), text(&self.key));
         format!(
             "{{ name: {name}, tls_certificate: {{ certificate_chain: {{ inline_string: {chain} }}, \
@@ -58,7 +58,7 @@ fn text(text: &str) -> serde_json::Value {
 }
 
 /// A listener under TLS that answers by itself.
-fn secured(name: &str, context: &str) -> String {
+pub(crate) fn secured(name: &str, context: &str) -> String {
     format!(
         r#"
 name: {name}
@@ -83,17 +83,17 @@ filter_chains:
     )
 }
 
-fn with_certificate(source: &str) -> String {
+pub(crate) fn with_certificate(source: &str) -> String {
     format!(
         "common_tls_context: {{ tls_certificate_sds_secret_configs: \
          [ {{ name: server, sds_config: {source} }} ] }}"
     )
 }
 
-type Line = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Line = StreamOwned<ClientConnection, TcpStream>;
 
 /// A connection to a server that shows this certificate.
-fn connect(at: &str, expected: &Made) -> std::io::Result<Line> {
+pub(crate) fn connect(at: &str, expected: &Made) -> std::io::Result<Line> {
     let mut roots = RootCertStore::empty();
     roots.add(expected.der.clone()).unwrap();
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -120,7 +120,7 @@ fn request(line: &mut Line) -> std::io::Result<()> {
     Ok(())
 }
 
-fn at(proxy: &Proxy, listener: &str) -> String {
+pub(crate) fn at(proxy: &Proxy, listener: &str) -> String {
     proxy.listener(listener)
 }
 

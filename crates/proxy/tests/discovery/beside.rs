@@ -1,0 +1,89 @@
+//! The same control plane, once with this program and once with Envoy.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use towpath_xds::Type;
+
+use super::common::{Proxy, Scratch, until};
+use super::control_plane::ControlPlane;
+use super::secrets::{Made, at, connect, secured, with_certificate};
+use super::{FORMS, acked, bootstrap, nack, own_stream, tcp};
+
+fn towpath(bootstrap: &str) -> Proxy {
+    Proxy::launch(Scratch::new(), bootstrap, &[])
+}
+
+fn envoy(bootstrap: &str) -> Proxy {
+    let folder = std::env::var("TOWPATH_PEERS").expect("TOWPATH_PEERS names the folder of peers");
+    let scratch = Scratch::new();
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = bootstrap.replacen("port_value: 0", &format!("port_value: {}", admin.port()), 1);
+    let config = scratch.write("bootstrap.yaml", &text);
+    let child = Command::new(format!("{folder}/envoy"))
+        .args(["--use-dynamic-base-id", "--concurrency", "1", "-l", "critical", "-c"])
+        .arg(config)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    Proxy { child, admin: admin.to_string(), scratch }
+}
+
+/// What is compared: the order of first requests, that of first answers, and counters in the end.
+type Seen = ([Vec<Type>; 2], Vec<(String, Option<u64>)>);
+
+fn story(start: fn(&str) -> Proxy, form: &str, source: &str) -> Seen {
+    let plane = ControlPlane::start();
+    plane.set(Type::Cluster, "c1", &[]);
+    plane.set(Type::Listener, "l1", &[("web", &secured("web", &with_certificate(source)))]);
+    let proxy = start(&bootstrap(&tcp(plane.address), form));
+    acked(&plane, Type::Listener, "l1");
+    until("the secret is asked for", || plane.last(Type::Secret).is_some());
+    until("it waits", || proxy.get("/ready").1 == "INITIALIZING\n");
+    let (first, second) = (Made::new(), Made::new());
+    plane.set(Type::Secret, "s1", &[("server", &first.certificate("server"))]);
+    until("it is live", || proxy.get("/ready").1 == "LIVE\n");
+    let at = at(&proxy, "web");
+    connect(&at, &first).unwrap();
+    let bad = second.certificate("server").replace("BEGIN CERTIFICATE", "BEGIN NOTHING");
+    plane.set(Type::Secret, "s2", &[("server", &bad)]);
+    nack(&plane, Type::Secret);
+    connect(&at, &first).unwrap();
+    plane.set(Type::Secret, "s3", &[("server", &second.certificate("server"))]);
+    acked(&plane, Type::Secret, "s3");
+    until("the new one", || connect(&at, &second).is_ok());
+    // Envoy asks for listeners before it has answered about clusters.
+    let order = [false, true].map(|is_answer| {
+        let mut order = Vec::new();
+        for said in plane.said().iter().filter(|said| said.is_answer == is_answer) {
+            if !order.contains(&said.kind) {
+                order.push(said.kind);
+            }
+        }
+        order
+    });
+    let counters = [
+        "cluster_manager.cds.update_success",
+        "control_plane.connected_state",
+        "listener.127.0.0.1_0.server_ssl_socket_factory.downstream_context_secrets_not_ready",
+        "listener.127.0.0.1_0.server_ssl_socket_factory.ssl_context_update_by_sds",
+        "listener_manager.lds.update_success",
+        "sds.server.init_fetch_timeout",
+        "sds.server.key_rotation_failed",
+        "sds.server.update_rejected",
+        "sds.server.update_success",
+    ];
+    (order, counters.map(|name| (name.to_owned(), proxy.stat(name))).into())
+}
+
+#[test]
+#[ignore = "needs a real Envoy: cargo xtask peers, then TOWPATH_PEERS=target/peers/bin"]
+fn secrets_go_as_in_envoy() {
+    let ads = "{ ads: {}, initial_fetch_timeout: 0s }".to_owned();
+    for form in FORMS {
+        for source in [ads.clone(), own_stream(form)] {
+            let theirs = story(envoy, form, &source);
+            assert_eq!(story(towpath, form, &source), theirs, "{form} {source}");
+        }
+    }
+}
