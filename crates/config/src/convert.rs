@@ -45,6 +45,7 @@ mod socket_match;
 mod stats_sink;
 mod tcp_proxy;
 mod tls;
+mod tracing;
 mod upstream;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -52,6 +53,7 @@ use std::sync::Arc;
 
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::tls::Certificates;
+use towpath_engine::snapshot::tracing::Provider;
 use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
 use discovery::Discovered;
@@ -119,6 +121,10 @@ pub(crate) struct Converter<'a> {
     pub(crate) bolt_clusters: Vec<(ClusterId, At)>,
     /// Clusters that HTTP is sent to, and who says so.
     pub(crate) http_clusters: Vec<(ClusterId, At)>,
+    /// The tracer of connection managers that name none, and a digest of it.
+    pub(crate) common_provider: Option<(Arc<Provider>, u64)>,
+    /// The listener at hand has the `traffic_direction` `OUTBOUND`.
+    pub(crate) is_outbound: bool,
 }
 
 /// What clusters and listeners ask for, by their kind and name. Those that ask for nothing are in it too.

@@ -321,6 +321,8 @@ pub(crate) fn convert<'a>(
         downstream_tls: false,
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
+        common_provider: None,
+        is_outbound: false,
     };
     let bootstrap = converter.bootstrap(message);
     let Converter { snapshot, prints, needs, secret_files, repeatable, .. } = converter;

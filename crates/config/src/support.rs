@@ -14,6 +14,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tracing;
 
 use crate::convert::filter::FILTERS;
 use crate::error::Rank;
@@ -57,6 +58,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         tls::ENTRIES,
         rbac::ENTRIES,
         bolt::ENTRIES,
+        tracing::ENTRIES,
     ]
     .into_iter()
     .flatten()

@@ -43,6 +43,7 @@ pub mod stats;
 pub mod stream_info;
 pub mod tally;
 pub mod total;
+mod tracer;
 mod upstream;
 pub mod uri;
 mod wall_clock;

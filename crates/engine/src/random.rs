@@ -57,7 +57,7 @@ impl Random {
 
 /// Sixteen lower-case hexadecimal digits, made eight at a time: each nibble moves to a byte of its own, and bytes
 /// above 9 are lifted to the letters.
-fn hex(word: u64) -> [u8; 16] {
+pub(crate) fn hex(word: u64) -> [u8; 16] {
     let digits = |half: u64| {
         let half = (half | half << 16) & 0x0000_ffff_0000_ffff;
         let half = (half | half << 8) & 0x00ff_00ff_00ff_00ff;

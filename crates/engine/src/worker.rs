@@ -123,6 +123,7 @@ impl Worker {
                 Work::Offer(connection) => self.exchange.offer(connection, now),
                 Work::BackedUp(connection) => self.exchange.on_backed_up(connection),
                 Work::Answer(serial) => self.exchange.answer_callout(serial, now),
+                Work::Report(at) => self.exchange.send_report(at, false, now),
             }
         }
     }
@@ -191,7 +192,7 @@ impl Worker {
         self.exchange.go_on(now);
         while let Some(number) = self.exchange.env.timers.expired(now) {
             match TimerSlot::from_number(number) {
-                TimerSlot::Logs | TimerSlot::Drain if !SERVES => {}
+                TimerSlot::Logs | TimerSlot::Drain | TimerSlot::Reports if !SERVES => {}
                 TimerSlot::Connection(slot) => self.on_connection_timer(slot, number, now),
                 TimerSlot::Stream(slot) => {
                     self.exchange.on_stream_slot(StreamIndex(slot), number, now);
@@ -199,6 +200,7 @@ impl Worker {
                 TimerSlot::Attempt(slot) => self.exchange.on_connect_timeout(slot, now),
                 TimerSlot::Logs => self.exchange.env.hand_over_logs(),
                 TimerSlot::Drain => self.exchange.on_drain_timer(now),
+                TimerSlot::Reports => self.exchange.on_report_timer(now),
                 TimerSlot::Cluster(slot) => self.on_cluster_timer(ClusterId(slot), now),
             }
         }

@@ -253,6 +253,7 @@ fn plain_route(name: &str, action: Forward) -> Route {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
+        tracing: None,
         filters: Vec::new(),
     }
 }
@@ -321,6 +322,7 @@ fn http(
         scheme: None,
         upgrades: Vec::new(),
         local_reply: None,
+        tracing: None,
     }
 }
 

@@ -41,6 +41,7 @@ impl<'a> Converter<'a> {
         let listeners: Vec<_> = own("listeners").chain(self.discovered.listeners.clone()).collect();
         self.name_clusters(&clusters);
         self.downstream_tls = listeners.iter().copied().any(serves_under_tls);
+        self.common_tracing(message);
         self.listeners(&listeners);
         self.clusters(message, &clusters);
         self.snapshot.outlier_log = self.outlier_log(message);

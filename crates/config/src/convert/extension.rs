@@ -37,9 +37,14 @@ pub(super) const REGEX_ENGINE: Kind =
     kind("regular expression engine", "envoy.extensions.regex_engines.");
 pub(super) const RESOURCE_MONITOR: Kind =
     kind("resource monitor", "envoy.extensions.resource_monitors.");
+pub(super) const RESOURCE_DETECTOR: Kind =
+    kind("resource detector", "envoy.extensions.tracers.opentelemetry.resource_detectors.");
 pub(super) const RETRY_PREDICATE: Kind =
     kind("retry host predicate", "envoy.extensions.retry.host.");
+pub(super) const SAMPLER: Kind =
+    kind("sampler", "envoy.extensions.tracers.opentelemetry.samplers.");
 pub(super) const STATS_SINK: Kind = kind("statistics sink", "envoy.extensions.stat_sinks.");
+pub(super) const TRACER: Kind = kind("tracer", "envoy.extensions.tracers.");
 pub(super) const TRANSPORT_SOCKET: Kind =
     kind("transport socket", "envoy.extensions.transport_sockets.");
 

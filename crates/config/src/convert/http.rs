@@ -28,6 +28,7 @@ impl Converter<'_> {
         let local_reply =
             message.message("local_reply_config").map(|config| self.local_reply(config));
         let upgrades = self.upgrades(message);
+        let tracing = self.tracing(message);
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
@@ -101,6 +102,7 @@ impl Converter<'_> {
             scheme: self.scheme(message),
             upgrades,
             local_reply,
+            tracing,
         })
     }
 

@@ -85,6 +85,7 @@ impl Converter<'_> {
             dynamic_stats: config.wrapped_flag("dynamic_stats").unwrap_or(true),
             suppress_envoy_headers: config.flag("suppress_envoy_headers"),
             respect_expected_timeout: config.flag("respect_expected_rq_timeout"),
+            starts_child_span: config.flag("start_child_span"),
         }
     }
 }

@@ -57,6 +57,7 @@ impl Converter<'_> {
 
     fn listener(&mut self, message: &Message) -> Option<Listener> {
         let addresses = self.addresses(message);
+        self.is_outbound = message.choice("traffic_direction") == "OUTBOUND";
         let chains = self.chains(message);
         let matcher = match message.message("filter_chain_matcher") {
             None => Some(None),

@@ -24,6 +24,7 @@ impl Converter<'_> {
         let fraction = matches.and_then(|matches| matches.message("runtime_fraction"));
         let fraction = fraction.and_then(|fraction| self.runtime_fraction(fraction));
         let grpc_only = matches.is_some_and(|matches| matches.has("grpc"));
+        let tracing = self.route_tracing(route);
         let request_headers = self.request_ops(route);
         let response_headers = self.response_ops(route);
         let mut filters = self.filter_overrides(route);
@@ -46,6 +47,7 @@ impl Converter<'_> {
             response_headers,
             retry_buffer_limit: buffer_limit(route).or(surroundings.retry_buffer),
             filters,
+            tracing,
         })
     }
 

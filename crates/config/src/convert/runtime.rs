@@ -192,6 +192,8 @@ const HARMLESS: &[&str] = &[
     "re2.max_program_size.",
     "envoy.deprecated_features",
     "envoy.features.",
+    // What traces has read its own.
+    "tracing.",
 ];
 
 /// Beginnings of the keys that Envoy itself reads, beside those that a configuration names.
@@ -202,7 +204,6 @@ const READ_BY_ENVOY: &[&str] = &[
     "circuit_breakers.",
     "health_check.",
     "outlier_detection.",
-    "tracing.",
     "http.",
     "http_connection_manager.",
     "conn_pool_on_high_watermark",

@@ -183,7 +183,8 @@ impl Converter<'_> {
         let has_lists = pem.windows(CRL.len()).any(|window| window == CRL);
         let revocations = has_lists.then(|| Revocations::from_pem(&pem)).transpose();
         let roots = Roots::from_pem(&pem).and_then(|roots| Ok((Some(roots), revocations?)));
-        let roots = roots.map_err(|error| self.report.problem(&source.at, error.to_string())).ok()?;
+        let roots =
+            roots.map_err(|error| self.report.problem(&source.at, error.to_string())).ok()?;
         let shown = self.shown(source, &pem);
         self.certificates.trusted.extend(shown);
         Some(roots)

@@ -20,6 +20,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "typed_dns_resolver_config",
             "default_regex_engine",
             "dynamic_resources",
+            "tracing",
         ],
         harmless: &[
             ("node_context_params", "only for xdstp:// names"),
@@ -39,7 +40,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("hds_config", "health discovery is not there"),
             ("flags_path", "feature flags in files are not there"),
-            ("tracing", "tracing is not there"),
             ("header_prefix", "headers always begin with x-envoy-"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
             ("bootstrap_extensions", "bootstrap extensions are not there"),

@@ -49,6 +49,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "strip_any_host_port",
             "strip_trailing_host_dot",
             "append_x_forwarded_port",
+            "tracing",
         ],
         harmless: &[
             ("http3_protocol_options", "no HTTP/3 comes in; see codec_type"),
@@ -62,7 +63,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("scoped_routes", "scoped routes are not there"),
             ("add_user_agent", "x-envoy-downstream-service-* are not added"),
-            ("tracing", "tracing is not there"),
             ("stream_flush_timeout", "stream_idle_timeout is used for flushing"),
             (
                 "original_ip_detection_extensions",
@@ -121,11 +121,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig",
-        honoured: &[],
-        harmless: &[
-            ("pack_trace_reason", "tracing is not there"),
-            ("use_request_id_for_trace_sampling", "tracing is not there"),
-        ],
+        honoured: &["pack_trace_reason", "use_request_id_for_trace_sampling"],
+        harmless: &[],
         changes: &[],
     },
     Entry {
@@ -136,9 +133,13 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.http.router.v3.Router",
-        honoured: &["dynamic_stats", "suppress_envoy_headers", "respect_expected_rq_timeout"],
+        honoured: &[
+            "dynamic_stats",
+            "suppress_envoy_headers",
+            "respect_expected_rq_timeout",
+            "start_child_span",
+        ],
         harmless: &[
-            ("start_child_span", "tracing is not there"),
             ("suppress_grpc_request_failure_code_stats", "gRPC is not counted"),
             ("reject_connect_request_early_data", "early data of a CONNECT waits for the answer"),
         ],

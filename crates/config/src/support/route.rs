@@ -75,12 +75,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "request_body_buffer_limit",
             "typed_per_filter_config",
             "stat_prefix",
+            "decorator",
+            "tracing",
         ],
-        harmless: &[
-            ("metadata", "nothing here reads it"),
-            ("decorator", "tracing is not there"),
-            ("tracing", "tracing is not there"),
-        ],
+        harmless: &[("metadata", "nothing here reads it")],
         changes: &[
             ("filter_action", "no filter here answers by itself"),
             ("non_forwarding_action", "it is for gRPC servers"),

@@ -199,8 +199,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.HttpUri",
-        honoured: &["cluster", "timeout"],
-        harmless: &[("uri", "the request keeps its own host; where it goes says the cluster")],
+        honoured: &["uri", "cluster", "timeout"],
+        harmless: &[],
         changes: &[],
     },
     Entry {

@@ -19,8 +19,9 @@ use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
-    ListenerWorkerStats, RbacStats, TcpStats,
+    ListenerWorkerStats, RbacStats, TcpStats, TracingStats,
 };
+use crate::tracer;
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
 ///
@@ -83,8 +84,18 @@ pub(crate) struct HttpContext {
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
     pub(crate) bolt: Option<BoltContext>,
+    /// Where requests are traced.
+    pub(crate) tracing: Option<TracingCounters>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+}
+
+/// What is counted of tracing.
+#[derive(Debug)]
+pub(crate) struct TracingCounters {
+    pub(crate) requests: Arc<TracingStats>,
+    /// Those of the tracer, if there is one.
+    pub(crate) tracer: Option<tracer::report::Stats>,
 }
 
 /// An HTTP filter in its chain.

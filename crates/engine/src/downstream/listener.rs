@@ -12,7 +12,7 @@ use towpath_proto::tls::Clock;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
 use crate::conn::context::{
-    BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext,
+    BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext, TracingCounters,
 };
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
@@ -31,6 +31,7 @@ use crate::snapshot::listener::{
 use crate::snapshot::plain::{PlainRoutes, is_recorded};
 use crate::stats::{ListenerStats, Scope};
 use crate::total::Total;
+use crate::tracer::report::Stats;
 
 /// A listener of this worker.
 #[derive(Debug)]
@@ -505,7 +506,15 @@ impl Env {
             disabled: filter.disabled,
             filter: filter.config.start(&scope),
         };
+        let tracing = config.tracing.as_ref().map(|tracing| TracingCounters {
+            requests: scope.stats("http_tracing"),
+            tracer: tracing
+                .provider
+                .as_ref()
+                .map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
+        });
         HttpContext {
+            tracing,
             config: Arc::clone(config),
             plain: PlainRoutes::of(&config.routes),
             counted: CountedRoutes::of(&config.routes, &scope),

@@ -109,6 +109,8 @@ pub(crate) enum Work {
     BackedUp(ConnectionId),
     /// A callout is over: its serial number.
     Answer(u64),
+    /// Spans leave: the place of what sends them.
+    Report(usize),
 }
 
 /// Numbers that name connections and streams in logs.
@@ -142,6 +144,8 @@ pub(crate) enum TimerSlot {
     Logs,
     /// The next step of a drain.
     Drain,
+    /// Spans wait to be sent.
+    Reports,
     /// The next attempt or question of an origin, or the next look at where a cluster's clients want to go.
     Cluster(u32),
 }
@@ -154,7 +158,8 @@ impl TimerSlot {
             Self::Attempt(slot) => slot * 4 + 2,
             Self::Logs => 3,
             Self::Drain => 7,
-            Self::Cluster(slot) => slot * 4 + 11,
+            Self::Reports => 11,
+            Self::Cluster(slot) => slot * 4 + 15,
         }
     }
 
@@ -169,7 +174,8 @@ impl TimerSlot {
             (2, slot) => Self::Attempt(slot),
             (_, 0) => Self::Logs,
             (_, 1) => Self::Drain,
-            (_, slot) => Self::Cluster(slot - 2),
+            (_, 2) => Self::Reports,
+            (_, slot) => Self::Cluster(slot - 3),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of filters to clusters, and the streams that wait for what comes of them.
+//! Requests of filters to clusters, and the streams that wait for what comes of them; and reports of spans.
 //!
 //! Arrives: a [`Callout`] of a filter that looked at a request. Leaves: its [`Answer`], back to that filter.
 //!
@@ -23,6 +23,7 @@ use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed};
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::serving::Serving;
+use crate::tracer::report::Load;
 
 /// The callouts of a worker, by the serial numbers of their streams.
 #[derive(Debug, Default)]
@@ -46,7 +47,20 @@ struct Running {
 
 /// Whom an answer is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) enum Asker {
+    /// A filter of a stream.
+    Filter(FilterOf),
+    /// Spans that have left.
+    Reporter {
+        /// The place of what has sent them.
+        at: usize,
+        load: Load,
+    },
+}
+
+/// A filter of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilterOf {
     pub(crate) stream: StreamIndex,
     /// Of that stream: another may have taken its slot.
     pub(crate) serial: u64,
@@ -172,8 +186,10 @@ impl Exchange {
     /// Hands a callout's answer to the filter that waits for it.
     pub(crate) fn answer_callout(&mut self, serial: u64, now: Instant) {
         let Some(running) = self.callouts.running.remove(&serial) else { return };
-        if let Some(answer) = running.answer {
-            self.go_on_answered(running.asker, answer, now);
+        let Some(answer) = running.answer else { return };
+        match running.asker {
+            Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
+            Asker::Reporter { at, load } => self.end_report(at, load, &answer),
         }
     }
 

@@ -321,9 +321,11 @@ impl Exchange {
         end: bool,
         now: Instant,
     ) {
-        let (Some(stream), Some(http)) = (self.streams.get_mut(index), context.http()) else {
-            return;
-        };
+        let Some(http) = context.http() else { return };
+        if let Some(tracing) = &http.config.tracing {
+            self.decorate_response(index, tracing);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let config = &*http.config;
         let Leg { connection: downstream, number } = stream.downstream;
         let head = &mut stream.response;

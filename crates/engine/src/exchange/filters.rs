@@ -9,7 +9,7 @@ use towpath_proto::head::{Head, Version};
 
 use crate::conn::context::{HttpContext, PlacedFilter};
 use crate::exchange::Exchange;
-use crate::exchange::callout::Asker;
+use crate::exchange::callout::{Asker, FilterOf};
 use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
@@ -129,6 +129,7 @@ impl Exchange {
                         return Progress::Stopped;
                     };
                     resume.wants_tls = stream.choose_route(http, resume.random);
+                    self.retrace(index, http);
                     place = next;
                 }
             }
@@ -307,7 +308,8 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
-        let callout = self.call_out(Asker { stream: index, serial, place }, callout, now);
+        let filter = FilterOf { stream: index, serial, place };
+        let callout = self.call_out(Asker::Filter(filter), callout, now);
         let stream = self.streams.get_mut(index);
         if let Some(filters) = stream.and_then(|stream| stream.filters.as_mut()) {
             filters.waiting = Some(Waiting { place, until: Until::Answer(callout), resume });
@@ -315,8 +317,8 @@ impl Exchange {
     }
 
     /// A filter has the answer that it waited for.
-    pub(crate) fn go_on_answered(&mut self, asker: Asker, answer: Answer, now: Instant) {
-        let Asker { stream: index, serial, place } = asker;
+    pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: Answer, now: Instant) {
+        let FilterOf { stream: index, serial, place } = filter;
         let Some(stream) = self.streams.get_mut(index).filter(|it| it.serial == serial) else {
             return;
         };
@@ -357,6 +359,7 @@ impl Exchange {
             OnAnswer::GoOn => {
                 if reroutes {
                     resume.wants_tls = stream.choose_route(http, resume.random);
+                    self.retrace(index, http);
                 }
                 self.go_on_behind(index, place, resume, now);
             }

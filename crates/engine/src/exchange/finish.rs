@@ -271,6 +271,9 @@ impl Exchange {
                 http.listener_stats.count_response(stream.status);
             }
             self.log(&stream, crate::exchange::log::DOWNSTREAM_END, now);
+            if http.config.tracing.is_some() {
+                self.end_tracing(&mut stream, now);
+            }
         } else {
             self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
         }

@@ -30,6 +30,7 @@ pub(crate) mod stream;
 pub(crate) mod tcp;
 pub(crate) mod timers;
 pub(crate) mod tls;
+pub(crate) mod tracing;
 pub(crate) mod tunnel;
 pub(crate) mod upstream;
 
@@ -46,6 +47,7 @@ use crate::downstream::listener::Listeners;
 use crate::env::Env;
 use crate::exchange::callout::Callouts;
 use crate::exchange::stream::Streams;
+use crate::exchange::tracing::Reporters;
 use crate::ids::Closer;
 use crate::snapshot::Snapshot;
 use crate::upstream::{Congestion, Upstreams};
@@ -60,6 +62,8 @@ pub(crate) struct Exchange {
     pub(crate) upstreams: Upstreams,
     pub(crate) listeners: Listeners,
     pub(crate) env: Env,
+    /// What tells collectors of spans.
+    pub(crate) reporters: Reporters,
     /// The chain of the app's streams, once there are any.
     pub(crate) app_context: Option<Rc<ChainContext>>,
 }
@@ -71,6 +75,7 @@ impl Exchange {
             snapshot: Arc::default(),
             streams: Streams::default(),
             callouts: Callouts::default(),
+            reporters: Reporters::default(),
             conns: Connections::default(),
             upstreams: Upstreams::default(),
             listeners: Listeners::default(),

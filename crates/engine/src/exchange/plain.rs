@@ -199,7 +199,7 @@ fn is_plain_request(stream: &Stream) -> bool {
     (stream.request_end == Direction::Ended || stream.filters.is_none())
         && stream.body.len() == 0
         && stream.upgrade == Upgrade::No
-        && stream.recorder.trail().is_none()
+        && !stream.recorder.is_followed()
         && stream.request.get(Name::Upgrade).is_none()
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))

@@ -11,6 +11,7 @@ use crate::conn::spans::Trail;
 use crate::exchange::stream::{Direction, Stream};
 use crate::record::{Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
+use crate::tracer::Traced;
 
 /// The record of a stream and where its spans go, if something reads them.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct Recording {
     pub(crate) info: StreamInfo,
     /// Where its spans go, if it is traced.
     pub(crate) trail: Option<Trail>,
+    /// Its spans in distributed tracing.
+    pub(crate) traced: Option<Traced>,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -78,6 +81,7 @@ impl Recorder {
         if let Some(recording) = &mut self.0 {
             recording.trailers = None;
             recording.info = StreamInfo::default();
+            recording.traced = None;
         }
     }
 
@@ -88,6 +92,19 @@ impl Recorder {
     /// What filters have left, where the stream is recorded.
     pub(crate) fn info(&self) -> Option<&StreamInfo> {
         self.0.as_ref().map(|recording| &recording.info)
+    }
+
+    /// Whether spans are made of it.
+    #[inline]
+    pub(crate) fn is_followed(&self) -> bool {
+        self.0.as_ref().is_some_and(|it| it.trail.is_some() || it.traced.is_some())
+    }
+
+    /// Whether a try under way has a span.
+    #[inline]
+    pub(crate) fn has_attempt(&self) -> bool {
+        let traced = self.0.as_ref().and_then(|recording| recording.traced.as_ref());
+        traced.is_some_and(|traced| traced.attempt.is_some())
     }
 
     #[inline]

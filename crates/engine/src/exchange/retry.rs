@@ -20,6 +20,7 @@ use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::exchange::tracing::TryEnd;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::details::Reset;
@@ -237,6 +238,7 @@ impl Exchange {
             self.blame_host(index, reason);
         }
         let upstream_ended = self.is_upstream_ended(index);
+        self.end_try_span(index, TryEnd::Reset(reason), now);
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         match stream.kind {
@@ -457,7 +459,14 @@ pub(crate) fn may_repeat_silently(stream: &Stream, reason: ResetReason, bytes_se
 
 /// Sets the response flag of a reset.
 pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
-    let flag = match reason {
+    let Some(flag) = flag_of(reason) else { return };
+    stream.flags.set(flag);
+    stream.recorder.note(|record| record.transport_failure = reason.reset().transport_failure());
+}
+
+/// The response flag of a reset.
+pub(crate) const fn flag_of(reason: ResetReason) -> Option<Flags> {
+    Some(match reason {
         ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
             Flags::UPSTREAM_CONNECTION_FAILURE
         }
@@ -470,10 +479,10 @@ pub(crate) fn mark(stream: &mut Stream, reason: ResetReason) {
         ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
         ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
         ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
-        ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => return,
-    };
-    stream.flags.set(flag);
-    stream.recorder.note(|record| record.transport_failure = reason.reset().transport_failure());
+        ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => {
+            return None;
+        }
+    })
 }
 
 /// Envoy's default: 25 ms, at most ten times that.

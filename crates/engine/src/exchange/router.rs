@@ -91,6 +91,9 @@ impl Exchange {
         let random = self.env.random.next();
         // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
         let wants_tls = stream.choose_route(http, random);
+        if let Some(tracing) = &http.config.tracing {
+            self.begin_tracing(index, http, tracing);
+        }
         let mut resume = Resume { origin, random, wants_tls };
         if !http.filters.is_empty()
             && self.filter_request(index, 0, &mut resume, now) == Progress::Stopped
@@ -405,6 +408,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let pool = self.upstreams.clusters.pool(pool_key);
         stream.recorder.note(|record| record.upstream_host = pool.map(|pool| pool.address.clone()));
+        if stream.recorder.is_followed() {
+            self.begin_try_span(index, now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let lease = if stream.upgrade == Upgrade::ConnectHere {
             self.lease_raw(index, pool_key, now)
         } else {
@@ -442,6 +449,10 @@ impl Exchange {
         if is_call && !is_head_read(stream, self.env.slow_after) {
             return;
         }
+        if stream.recorder.is_followed() {
+            self.tell_trace(index);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         let (Some(http), Some(routed)) =
             (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))

@@ -14,6 +14,7 @@ use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::exchange::tracing::TryEnd;
 use crate::exchange::tunnel::Passage;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
@@ -263,6 +264,7 @@ impl Exchange {
 
     /// A stream that will be tried again leaves the connection on which an answer begins.
     pub(crate) fn leave_answer(&mut self, index: StreamIndex, leg: Leg, now: Instant) {
+        self.end_try_span(index, TryEnd::Given, now);
         // What is still to come of the answer is not waited for.
         let connection = self.conns.table.get(leg.connection);
         let is_whole = connection.is_some_and(|it| it.mux.capacity() > 0 && !it.is_spent());
@@ -438,6 +440,7 @@ impl Exchange {
 
     /// Separates a stream from its upstream side, whatever state that is in; its connection is of no more use.
     pub(crate) fn detach(&mut self, index: StreamIndex, how: Close, now: Instant) {
+        self.end_try_span(index, TryEnd::Given, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let state = std::mem::replace(&mut stream.upstream, UpstreamState::None);
         stream.clear_attempt_timers();

@@ -9,6 +9,7 @@ use towpath_proto::{PreparedField, http1};
 use super::http2::Http2;
 use super::log::AccessLog;
 use super::route::{BodyFormat, HeaderOps, RouteTable};
+use super::tracing::Tracing;
 use crate::cidr::Prefix;
 use crate::filter::ChainFilter;
 use crate::matcher::LogFilter;
@@ -99,6 +100,8 @@ pub struct Http {
     pub upgrades: Vec<Upgrade>,
     /// `local_reply_config`.
     pub local_reply: Option<LocalReply>,
+    /// `tracing`.
+    pub tracing: Option<Tracing>,
 }
 
 impl Http {
@@ -167,11 +170,18 @@ pub struct Router {
     pub suppress_envoy_headers: bool,
     /// `respect_expected_rq_timeout`.
     pub respect_expected_timeout: bool,
+    /// `start_child_span`: each try has a span of its own, where requests are traced.
+    pub starts_child_span: bool,
 }
 
 impl Default for Router {
     fn default() -> Self {
-        Self { dynamic_stats: true, suppress_envoy_headers: false, respect_expected_timeout: false }
+        Self {
+            dynamic_stats: true,
+            suppress_envoy_headers: false,
+            respect_expected_timeout: false,
+            starts_child_span: false,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod plain;
 pub mod proxy_protocol;
 pub mod route;
 pub mod tls;
+pub mod tracing;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -71,6 +71,7 @@ fn is_unlimited(forward: &Forward) -> bool {
 pub(crate) fn is_recorded(http: &Http) -> bool {
     let asks = |filter: &ChainFilter| filter.config.reads_record();
     !http.access_logs.is_empty()
+        || http.tracing.is_some()
         || http.local_reply.is_some()
         || http.filters.iter().any(asks)
         || changes_heads(&http.routes)

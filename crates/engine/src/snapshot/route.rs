@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use towpath_proto::head::{Head, HeaderName};
 
+use super::tracing::RouteTracing;
 use super::{ClusterId, HostIndex};
 use crate::expression::Regex;
 use crate::field::Field;
@@ -136,6 +137,8 @@ pub struct Route {
     pub filters: Vec<FilterOverride>,
     /// `per_request_buffer_limit_bytes`: how much of a body is kept for a retry.
     pub retry_buffer_limit: Option<usize>,
+    /// `tracing` and `decorator`.
+    pub tracing: Option<Box<RouteTracing>>,
 }
 
 /// How a path is matched.

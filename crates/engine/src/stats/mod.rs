@@ -33,8 +33,9 @@ pub use sets::{
     ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats,
     ExtAuthzStats, FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats,
     HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LocalRateLimitStats, OutlierStats, RbacStats, RequestStats, RotationStats, RuntimeStats,
-    ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
+    LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats, RequestStats, RotationStats,
+    RuntimeStats, ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
+    TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -137,6 +137,10 @@ pub enum Scope {
         /// The virtual cluster.
         name: Arc<str>,
     },
+    /// `tracing.opentelemetry`.
+    OpenTelemetry,
+    /// `tracing.zipkin`.
+    Zipkin,
 }
 
 /// How a call by gRPC comes.
@@ -220,6 +224,8 @@ impl fmt::Display for Scope {
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
             Self::Traces => f.write_str("towpath.trace"),
+            Self::OpenTelemetry => f.write_str("tracing.opentelemetry"),
+            Self::Zipkin => f.write_str("tracing.zipkin"),
             Self::Config => f.write_str("towpath.config"),
             Self::ClusterDiscovery => f.write_str("cluster_manager.cds"),
             Self::ListenerDiscovery => f.write_str("listener_manager.lds"),
@@ -280,6 +286,8 @@ impl Scope {
             Self::Tcp(_) => "tcp",
             Self::Traces => "towpath_trace",
             Self::VirtualCluster { .. } => "vhost_vcluster",
+            Self::OpenTelemetry => "tracing_opentelemetry",
+            Self::Zipkin => "tracing_zipkin",
         }
     }
 
@@ -371,7 +379,9 @@ impl Scope {
             | Self::ListenerManager
             | Self::Runtime
             | Self::Server
-            | Self::Traces => Vec::new(),
+            | Self::Traces
+            | Self::OpenTelemetry
+            | Self::Zipkin => Vec::new(),
         }
     }
 }

@@ -574,6 +574,39 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.tracing.…`
+    TracingStats {
+        Counter client_enabled;
+        Counter health_check;
+        Counter not_traceable;
+        Counter random_sampling;
+        Counter service_forced;
+    }
+}
+
+stats! {
+    /// `tracing.zipkin.…`
+    ZipkinStats {
+        Counter reports_dropped;
+        Counter reports_failed;
+        Counter reports_sent;
+        Counter reports_skipped_no_cluster;
+        Counter spans_dropped;
+        Counter spans_sent;
+        Counter timer_flushed;
+    }
+}
+
+stats! {
+    /// `tracing.opentelemetry.…`
+    OpenTelemetryStats {
+        Counter spans_dropped;
+        Counter spans_sent;
+        Counter timer_flushed;
+    }
+}
+
+stats! {
     /// `server.…`
     ServerStats {
         Gauge concurrency;

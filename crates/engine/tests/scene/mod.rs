@@ -111,6 +111,7 @@ pub fn route(path: &str, action: Action) -> Route {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
+        tracing: None,
         filters: Vec::new(),
     }
 }
@@ -183,6 +184,7 @@ pub fn http(routes: RouteTable) -> Http {
         scheme: None,
         upgrades: Vec::new(),
         local_reply: None,
+        tracing: None,
     }
 }
 

@@ -12,6 +12,7 @@ use towpath_engine::snapshot::route::HeaderOps;
 
 use super::Known;
 use crate::convert::Converter;
+use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::support::Entry;
 
@@ -110,6 +111,10 @@ impl Converter<'_> {
             self.report.unsupported(&service.at, "needs a `server_uri`");
             return None;
         };
+        if uri.has("uri") {
+            let text = "the request keeps its own host; where it goes says the cluster";
+            self.report.finding(uri.at("uri"), Rank::Harmless, text);
+        }
         let prefix = service.text("path_prefix");
         if !(prefix.is_empty() || prefix.starts_with('/')) {
             let text = "path_prefix should start with \"/\".";

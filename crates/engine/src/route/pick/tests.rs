@@ -21,6 +21,7 @@ fn route(path: PathMatch) -> Route {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
+        tracing: None,
         filters: Vec::new(),
     }
 }

@@ -1,0 +1,74 @@
+//! Spans as OTLP has them: `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`.
+
+use super::Finished;
+use super::wire::Message;
+use crate::snapshot::tracing::OpenTelemetry;
+
+pub(super) fn write(spans: &[Finished], config: &OpenTelemetry) -> Vec<u8> {
+    let mut request = Message::default();
+    request.message(1, |resource_spans| {
+        resource_spans.message(1, |resource| {
+            for (name, value) in &config.resource {
+                resource.message(1, |pair| attribute(pair, name, value.as_bytes()));
+            }
+        });
+        resource_spans.message(2, |scope_spans| {
+            if config.tells_scope {
+                scope_spans.message(1, |scope| {
+                    scope.text(1, b"towpath").text(2, VERSION.as_bytes());
+                });
+            }
+            for span in spans {
+                scope_spans.message(2, |message| write_span(message, span));
+            }
+        });
+    });
+    request.0
+}
+
+fn write_span(message: &mut Message, of: &Finished) {
+    let span = &of.span;
+    message.bytes(1, &span.ids.trace.to_be_bytes());
+    message.bytes(2, &span.ids.span.to_be_bytes());
+    if !span.state().is_empty() {
+        message.text(3, span.state());
+    }
+    if span.ids.parent != 0 {
+        message.bytes(4, &span.ids.parent.to_be_bytes());
+    }
+    message.text(5, &span.name);
+    message.number(6, if span.is_client { CLIENT } else { SERVER });
+    message.fixed64(7, of.start_ns).fixed64(8, of.end_ns);
+    for (name, value) in of.tags.iter() {
+        message.message(9, |pair| attribute(pair, name, value));
+    }
+    for (at, what) in &of.events {
+        message.message(11, |event| {
+            event.fixed64(1, *at).text(2, what.as_bytes());
+        });
+    }
+    if of.tags.is_error() {
+        message.message(15, |status| {
+            status.number(3, ERROR);
+        });
+    }
+    let remote = if span.has_remote_parent { IS_REMOTE } else { 0 };
+    message.far_fixed32(16, SAMPLED | HAS_IS_REMOTE | remote);
+}
+
+fn attribute(pair: &mut Message, name: &str, value: &[u8]) {
+    pair.text(1, name.as_bytes()).message(2, |any| {
+        any.text(1, value);
+    });
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// `SpanKind`.
+const SERVER: u64 = 2;
+const CLIENT: u64 = 3;
+/// `Status.StatusCode`.
+const ERROR: u64 = 2;
+/// `SpanFlags`.
+const SAMPLED: u32 = 1;
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;

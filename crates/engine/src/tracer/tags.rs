@@ -1,0 +1,214 @@
+//! What spans say of requests and of their tries, in Envoy's names.
+
+use std::borrow::Cow;
+
+use towpath_proto::{Head, Name, Version};
+
+use crate::format::Facts;
+use crate::grpc::{is_grpc, status_of};
+use crate::record::Record;
+use crate::snapshot::Node;
+use crate::snapshot::tracing::{CustomTag, TagSource};
+use crate::stream_info::{JsonStyle, Value};
+
+/// Names and values; a name that is set again has its last value.
+#[derive(Debug, Default)]
+pub(crate) struct Tags(Vec<(Cow<'static, str>, Vec<u8>)>);
+
+impl Tags {
+    fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Vec<u8>>) {
+        let name = name.into();
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, before)) => *before = value.into(),
+            None => self.0.push((name, value.into())),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Whether they say that it failed.
+    pub(crate) fn is_error(&self) -> bool {
+        self.iter().any(|(name, value)| name == "error" && value == b"true")
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len() + 48).sum()
+    }
+}
+
+/// What the span of a request is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestTags<'a> {
+    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) node: &'a Node,
+    pub(crate) max_path: usize,
+    /// Those of the connection manager, then those of the route.
+    pub(crate) custom: [&'a [CustomTag]; 2],
+}
+
+/// What the span of a request says.
+pub(crate) fn request_tags(of: &RequestTags<'_>) -> Tags {
+    let RequestTags { facts, node, max_path, custom } = *of;
+    let record = facts.record;
+    let mut tags = Tags::default();
+    tags.set("node_id", node.id.as_bytes());
+    tags.set("zone", node.zone.as_bytes());
+    if let Some(head) = facts.request {
+        let or_dash = |name| head.get(name).unwrap_or(b"-");
+        if let Some(id) = head.get(Name::XRequestId) {
+            tags.set("guid:x-request-id", id);
+        }
+        tags.set("http.url", url(head, max_path));
+        tags.set("http.method", head.method_bytes());
+        tags.set("downstream_cluster", or_dash(Name::XEnvoyDownstreamServiceCluster));
+        tags.set("user_agent", or_dash(Name::UserAgent));
+        tags.set("http.protocol", record.protocol.map_or("-", Version::as_str));
+        if let Some(address) = &record.downstream_direct_remote {
+            let ip = address.ip().map(|address| address.ip().to_string());
+            tags.set("peer.address", ip.unwrap_or_else(|| address.to_string()));
+        }
+        if let Some(id) = head.get(Name::XClientTraceId) {
+            tags.set("guid:x-client-trace-id", id);
+        }
+        if is_grpc(head) {
+            tags.set("grpc.path", head.path());
+            tags.set("grpc.authority", head.authority());
+            tags.set("grpc.content_type", head.get(Name::ContentType).unwrap_or_default());
+            if let Some(timeout) = head.get(Name::GrpcTimeout) {
+                tags.set("grpc.timeout", timeout);
+            }
+        }
+    }
+    tags.set("request_size", record.bytes_received.to_string());
+    tags.set("response_size", record.bytes_sent.to_string());
+    add_common(&mut tags, facts, record.status, &flags(record));
+    add_custom(&mut tags, custom, facts);
+    add_grpc(&mut tags, facts.response, facts.trailers);
+    tags
+}
+
+/// How a try went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome<'a> {
+    /// Retries before it.
+    pub(crate) retries: u32,
+    /// It had a connection.
+    pub(crate) connected: bool,
+    /// What the server answered; 0 where it did not.
+    pub(crate) status: u16,
+    /// It was given up here.
+    pub(crate) canceled: bool,
+    /// Why it was reset, and the flag for that.
+    pub(crate) failed: Option<(&'a str, &'a str)>,
+}
+
+/// What the span of a try says.
+pub(crate) fn try_tags(of: &RequestTags<'_>, outcome: Outcome<'_>) -> Tags {
+    let RequestTags { facts, custom, .. } = *of;
+    let Outcome { retries, connected, status, canceled, failed } = outcome;
+    let record = facts.record;
+    let mut tags = Tags::default();
+    if retries > 0 {
+        tags.set("retry.count", retries.to_string());
+    }
+    if canceled {
+        tags.set("canceled", &b"true"[..]);
+    }
+    if let Some((reason, _)) = failed {
+        tags.set("error", &b"true"[..]);
+        tags.set("error.reason", reason);
+    }
+    let protocol = record.upstream_protocol.filter(|_| connected);
+    tags.set("http.protocol", protocol.map_or("-", Version::as_str));
+    if let Some(address) = &record.upstream_host {
+        let address = address.to_string();
+        tags.set("upstream_address", &*address);
+        tags.set("peer.address", address);
+    }
+    add_common(&mut tags, facts, status, failed.map_or("-", |(_, flag)| flag));
+    add_custom(&mut tags, custom, facts);
+    tags
+}
+
+fn add_common(tags: &mut Tags, facts: &Facts<'_>, status: u16, flags: &str) {
+    tags.set("component", &b"proxy"[..]);
+    if !facts.cluster.is_empty() {
+        tags.set("upstream_cluster", facts.cluster);
+        tags.set("upstream_cluster.name", facts.cluster_stat_name);
+    }
+    tags.set("http.status_code", status.to_string());
+    tags.set("response_flags", flags);
+    if status == 0 || status >= 500 {
+        tags.set("error", &b"true"[..]);
+    }
+}
+
+/// What the response says of a call by gRPC.
+fn add_grpc(tags: &mut Tags, response: Option<&Head>, trailers: Option<&Head>) {
+    for head in [response, trailers].into_iter().flatten() {
+        if let Some(status) = head.get(Name::GrpcStatus) {
+            tags.set("grpc.status_code", status);
+        }
+        if let Some(message) = head.get(Name::GrpcMessage) {
+            tags.set("grpc.message", message);
+        }
+        if status_of(head).is_some_and(|status| SERVERS_FAULT.contains(&status)) {
+            tags.set("error", &b"true"[..]);
+        }
+    }
+}
+
+/// Unknown, DeadlineExceeded, Unimplemented, Internal, Unavailable, DataLoss.
+const SERVERS_FAULT: [u8; 6] = [2, 4, 12, 13, 14, 15];
+
+fn add_custom(tags: &mut Tags, [of_manager, of_route]: [&[CustomTag]; 2], facts: &Facts<'_>) {
+    let remains = |tag: &&CustomTag| !of_route.iter().any(|other| other.name == tag.name);
+    for CustomTag { name, source } in of_manager.iter().filter(remains).chain(of_route) {
+        let value: Vec<u8> = match source {
+            TagSource::Literal(value) => value.as_bytes().to_vec(),
+            TagSource::Header { name, default } => {
+                let said = facts.request.and_then(|head| head.get_named(name));
+                said.unwrap_or(default.as_bytes()).to_vec()
+            }
+            TagSource::Metadata { namespace, path, default } => {
+                let said = facts.info.and_then(|info| info.read_metadata(namespace, path, text_of));
+                said.unwrap_or_else(|| default.as_bytes().to_vec())
+            }
+            TagSource::Format(format) => {
+                let mut value = Vec::new();
+                format.write(&mut value, facts);
+                value
+            }
+        };
+        if !value.is_empty() {
+            tags.set(name.to_string(), value);
+        }
+    }
+}
+
+/// A value of metadata as a tag has it; none where it is nothing.
+fn text_of(value: Option<&Value>) -> Option<Vec<u8>> {
+    match value? {
+        Value::Null => None,
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::List(_) | Value::Struct(_)) => {
+            let mut text = Vec::new();
+            other.write_json(&mut text, JsonStyle::Protobuf);
+            Some(text)
+        }
+    }
+}
+
+/// The request's URL as it came, its path not longer than so.
+fn url(head: &Head, max_path: usize) -> Vec<u8> {
+    let path = head.get(Name::XEnvoyOriginalPath).unwrap_or_else(|| head.path());
+    let path = path.get(..max_path).unwrap_or(path);
+    [head.scheme(), b"://", head.authority(), path].concat()
+}
+
+fn flags(record: &Record) -> String {
+    let names: Vec<&str> = record.flags.short_names().collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(",") }
+}
