@@ -19,6 +19,7 @@ mod outcome;
 mod peer;
 mod script;
 mod secure;
+mod spans;
 mod upstream;
 mod wire;
 
@@ -91,7 +92,8 @@ suites!(
     hashing,
     sockets,
     client_certificates,
-    rbac
+    rbac,
+    tracing
 );
 
 fn folder() -> std::path::PathBuf {

@@ -185,7 +185,7 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         format!("{} {}", &found[1], port.map_or(&found[2], String::as_str))
     });
     static LOGGED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r" (\d{4,5})\b").unwrap());
-    let mut line = line.into_owned();
+    let mut line = drawn_ids(&line).into_owned();
     if line.starts_with("log: ") {
         let named = |found: &Captures<'_>| {
             let port = found[1].parse().ok().and_then(|port: u16| ports.get(&port));
@@ -197,6 +197,23 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         line = pattern.replace_all(&line, *with).into_owned();
     }
     line
+}
+
+/// Without the ids of traces and spans that a proxy has drawn; clients know these.
+fn drawn_ids(line: &str) -> std::borrow::Cow<'_, str> {
+    const KNOWN: [&str; 5] = [
+        "80f198ee56343ba864fe8b2a57d3eff7",
+        "80F198ee56343ba864fe8b2a57d3eff7",
+        "64fe8b2a57d3eff7",
+        "e457b5a2e4d86bd1",
+        "05e3ac9a4f6e3b90",
+    ];
+    static ID: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\b(?:[0-9a-fA-F]{32}|[0-9a-f]{16})\b").unwrap());
+    ID.replace_all(line, |found: &Captures<'_>| {
+        let id = &found[0];
+        if KNOWN.contains(&id) { id.to_owned() } else { format!("<{} digits>", id.len()) }
+    })
 }
 
 /// Lines that only one has, without those that are declared; and declared ones of the case that do not occur.

@@ -11,6 +11,7 @@ use rustix::net::RecvFlags;
 
 use crate::http2::Http2;
 use crate::script::{self, Step};
+use crate::spans;
 use crate::wire::{Framing, Message, show};
 
 /// All upstreams of one proxy: they share a script.
@@ -167,24 +168,49 @@ impl Upstreams {
     pub(crate) fn next(&self, name: &str) -> (usize, Vec<Step>) {
         let mut state = self.state.lock().unwrap();
         let number = state.seen.len();
-        state.seen.push(vec![format!("upstream {}: to {name}", number + 1)]);
+        if name.starts_with("spans") {
+            state.seen.push(Vec::new());
+            return (number, script::parse("HTTP/1.1 202 Accepted\ncontent-length: 0\n\n"));
+        }
+        let named = state.requests();
+        state.seen.push(vec![format!("upstream {named}: to {name}")]);
         (number, state.script.pop_front().unwrap_or_default())
     }
 
     /// Replaces what is known of a request.
     pub(crate) fn tell(&self, number: usize, name: &str, message: &Message) {
-        let who = format!("upstream {}", number + 1);
+        let mut state = self.state.lock().unwrap();
+        let who = format!("upstream {}", state.number(number));
         let mut told = vec![format!("{who}: to {name}")];
-        message.tell(&who, &mut told);
-        if let Some(place) = self.state.lock().unwrap().seen.get_mut(number) {
+        if name.starts_with("spans") {
+            told = spans::lines(message);
+        } else {
+            message.tell(&who, &mut told);
+        }
+        if let Some(place) = state.seen.get_mut(number) {
             *place = told;
         }
     }
 
     fn add(&self, number: usize, line: String) {
-        if let Some(place) = self.state.lock().unwrap().seen.get_mut(number) {
-            place.push(format!("upstream {}: {line}", number + 1));
+        let mut state = self.state.lock().unwrap();
+        let named = state.number(number);
+        if let Some(place) = state.seen.get_mut(number) {
+            place.push(format!("upstream {named}: {line}"));
         }
+    }
+}
+
+impl State {
+    /// What a request is called: reports of spans, which come whenever they come, are not counted.
+    fn number(&self, index: usize) -> usize {
+        let is_request =
+            |lines: &&Vec<String>| lines.first().is_some_and(|line| line.starts_with("upstream "));
+        self.seen.iter().take(index + 1).filter(is_request).count()
+    }
+
+    fn requests(&self) -> usize {
+        self.number(self.seen.len()) + 1
     }
 }
 
