@@ -169,6 +169,10 @@ impl Converter<'_> {
         if clusters.is_empty() || clusters.len() < count {
             return None;
         }
+        if count > usize::from(u16::MAX) {
+            self.report.unsupported(&message.at, "more than 65,535 clusters");
+            return None;
+        }
         let total = self.total_weight(&clusters, &message.at)?;
         let by_hash = message.flag("use_hash_policy");
         Some(ClusterChoice::Weighted { clusters, total, by_hash })

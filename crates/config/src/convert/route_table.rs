@@ -151,7 +151,10 @@ impl Converter<'_> {
             }
             clusters.push(VirtualCluster { name: Arc::from(cluster.text("name")), headers });
         }
-        if !clusters.is_empty() {
+        if clusters.len() >= usize::from(u16::MAX) {
+            self.report
+                .unsupported(host.at("virtual_clusters"), "more than 65,534 virtual clusters");
+        } else if !clusters.is_empty() {
             clusters.push(VirtualCluster { name: Arc::from("other"), headers: Vec::new() });
         }
         clusters

@@ -9,6 +9,7 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::Stream;
 use crate::format::Facts;
 use crate::ids::StreamIndex;
+use crate::snapshot::route::VirtualCluster;
 use crate::upstream::cluster::Clusters;
 use crate::wall_clock::WallClock;
 
@@ -90,9 +91,7 @@ pub(crate) fn facts<'a>(
     if let Some(routed) = stream.routed() {
         facts.route = &routed.route.name;
         facts.virtual_host = &routed.host.name;
-    }
-    if let Some(counted) = &stream.counted {
-        facts.virtual_cluster = counted.virtual_cluster();
+        facts.virtual_cluster = routed.virtual_cluster.map_or("", VirtualCluster::shown_name);
     }
     facts
 }

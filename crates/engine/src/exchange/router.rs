@@ -223,7 +223,7 @@ impl Exchange {
                 let chosen = forward.cluster.weighted(hash.unwrap_or(random));
                 let at = chosen
                     .and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
-                (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u32::try_from(at).ok()))
+                (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u16::try_from(at).ok()))
             }
         };
         if let Some(route) = &mut stream.route {
@@ -246,11 +246,9 @@ impl Exchange {
             self.local_reply(index, forward.not_found_status, b"", details::CLUSTER_NOT_FOUND, now);
             return;
         };
-        if let Some(route) = stream.route {
-            let of = (route.host, route.route);
-            let request = stream.request.present();
-            let counted = |request| http.counted.get(&http.config.routes, of, request);
-            stream.counted = request.and_then(counted);
+        if let (Some(route), Some(request)) = (&mut stream.route, stream.request.present()) {
+            let host = http.config.routes.hosts.get(route.host as usize);
+            route.virtual_cluster = host.and_then(|host| host.virtual_cluster(request));
         }
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
         if !self.begin_crossing(index, forward, now) {
@@ -660,7 +658,7 @@ pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
 }
 
 fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
-    let Routed { table, host, route, weighted } = routed;
+    let Routed { table, host, route, weighted, .. } = routed;
     match subject {
         Subject::Request => request_ops(table, host, route, weighted),
         Subject::Response => response_ops(table, host, route, weighted),

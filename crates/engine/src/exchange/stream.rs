@@ -19,7 +19,6 @@ use towpath_proto::head::{Head, HeadPool};
 
 use crate::conn::Connection;
 use crate::conn::context::{ChainContext, HttpContext};
-use crate::conn::counted::Counted;
 use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
 use crate::exchange::filters::Filters;
@@ -33,7 +32,9 @@ use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
 use crate::record::Flags;
 use crate::route::Picked;
 use crate::snapshot::plain::Plain;
-use crate::snapshot::route::{Action, ClusterChoice, Forward, Route, VirtualHost, WeightedCluster};
+use crate::snapshot::route::{
+    Action, ClusterChoice, Forward, Route, VirtualCluster, VirtualHost, WeightedCluster,
+};
 use crate::snapshot::{ClusterId, RouteTable};
 use crate::stats::RequestStats;
 use crate::upstream::cluster::RequestOutcome;
@@ -48,8 +49,6 @@ pub(crate) struct Stream {
     pub(crate) request: LazyHead,
     pub(crate) response: LazyHead,
     pub(crate) route: Option<RouteRef>,
-    /// What counts it beside its cluster.
-    pub(crate) counted: Option<Rc<Counted>>,
     pub(crate) request_end: Direction,
     pub(crate) response_end: Direction,
     /// Request body that has not gone upstream, or that a retry would need again.
@@ -234,7 +233,15 @@ pub(crate) struct RouteRef {
     pub(crate) host: u32,
     pub(crate) route: u32,
     /// Which of the weighted clusters.
-    pub(crate) weighted: Option<u32>,
+    pub(crate) weighted: Option<u16>,
+    /// Which of the virtual clusters counts it.
+    pub(crate) virtual_cluster: Option<u16>,
+}
+
+impl RouteRef {
+    pub(crate) const fn new(host: u32, route: u32) -> Self {
+        Self { host, route, weighted: None, virtual_cluster: None }
+    }
 }
 
 /// A [`RouteRef`], looked up.
@@ -244,6 +251,7 @@ pub(crate) struct Routed<'a> {
     pub(crate) host: &'a VirtualHost,
     pub(crate) route: &'a Route,
     pub(crate) weighted: Option<&'a WeightedCluster>,
+    pub(crate) virtual_cluster: Option<&'a VirtualCluster>,
 }
 
 impl<'a> Routed<'a> {
@@ -261,7 +269,9 @@ impl<'a> Routed<'a> {
             },
             (Action::Forward(_) | Action::Redirect(_) | Action::Direct { .. }, _) => None,
         };
-        Some(Self { table, host, route, weighted })
+        let counted = chosen.virtual_cluster.map(usize::from);
+        let virtual_cluster = counted.and_then(|at| host.virtual_clusters.get(at));
+        Some(Self { table, host, route, weighted, virtual_cluster })
     }
 
     pub(crate) fn forward(&self) -> Option<&'a Forward> {
@@ -401,7 +411,6 @@ impl Stream {
             request: LazyHead::default(),
             response: LazyHead::default(),
             route: None,
-            counted: None,
             request_end: Direction::AwaitingHead,
             response_end: Direction::AwaitingHead,
             body: Body::default(),
@@ -438,7 +447,6 @@ impl Stream {
         self.context = context;
         self.upstream = UpstreamState::None;
         self.route = None;
-        self.counted = None;
         self.request_end = Direction::AwaitingHead;
         self.response_end = Direction::AwaitingHead;
         self.retries = Retries::default();
@@ -505,8 +513,8 @@ impl Stream {
     /// Counts it where requests are counted beside their cluster.
     #[inline]
     pub(crate) fn count(&self, count: impl Fn(&RequestStats)) {
-        if let Some(counted) = &self.counted {
-            counted.each().for_each(count);
+        if let (Some(http), Some(route)) = (self.context.http(), self.route) {
+            http.counted.each(route.host, route.route, route.virtual_cluster).for_each(count);
         }
     }
 
@@ -527,8 +535,7 @@ impl Stream {
                 clippy::cast_possible_truncation,
                 reason = "tables have fewer than 2^32 entries"
             )]
-            let chosen =
-                RouteRef { host: *host_index as u32, route: *route_index as u32, weighted: None };
+            let chosen = RouteRef::new(*host_index as u32, *route_index as u32);
             self.route = Some(chosen);
             if let Action::Forward(forward) = &route.action
                 && let ClusterChoice::One(id) = &forward.cluster

@@ -84,9 +84,20 @@ impl VirtualCluster {
     pub fn matches(&self, request: &Head) -> bool {
         self.headers.iter().all(|header| header.matches(request))
     }
+
+    /// Its name for logs: what no other takes has none.
+    pub(crate) fn shown_name(&self) -> &str {
+        if self.headers.is_empty() { "" } else { &self.name }
+    }
 }
 
 impl VirtualHost {
+    /// The place of the virtual cluster of a request.
+    pub(crate) fn virtual_cluster(&self, request: &Head) -> Option<u16> {
+        let found = self.virtual_clusters.iter().position(|one| one.matches(request))?;
+        u16::try_from(found).ok()
+    }
+
     /// Whether requests are counted beside their cluster.
     pub(crate) fn is_counted(&self) -> bool {
         !self.virtual_clusters.is_empty()

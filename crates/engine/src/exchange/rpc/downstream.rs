@@ -60,7 +60,7 @@ impl Exchange {
         stream.trace_part(Part::Route);
         let picked = stream.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
         let route = picked.and_then(|picked| u32::try_from(picked).ok());
-        stream.route = route.map(|route| RouteRef { host: 0, route, weighted: None });
+        stream.route = route.map(|route| RouteRef::new(0, route));
         let random = self.env.random.next();
         let table = &http.config.routes;
         let route = picked.and_then(|picked| table.hosts.first()?.routes.get(picked));
