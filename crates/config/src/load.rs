@@ -36,6 +36,8 @@ pub struct Options {
     pub node_cluster: Option<String>,
     /// `--service-zone`: the node's zone, before that of the file.
     pub node_zone: Option<String>,
+    /// The program's flags are not known: a file may leave the node to them.
+    pub is_node_left_open: bool,
 }
 
 /// A configuration that is valid and honoured.

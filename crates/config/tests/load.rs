@@ -210,6 +210,27 @@ fn service_flags_stand_before_the_file() {
 }
 
 #[test]
+fn the_node_that_asks_for_secrets_may_be_left_to_flags() {
+    let text = "
+static_resources:
+  clusters:
+  - name: c
+    transport_socket:
+      name: tls
+      typed_config:
+        '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        common_tls_context:
+          tls_certificate_sds_secret_configs:
+          - { name: mine, sds_config: { path_config_source: { path: /dev/null } } }
+";
+    let problems = |is_node_left_open| {
+        let options = Options { is_node_left_open, ..Options::default() };
+        check(&Sources::file(Source::yaml("t", text)), &options).unwrap().problems.len()
+    };
+    assert_eq!((problems(false), problems(true)), (1, 0));
+}
+
+#[test]
 fn unknown_fields_pass_when_allowed_and_refused_ones_do_not() {
     let options = Options { allow_unknown_static_fields: true, ..Options::default() };
     let load = |text: &str| load(&Sources::file(Source::yaml("t", text)), &options);

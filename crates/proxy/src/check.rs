@@ -39,6 +39,7 @@ impl Check {
     fn lines(&self) -> Vec<Line> {
         let options = Options {
             allow_unknown_static_fields: self.allow_unknown_static_fields,
+            is_node_left_open: true,
             ..Options::default()
         };
         let checked = Source::read(&self.file)

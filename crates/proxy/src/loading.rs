@@ -220,6 +220,7 @@ fn options(flags: &Flags) -> Options {
         node_id: given(&flags.service_node),
         node_cluster: given(&flags.service_cluster),
         node_zone: given(&flags.service_zone),
+        is_node_left_open: false,
         reject_unknown_dynamic_fields: flags.reject_unknown_dynamic_fields,
     }
 }

@@ -274,7 +274,8 @@ impl<'a> Converter<'a> {
         kind: &str,
     ) -> Option<&'a Message> {
         let name = named.text("name");
-        if self.snapshot.node.id.is_empty() || self.snapshot.node.cluster.is_empty() {
+        let node = &self.snapshot.node;
+        if (node.id.is_empty() || node.cluster.is_empty()) && !self.options.is_node_left_open {
             self.report.problem(&named.at, NO_NODE);
             return None;
         }
