@@ -24,6 +24,11 @@ impl CountedRoutes {
         Self(table.hosts.iter().map(|host| CountedHost::of(host, scope)).collect())
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What counts a request of a route.
     #[inline]
     pub(crate) fn each(

@@ -513,7 +513,9 @@ impl Stream {
     /// Counts it where requests are counted beside their cluster.
     #[inline]
     pub(crate) fn count(&self, count: impl Fn(&RequestStats)) {
-        if let (Some(http), Some(route)) = (self.context.http(), self.route) {
+        if let (Some(http), Some(route)) = (self.context.http(), self.route)
+            && !http.counted.is_empty()
+        {
             http.counted.each(route.host, route.route, route.virtual_cluster).for_each(count);
         }
     }
