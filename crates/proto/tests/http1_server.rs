@@ -363,6 +363,37 @@ fn after_an_error_one_closing_answer_can_be_written() {
 }
 
 #[test]
+fn a_fragment_is_cut_where_that_is_asked_for() {
+    for (line, target) in [
+        ("GET /a?b#c HTTP/1.1", "/a?b"),
+        ("PROPFIND /#/a#b HTTP/1.1", "/"),
+        ("GET http://a/b# HTTP/1.1", "/b"),
+        ("GET /a HTTP/1.1", "/a"),
+    ] {
+        let text = format!("{line}\r\nHost: a\r\nX-Id: 7\r\n\r\n");
+        for pieces in [text.len(), 1] {
+            let mut pool = HeadPool::default();
+            let mut server = server(Options { cut_fragment: true, ..Options::default() });
+            let mut found = None;
+            for piece in text.as_bytes().chunks(pieces) {
+                server.receive(Bytes::copy_from_slice(piece));
+                found = found.or_else(|| server.poll(&mut pool).unwrap());
+            }
+            let Some(Event::Head { head, .. }) = found else { panic!("{line}: {found:?}") };
+            assert_eq!(String::from_utf8_lossy(head.path()), target, "{line}");
+            assert_eq!(head.get_bytes(b"x-id"), Some(&b"7"[..]), "{line}");
+        }
+    }
+    for line in
+        ["GET #a HTTP/1.1", "GET /a#b\u{1} HTTP/1.1", "GET /a#b HTTP/1.x", "GET /a# b HTTP/1.1"]
+    {
+        let mut server = server(Options { cut_fragment: true, ..Options::default() });
+        server.receive(format!("{line}\r\nHost: a\r\n\r\n").into());
+        assert!(server.poll(&mut HeadPool::default()).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn a_head_that_says_too_little_or_too_much_is_kept_to_be_told_of() {
     let fields = "Host: a\r\nX-Id: 7\r\n\r\n";
     for (text, error, kept) in [

@@ -30,6 +30,9 @@ pub struct Options {
     /// Whether methods pass that are neither in RFC 9110 or 5789 nor WebDAV's and their kin. Envoy
     /// `allow_custom_methods`.
     pub allow_custom_methods: bool,
+    /// Whether a fragment is cut from a target where it otherwise is refused. Envoy's runtime key
+    /// `envoy.reloadable_features.http_reject_path_with_fragment`, turned round.
+    pub cut_fragment: bool,
 }
 
 impl Default for Options {
@@ -46,6 +49,7 @@ impl Default for Options {
             underscores: Underscores::Allow,
             name_case: NameCase::Lower,
             allow_custom_methods: false,
+            cut_fragment: false,
         }
     }
 }

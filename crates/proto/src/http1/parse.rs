@@ -8,6 +8,8 @@
 //! it. So the fast way need not tell errors apart, and the slow one can accept nothing. Judgement
 //! waits for the end of the line: the answer does not depend on how the bytes were cut.
 
+use std::ops::Range;
+
 use super::error::Error;
 use super::facts::Facts;
 use super::options::{Options, Underscores};
@@ -193,7 +195,8 @@ impl Cursor {
                 while bytes[self.line..].starts_with(b"\r\n") {
                     self.line += 2;
                 }
-                request_line(bytes, self.line, head)
+                let next = request_line(bytes, self.line, head);
+                next.or_else(|| line_with_fragment(bytes, self.line, head, options))
             }
             Opening::StatusLine => status_line(bytes, self.line, head),
             Opening::Nothing => return Ok(None),
@@ -409,12 +412,16 @@ fn request_line(bytes: &[u8], start: usize, head: &mut Head) -> Option<usize> {
     if line.starts_with(b"GET ") {
         return target_line(bytes, start, 3, Method::Get, head);
     }
+    let (space, method) = method_of(line)?;
+    target_line(bytes, start, space, method, head)
+}
+
+/// The method of a request line, and where it ends.
+#[inline]
+fn method_of(line: &[u8]) -> Option<(usize, Method)> {
     let space = line.iter().take(MAX_METHOD + 1).position(|&byte| byte == b' ')?;
     let method = Method::from_bytes(&line[..space]);
-    if method == Method::Other && !is_token(&line[..space]) {
-        return None;
-    }
-    target_line(bytes, start, space, method, head)
+    (method != Method::Other || is_token(&line[..space])).then_some((space, method))
 }
 
 /// The request line behind its method, which ends at `space`.
@@ -428,19 +435,51 @@ fn target_line(
 ) -> Option<usize> {
     let target = start + space + 1;
     let end = scan::target_end(bytes, target)?;
-    let behind = bytes[end..].first_chunk::<11>()?;
-    let version = if behind == b" HTTP/1.1\r\n" {
+    begin_request(bytes, start..start + space, target..end, end, method, head)
+}
+
+/// Takes a method and a target, if a version follows at `behind`.
+#[inline]
+fn begin_request(
+    bytes: &[u8],
+    name: Range<usize>,
+    target: Range<usize>,
+    behind: usize,
+    method: Method,
+    head: &mut Head,
+) -> Option<usize> {
+    let line = bytes[behind..].first_chunk::<11>()?;
+    let version = if line == b" HTTP/1.1\r\n" {
         Version::Http11
-    } else if behind == b" HTTP/1.0\r\n" {
+    } else if line == b" HTTP/1.0\r\n" {
         Version::Http10
     } else {
         return None;
     };
-    if end == target {
+    if target.is_empty() {
         return None;
     }
-    head.begin_request(method, Span::raw(start, start + space), Span::raw(target, end), version);
-    Some(end + 11)
+    let (name, target) = (Span::raw(name.start, name.end), Span::raw(target.start, target.end));
+    head.begin_request(method, name, target, version);
+    Some(behind + 11)
+}
+
+/// A request line whose target has a fragment, which is left out where that is asked for.
+#[cold]
+fn line_with_fragment(
+    bytes: &[u8],
+    start: usize,
+    head: &mut Head,
+    options: &Options,
+) -> Option<usize> {
+    if !options.cut_fragment {
+        return None;
+    }
+    let (space, method) = method_of(&bytes[start..])?;
+    let target = start + space + 1;
+    let mark = scan::target_end(bytes, target).filter(|&end| bytes[end] == b'#')?;
+    let length = bytes[mark..].iter().position(|byte| !byte.is_ascii_graphic())?;
+    begin_request(bytes, start..start + space, target..mark, mark + length, method, head)
 }
 
 /// RFC 9112 §4: `HTTP-version SP status-code SP [ reason-phrase ] CRLF`; the second space may be

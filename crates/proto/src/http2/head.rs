@@ -171,6 +171,9 @@ impl<'a> Builder<'a> {
                 valid
             }
             (Section::Request, Pseudo::Path) => {
+                let fragment = value.iter().position(|&byte| byte == b'#');
+                let cut = fragment.filter(|_| self.options.cut_fragment);
+                let value = &value[..cut.unwrap_or(value.len())];
                 let valid = is_target(value);
                 if valid {
                     self.head.set_valid_path(value);

@@ -45,6 +45,8 @@ pub struct Options {
     pub stream_error_on_malformed: bool,
     /// What to do with names that have an underscore. Envoy `headers_with_underscores_action`.
     pub underscores: Underscores,
+    /// Whether a fragment is cut from a path, as [`http1::Options::cut_fragment`](crate::http1::Options).
+    pub cut_fragment: bool,
 }
 
 impl Default for Options {
@@ -66,6 +68,7 @@ impl Default for Options {
             max_early_resets: 500,
             stream_error_on_malformed: false,
             underscores: Underscores::Allow,
+            cut_fragment: false,
         }
     }
 }
