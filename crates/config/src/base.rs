@@ -58,7 +58,7 @@ impl Converter<'_> {
     pub(crate) fn print(&self, message: &Message) -> u64 {
         let mut hasher = DefaultHasher::new();
         to_json(message).to_string().hash(&mut hasher);
-        (self.files, self.secrets, self.rotating).hash(&mut hasher);
+        (self.files, self.secrets, self.rotating, self.runtime.told()).hash(&mut hasher);
         hasher.finish()
     }
 

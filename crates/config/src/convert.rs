@@ -59,7 +59,7 @@ use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 use discovery::Discovered;
 pub use discovery::{ConfigSource, Discovery, From, Grpc, Need, RequestLimit};
 pub use facts::{Admin, Bootstrap, Locality, Node, Push, Stats, StatsTag};
-pub use runtime::Runtime;
+pub use runtime::{LayerKind, Runtime, RuntimeLayer};
 
 use crate::base::{Base, Prints};
 use crate::dynamic::Kind;

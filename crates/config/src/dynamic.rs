@@ -16,7 +16,7 @@ use towpath_engine::snapshot::{Listener, Snapshot};
 
 use crate::base::{Base, Prints};
 use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered};
-use crate::convert::{Need, Needs};
+use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
 use crate::load::{Converted, Options, convert, read};
 use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, encode, to_json};
@@ -37,18 +37,20 @@ pub enum Kind {
     Routes,
     /// Of SDS.
     Secret,
+    /// Of RTDS.
+    Runtime,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes, Self::Secret];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes, Self::Secret, Self::Runtime];
 
-    /// Whether clusters or listeners ask for it by name.
+    /// Whether it is asked for by name.
     #[must_use]
     pub const fn is_asked_for_by_name(self) -> bool {
         match self {
-            Self::Endpoints | Self::Routes | Self::Secret => true,
+            Self::Endpoints | Self::Routes | Self::Secret | Self::Runtime => true,
             Self::Cluster | Self::Listener => false,
         }
     }
@@ -57,7 +59,7 @@ impl Kind {
     pub(crate) const fn name_field(self) -> &'static str {
         match self {
             Self::Endpoints => "cluster_name",
-            Self::Cluster | Self::Listener | Self::Routes | Self::Secret => "name",
+            Self::Cluster | Self::Listener | Self::Routes | Self::Secret | Self::Runtime => "name",
         }
     }
 
@@ -68,6 +70,7 @@ impl Kind {
             Self::Listener => "envoy.config.listener.v3.Listener",
             Self::Routes => "envoy.config.route.v3.RouteConfiguration",
             Self::Secret => "envoy.extensions.transport_sockets.tls.v3.Secret",
+            Self::Runtime => "envoy.service.runtime.v3.Runtime",
         }
     }
 }
@@ -109,6 +112,8 @@ pub struct Build {
     pub files: BTreeMap<Arc<str>, BTreeSet<String>>,
     /// How many clusters were converted; what others come to was known.
     pub converted: usize,
+    /// What the runtime comes to.
+    pub runtime: Runtime,
     /// Secrets of which a file cannot be made use of.
     pub spoiled: Vec<Rejected>,
 }
@@ -179,12 +184,14 @@ impl Resources {
     /// As [`load`](crate::load()).
     pub fn new(sources: Sources, options: Options) -> Result<Self, Error> {
         let mut report = Report::default();
-        let (bootstrap, schema) = read(&sources, &options, &[], &mut report)?;
+        // The one kind that no bootstrap knows.
+        let types = vec![Kind::Runtime.message().to_owned()];
+        let (bootstrap, schema) = read(&sources, &options, &types, &mut report)?;
         report.invalid()?;
         Ok(Self {
             sources,
             options,
-            types: Vec::new(),
+            types,
             schema,
             bootstrap,
             entries: Entries::new(),
@@ -207,6 +214,10 @@ impl Resources {
     ) -> (Build, Vec<Rejected>) {
         let mut rejected = Vec::new();
         let mut before = HashMap::new();
+        if kind == Kind::Runtime {
+            // Each may read it.
+            self.made.clear();
+        }
         for name in removed {
             self.forget(kind, name);
         }
@@ -238,6 +249,12 @@ impl Resources {
             }
         };
         (build, rejected)
+    }
+
+    /// What `/runtime_modify` says is another now.
+    pub fn override_runtime(&mut self, overrides: BTreeMap<String, String>) {
+        self.options.runtime_overrides = overrides;
+        self.made.clear();
     }
 
     /// Makes of all what is to follow what serves.
@@ -480,6 +497,7 @@ impl Resources {
             endpoints: of(Kind::Endpoints).collect(),
             routes: of(Kind::Routes).collect(),
             secrets: of(Kind::Secret).collect(),
+            runtimes: of(Kind::Runtime).collect(),
             secret_texts: of(Kind::Secret).map(|(_, secret)| secret.at.text).collect(),
             judged: judged
                 .iter()
@@ -505,7 +523,7 @@ impl Resources {
         let count = converted.repeatable.len();
         self.keep_made(&converted, &broken);
         let warming = self.overlay(&mut converted, base, &broken);
-        let Converted { snapshot, prints, needs, secret_files, .. } = converted;
+        let Converted { snapshot, prints, needs, secret_files, bootstrap, .. } = converted;
         let needs = distinct(needs);
         let (mut files, mut spoiled) = (BTreeMap::new(), BTreeMap::new());
         for (text, file) in secret_files {
@@ -526,6 +544,7 @@ impl Resources {
             uses,
             files,
             converted: count,
+            runtime: bootstrap.runtime,
             spoiled,
         };
         (build, wrong)
@@ -568,7 +587,7 @@ impl Resources {
             match kind {
                 Kind::Cluster => keep_cluster(converted, base, &name),
                 Kind::Listener => keep_listener(converted, base, &name),
-                Kind::Endpoints | Kind::Routes | Kind::Secret => {}
+                Kind::Endpoints | Kind::Routes | Kind::Secret | Kind::Runtime => {}
             }
         }
         warming.sort();

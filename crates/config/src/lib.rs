@@ -49,8 +49,8 @@ mod wire;
 
 pub use base::{Base, Prints};
 pub use convert::{
-    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, Locality, Need, Node, Push,
-    RequestLimit, Runtime, Stats, StatsTag,
+    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, LayerKind, Locality, Need, Node, Push,
+    RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
 };
 pub use dynamic::{Build, Given, Kind, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};

@@ -1,6 +1,6 @@
 //! The doors: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,6 +36,8 @@ pub struct Options {
     pub node_cluster: Option<String>,
     /// `--service-zone`: the node's zone, before that of the file.
     pub node_zone: Option<String>,
+    /// What `/runtime_modify` was told: keys and values of the admin layer.
+    pub runtime_overrides: BTreeMap<String, String>,
     /// The program's flags are not known: a file may leave the node to them.
     pub is_node_left_open: bool,
 }

@@ -155,7 +155,53 @@ static_resources:
 ";
     let loaded = yaml(text).unwrap();
     assert_eq!(cluster(&loaded, "a").balancing.panic_threshold, 20);
-    assert_eq!(loaded.bootstrap.runtime.iter().count(), 2);
+    assert_eq!(loaded.bootstrap.runtime.count(), 2);
+}
+
+/// What a runtime key says is a part of what a cluster was made from, and of no other.
+#[test]
+fn another_value_of_a_key_changes_what_reads_it_and_nothing_else() {
+    let text = "
+layered_runtime:
+  layers: [ {name: file, static_layer: {circuit_breakers.a.default.max_requests: 7}}, {name: admin, admin_layer: {}} ]
+static_resources:
+  clusters: [ {name: a, type: STATIC}, {name: b, type: STATIC} ]
+";
+    let sources = Sources::file(Source::yaml("t", text));
+    let first = load(&sources, &Options::default()).unwrap();
+    assert_eq!(cluster(&first, "a").limits.requests, 7);
+    let overrides = [("circuit_breakers.a.default.max_requests".to_owned(), "9".to_owned())];
+    let options = Options { runtime_overrides: overrides.into(), ..Options::default() };
+    let base = Base { snapshot: Arc::new(first.snapshot), prints: first.prints, free: Vec::new() };
+    let second = reload(&sources, &options, &base).unwrap();
+    let kept = |name: &str| {
+        let id = base.snapshot.cluster_id(name).unwrap();
+        let (before, after) = (base.snapshot.cluster(id), second.snapshot.cluster(id));
+        Arc::ptr_eq(before.unwrap(), after.unwrap())
+    };
+    assert_eq!(cluster(&second, "a").limits.requests, 9);
+    assert_eq!((kept("a"), kept("b")), (false, true));
+    let layers = second.bootstrap.runtime.layers();
+    assert_eq!(layers[1].values.len(), 1, "{layers:?}");
+}
+
+/// A text that `check` would say is not honoured for its runtime key.
+#[test]
+fn only_keys_that_would_change_something_are_refused() {
+    let with = |key: &str| {
+        yaml(&format!("layered_runtime: {{layers: [{{name: s, static_layer: {{{key}: true}}}}]}}"))
+    };
+    for key in [
+        "envoy.reloadable_features.http_reject_path_with_fragment",
+        "envoy.reloadable_features.of_another_version",
+        "envoy.reloadable_features.quic_no_tcp_delay",
+        "anything.else",
+    ] {
+        with(key).unwrap();
+    }
+    for key in ["envoy.reloadable_features.strict_chunk_parsing", "redis.something"] {
+        assert!(with(key).unwrap_err().to_string().contains(key));
+    }
 }
 
 #[test]

@@ -18,10 +18,10 @@ use towpath_io::memory::{self, Bursts};
 use towpath_proto::{Address, Failure};
 
 use crate::access_log::LogSender;
-use crate::discovery::Dump;
+use crate::discovery::{Dump, Override};
 use crate::dns::{DnsCluster, Watcher};
 use crate::flags::{DrainStrategy, Flags};
-use crate::loading::Boot;
+use crate::loading::{Boot, Overrides};
 use crate::logger::limit::Limit;
 use crate::monitor::{MonitorThread, News};
 use crate::reload::{Remains, Wish};
@@ -45,6 +45,10 @@ pub(crate) struct Control {
     pub(crate) planned: RefCell<Option<Snapshot>>,
     /// A control plane is in charge.
     pub(crate) is_driven: bool,
+    /// What it is told of the admin layer of the runtime.
+    pub(crate) to_discovery: RefCell<Option<mpsc::UnboundedSender<Override>>>,
+    /// The admin layer of the runtime.
+    pub(crate) overrides: RefCell<Overrides>,
     /// What is shown of its resources.
     pub(crate) shown: RefCell<Dump>,
     /// What its parts were made from.
@@ -156,6 +160,8 @@ impl Control {
             snapshot: RefCell::default(),
             planned: RefCell::default(),
             is_driven: parts.is_driven,
+            to_discovery: RefCell::default(),
+            overrides: RefCell::default(),
             shown: RefCell::default(),
             secrets: RefCell::new(SecretFiles::of(&prints)),
             prints: RefCell::new(prints),

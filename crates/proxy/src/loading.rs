@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
-use towpath_config::{Base, Discovery, Loaded, Options, Prints, Push, Source, Sources};
+use towpath_config::{Base, Discovery, Loaded, Options, Prints, Push, Runtime, Source, Sources};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::stats::Rules;
@@ -15,6 +15,9 @@ use crate::access_log::Target;
 use crate::admin::AdminAddress;
 use crate::flags::Flags;
 use crate::log;
+
+/// What `/runtime_modify` was told.
+pub(crate) type Overrides = BTreeMap<String, String>;
 
 /// What there is to serve.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ pub(crate) struct Driven {
 pub(crate) struct Boot {
     /// The bootstrap as JSON. Text takes a fraction of the memory that values take.
     bootstrap: Box<str>,
-    /// The same as it was read, where it names files that are read again when they change.
+    /// The same as it was read, where it names files that are read again when they change, or has an admin layer.
     sources: Option<Arc<Sources>>,
     /// When it was loaded.
     pub(crate) loaded: SystemTime,
@@ -58,9 +61,7 @@ pub(crate) struct Boot {
     /// Fields that were set and not honoured.
     pub(crate) unknown_fields: u64,
     /// `layered_runtime.layers`.
-    pub(crate) runtime_layers: u64,
-    /// The keys in them.
-    pub(crate) runtime_keys: u64,
+    pub(crate) runtime: Runtime,
 }
 
 impl Boot {
@@ -74,8 +75,7 @@ impl Boot {
             started: SystemTime::UNIX_EPOCH,
             changed: HashMap::new(),
             unknown_fields: 0,
-            runtime_layers: 0,
-            runtime_keys: 0,
+            runtime: Runtime::default(),
         }
     }
 
@@ -104,28 +104,35 @@ pub(crate) struct Admin {
 /// # Errors
 /// All that is wrong with it, a line each.
 pub(crate) fn load(flags: &Flags) -> Result<Configuration, String> {
-    load_after(flags, read(flags)?, &Base::default())
+    load_after(flags, read(flags)?, &Base::default(), &Overrides::new())
 }
 
-/// Loads what serves once more, with what the files that it names hold.
+/// Loads what serves once more, with what the files that it names hold and the runtime says now.
 ///
 /// # Errors
 /// All that is wrong with them, a line each.
-pub(crate) fn reload_secrets(
+pub(crate) fn load_again(
     flags: &Flags,
     base: &Base,
     boot: &Boot,
+    overrides: &Overrides,
 ) -> Result<Configuration, String> {
-    let sources = boot.sources.as_ref().ok_or_else(|| "it names no files".to_owned())?;
-    load_after(flags, Sources::clone(sources), base)
+    let sources = boot.sources.as_ref();
+    let sources = sources.ok_or_else(|| "it names no files, and has no admin layer".to_owned())?;
+    load_after(flags, Sources::clone(sources), base, overrides)
 }
 
 /// Loads what takes the place of what serves.
 ///
 /// # Errors
 /// All that is wrong with it, a line each; and what cannot change while it serves.
-pub(crate) fn reload(flags: &Flags, base: &Base, boot: &Boot) -> Result<Configuration, String> {
-    let configuration = load_after(flags, read(flags)?, base)?;
+pub(crate) fn reload(
+    flags: &Flags,
+    base: &Base,
+    boot: &Boot,
+    overrides: &Overrides,
+) -> Result<Configuration, String> {
+    let configuration = load_after(flags, read(flags)?, base, overrides)?;
     let fixed = fixed_changes(boot.bootstrap(), configuration.boot.bootstrap());
     if fixed.is_empty() {
         return Ok(configuration);
@@ -162,10 +169,15 @@ fn read(flags: &Flags) -> Result<Sources, String> {
     })
 }
 
-fn load_after(flags: &Flags, sources: Sources, base: &Base) -> Result<Configuration, String> {
+fn load_after(
+    flags: &Flags,
+    sources: Sources,
+    base: &Base,
+    overrides: &Overrides,
+) -> Result<Configuration, String> {
+    let options = Options { runtime_overrides: overrides.clone(), ..options(flags) };
     let Loaded { snapshot, prints, bootstrap, notes, ignored, mut json } =
-        towpath_config::reload(&sources, &options(flags), base)
-            .map_err(|error| error.to_string())?;
+        towpath_config::reload(&sources, &options, base).map_err(|error| error.to_string())?;
     if !flags.skip_deprecated_logs {
         for note in notes {
             log!(Config, Warning, "{note}");
@@ -184,13 +196,13 @@ fn load_after(flags: &Flags, sources: Sources, base: &Base) -> Result<Configurat
     let names_files = prints.secrets().next().is_some();
     let boot = Boot {
         bootstrap: json.to_string().into_boxed_str(),
-        sources: names_files.then(|| Arc::new(sources.clone())),
+        sources: (names_files || bootstrap.runtime.admin_layer().is_some())
+            .then(|| Arc::new(sources.clone())),
         loaded: SystemTime::now(),
         started: SystemTime::now(),
         changed: HashMap::new(),
         unknown_fields: ignored.len() as u64,
-        runtime_layers: json["layered_runtime"]["layers"].as_array().map_or(0, Vec::len) as u64,
-        runtime_keys: bootstrap.runtime.iter().count() as u64,
+        runtime: bootstrap.runtime,
     };
     let fixed = bootstrap
         .stats
@@ -198,8 +210,7 @@ fn load_after(flags: &Flags, sources: Sources, base: &Base) -> Result<Configurat
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
-    let driven =
-        bootstrap.discovery.map(|discovery| Driven { sources, options: options(flags), discovery });
+    let driven = bootstrap.discovery.map(|discovery| Driven { sources, options, discovery });
     Ok(Configuration {
         snapshot,
         prints,
@@ -220,6 +231,7 @@ fn options(flags: &Flags) -> Options {
         node_id: given(&flags.service_node),
         node_cluster: given(&flags.service_cluster),
         node_zone: given(&flags.service_zone),
+        runtime_overrides: Overrides::new(),
         is_node_left_open: false,
         reject_unknown_dynamic_fields: flags.reject_unknown_dynamic_fields,
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::{Base, Prints};
+use towpath_config::{Base, Prints, Runtime};
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{ToMonitor, ToWorker};
 use towpath_engine::snapshot::{ClusterId, Listener, SinkId, Snapshot};
@@ -34,6 +34,8 @@ pub(crate) enum Wish {
     Configuration(Option<oneshot::Sender<Outcome>>),
     /// What serves stays, but for what files with certificates and keys say.
     Secrets,
+    /// What serves stays, but for what the runtime says. The sender is told what came of it.
+    Runtime(oneshot::Sender<Outcome>),
 }
 
 /// What a new configuration changed.
@@ -95,9 +97,9 @@ pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedRecei
         while let Ok(another) = wishes.try_recv() {
             all.push(another);
         }
-        let secrets_only = all.iter().all(|wish| matches!(wish, Wish::Secrets));
+        let file_stays = all.iter().all(|wish| !matches!(wish, Wish::Configuration(_)));
         let began = Instant::now();
-        let outcome = reload(&control, secrets_only).await;
+        let outcome = reload(&control, file_stays).await;
         match &outcome {
             Ok(applied) => log!(Config, Info, "configuration replaced: {applied}"),
             Err(why) => {
@@ -109,7 +111,7 @@ pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedRecei
         control.refused.replace(outcome.clone().err().map(|why| (SystemTime::now(), why)));
         control.stats.reloaded(&outcome, began.elapsed());
         for wish in all {
-            if let Wish::Configuration(Some(asker)) = wish {
+            if let Wish::Configuration(Some(asker)) | Wish::Runtime(asker) = wish {
                 // A client of the admin endpoint may have gone.
                 let _ = asker.send(outcome.clone());
             }
@@ -117,7 +119,7 @@ pub(crate) async fn serve(control: Rc<Control>, mut wishes: mpsc::UnboundedRecei
     }
 }
 
-async fn reload(control: &Rc<Control>, secrets_only: bool) -> Outcome {
+async fn reload(control: &Rc<Control>, file_stays: bool) -> Outcome {
     if control.phase() != Phase::Live {
         return Err(format!("the state is {}; it must be LIVE", control.phase().name()));
     }
@@ -128,12 +130,13 @@ async fn reload(control: &Rc<Control>, secrets_only: bool) -> Outcome {
     let cpu = CpuTime::now();
     let base = control.base();
     let (flags, boot) = (control.flags.clone(), control.boot.borrow().clone());
+    let overrides = control.overrides.borrow().clone();
     let (teller, told) = oneshot::channel();
     std::thread::Builder::new()
         .name("reload".to_owned())
         .spawn(move || {
-            let read = if secrets_only { loading::reload_secrets } else { loading::reload };
-            let outcome = read(&flags, &base, &boot);
+            let read = if file_stays { loading::load_again } else { loading::reload };
+            let outcome = read(&flags, &base, &boot, &overrides);
             // Here and not on the control thread: it may hold the last hold on many names.
             drop((base, boot));
             let _ = teller.send(outcome);
@@ -199,7 +202,8 @@ pub(crate) fn start_discovered(
     built: Built,
     starts: &mpsc::UnboundedSender<Snapshot>,
 ) -> Vec<Refused> {
-    let Built { snapshot, prints, statics } = built;
+    let Built { snapshot, prints, statics, runtime } = built;
+    take_runtime(control, runtime);
     let statics = statics.unwrap_or_default();
     let bound = match bind(control, &snapshot, &|listener| !statics.contains(&*listener.name)) {
         Ok(bound) => bound,
@@ -218,7 +222,8 @@ pub(crate) fn start_discovered(
 
 /// Lets what a control plane sent serve, or says which listeners cannot be opened.
 pub(crate) fn replace_discovered(control: &Rc<Control>, built: Built) -> Vec<Refused> {
-    let Built { snapshot, prints, .. } = built;
+    let Built { snapshot, prints, runtime, .. } = built;
+    take_runtime(control, runtime);
     if is_same(&control.snapshot.borrow(), &snapshot) {
         control.prints.replace(prints);
         return Vec::new();
@@ -241,6 +246,15 @@ pub(crate) fn replace_discovered(control: &Rc<Control>, built: Built) -> Vec<Ref
         tidy(control);
     }
     Vec::new()
+}
+
+/// Shows what the runtime says now.
+fn take_runtime(control: &Control, runtime: Runtime) {
+    let mut boot = control.boot.borrow_mut();
+    if boot.runtime.layers() != runtime.layers() {
+        control.stats.runtime_loaded(&runtime);
+        boot.runtime = runtime;
+    }
 }
 
 /// Whether nothing of it is new to workers.
@@ -320,6 +334,7 @@ fn apply(
     for (kind, name) in changed.iter().filter(|_| rotated) {
         control.stats.rotated(&after, *kind, name);
     }
+    control.stats.runtime_loaded(&boot.runtime);
     take_boot(control, boot, changed);
     control.listeners.borrow_mut().keep(&before, &after);
     control.tell_monitor(ToMonitor::Snapshot(after.clone()));

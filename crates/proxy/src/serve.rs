@@ -257,8 +257,16 @@ impl Server {
                         if let Some((driven, registry, asks)) = self.driven.take() {
                             control.planned.replace(Some(snapshot));
                             let Driven { sources, options, discovery } = driven;
-                            let setup =
-                                discovery::Setup { sources, options, discovery, registry, asks };
+                            let (to_discovery, overrides) = mpsc::unbounded_channel();
+                            control.to_discovery.replace(Some(to_discovery));
+                            let setup = discovery::Setup {
+                                sources,
+                                options,
+                                discovery,
+                                registry,
+                                asks,
+                                overrides,
+                            };
                             self.discovery = Some(DiscoveryThread::start(setup)?);
                             continue;
                         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use towpath_config::Runtime;
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::{
     ClientTlsContextStats, ClusterManagerStats, ConfigStats, Counter, FilesystemStats, Gauge,
@@ -75,10 +76,17 @@ impl ProcessStats {
         self.server.concurrency.set(flags.workers() as u64);
         self.server.static_unknown_fields.add(boot.unknown_fields);
         self.server.version.set(u64::from_str_radix(&COMMIT[..6], 16).unwrap_or(0));
-        self.runtime.load_success.inc();
         self.config.version.set(1);
-        self.runtime.num_layers.set(boot.runtime_layers);
-        self.runtime.num_keys.set(boot.runtime_keys);
+        self.runtime_loaded(&boot.runtime);
+    }
+
+    /// Values of the runtime are there, or are others.
+    pub(crate) fn runtime_loaded(&self, runtime: &Runtime) {
+        self.runtime.load_success.inc();
+        self.runtime.num_layers.set(runtime.layers().len() as u64);
+        self.runtime.num_keys.set(runtime.count() as u64);
+        let is_overridden = runtime.admin_layer().is_some_and(|layer| !layer.values.is_empty());
+        self.runtime.admin_overrides_active.set(u64::from(is_overridden));
     }
 
     /// Workers were given this.

@@ -21,7 +21,6 @@ impl<'a> Converter<'a> {
     /// Converts all of it. The snapshot is left in `self.snapshot`.
     pub(crate) fn bootstrap(&mut self, message: &'a Message) -> Bootstrap {
         self.accept(message);
-        self.read_runtime(message);
         let node = self.node(message);
         self.snapshot.node = snapshot::Node {
             id: node.id.clone(),
@@ -32,6 +31,7 @@ impl<'a> Converter<'a> {
             self.extension(engine, REGEX_ENGINE, &[RE2]);
         }
         let discovery = self.discovery_of(message);
+        self.read_runtime(message);
         self.check_secrets();
         let prints = self.named_secrets.iter().map(|secret| self.print(secret));
         self.secrets = prints.fold(0, u64::wrapping_add);

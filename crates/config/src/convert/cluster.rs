@@ -35,6 +35,7 @@ impl Converter<'_> {
                 continue;
             }
             (self.files, self.rotating) = (0, 0);
+            self.runtime.begin_part();
             self.has_secret_file = false;
             self.needs_of_one.clear();
             if message.at.text >= BOOTSTRAP_TEXTS {

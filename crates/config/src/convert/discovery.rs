@@ -89,6 +89,7 @@ pub(crate) struct Discovered<'a> {
     pub(crate) endpoints: HashMap<&'a str, &'a Message>,
     pub(crate) routes: HashMap<&'a str, &'a Message>,
     pub(crate) secrets: HashMap<&'a str, &'a Message>,
+    pub(crate) runtimes: HashMap<&'a str, &'a Message>,
     /// What clusters came to that did not change, nor what they ask for.
     pub(crate) made: HashMap<&'a str, &'a Made>,
     /// The texts of these.
@@ -164,7 +165,13 @@ impl<'a> Converter<'a> {
     }
 
     /// Notes that the cluster or listener at hand asks for a resource. One resource has one source.
-    fn need(&mut self, kind: Kind, name: &str, source: &Message, stat_name: &str) -> Option<()> {
+    pub(super) fn need(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        source: &Message,
+        stat_name: &str,
+    ) -> Option<()> {
         let at = &source.at;
         let source = self.source(source)?;
         let known = self.sources.entry((kind, Arc::from(name)));

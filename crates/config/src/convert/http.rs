@@ -14,6 +14,7 @@ use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
 use super::route_action::unless_zero;
+use super::runtime::REJECT_FRAGMENT;
 use crate::error::Rank;
 use crate::message::Message;
 
@@ -147,6 +148,7 @@ impl Converter<'_> {
         let mut http1 = self.http1_options(options, common);
         http1.max_head_bytes =
             message.number32("max_request_headers_kb").unwrap_or(60).saturating_mul(1024);
+        http1.cut_fragment = !self.runtime.feature(REJECT_FRAGMENT, true);
         http1.accept_http10 = options.is_some_and(|options| options.flag("accept_http_10"));
         let host = options.map_or("", |options| options.text("default_host_for_http_10"));
         http1.default_host_http10 =

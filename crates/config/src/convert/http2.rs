@@ -72,6 +72,7 @@ impl Converter<'_> {
                 .unwrap_or(defaults.max_window_updates),
             stream_error_on_malformed: own_errors.or(fallback).unwrap_or(old_errors),
             underscores: http1.underscores,
+            cut_fragment: http1.cut_fragment,
             ..defaults
         };
         let keepalive = options.and_then(|options| options.message("connection_keepalive"));

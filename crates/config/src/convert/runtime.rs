@@ -1,35 +1,100 @@
-//! Runtime keys. Only static layers are there, so a key's value is known when the file is loaded and everything that
-//! names a key is compiled with it.
+//! Runtime keys. Everything that names a key is compiled with its value; another value makes it be compiled anew.
 
-use std::cell::RefCell;
+mod features;
+
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 use towpath_engine::snapshot::route::Fraction;
 
 use super::Converter;
+use crate::dynamic::Kind;
 use crate::error::Rank;
 use crate::message::{At, Message, Value, tree_to_json};
-use crate::tree::{Node, Value as Tree};
+use crate::source::Source;
+use crate::tree::{self, Node, Value as Tree};
 
-/// The static layers, merged: later layers override.
+/// The layers, and what they come to: later layers override.
 #[derive(Clone, Debug, Default)]
 pub struct Runtime {
+    layers: Vec<RuntimeLayer>,
     values: BTreeMap<String, Json>,
     asked: RefCell<BTreeSet<String>>,
+    /// A digest of what the part at hand was told.
+    told: Cell<u64>,
+}
+
+/// Envoy `config.bootstrap.v3.RuntimeLayer`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuntimeLayer {
+    /// `name`.
+    pub name: String,
+    /// Who fills it.
+    pub from: LayerKind,
+    /// Its keys.
+    pub values: BTreeMap<String, Json>,
+}
+
+/// Who fills a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LayerKind {
+    /// `static_layer`: the file.
+    #[default]
+    Static,
+    /// `admin_layer`: `/runtime_modify`.
+    Admin,
+    /// `rtds_layer`: a control plane.
+    Discovered,
 }
 
 impl Runtime {
-    /// The value of a key.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Json> {
+    /// The value of a key, for what is compiled with it.
+    fn get(&self, key: &str) -> Option<&Json> {
         self.asked.borrow_mut().insert(key.to_owned());
+        let value = self.values.get(key);
+        if let Some(value) = value {
+            let mut hasher = DefaultHasher::new();
+            (self.told.get(), key, value.to_string()).hash(&mut hasher);
+            self.told.set(hasher.finish());
+        }
+        value
+    }
+
+    /// Another part begins to be converted.
+    pub(super) fn begin_part(&self) {
+        self.told.set(0);
+    }
+
+    /// A digest of all values that the part at hand was told.
+    pub(crate) fn told(&self) -> u64 {
+        self.told.get()
+    }
+
+    /// The layers, in order.
+    #[must_use]
+    pub fn layers(&self) -> &[RuntimeLayer] {
+        &self.layers
+    }
+
+    /// The layer that `/runtime_modify` fills.
+    #[must_use]
+    pub fn admin_layer(&self) -> Option<&RuntimeLayer> {
+        self.layers.iter().find(|layer| layer.from == LayerKind::Admin)
+    }
+
+    /// The value that a key has.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&Json> {
         self.values.get(key)
     }
 
-    /// Every key with its value, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Json)> {
-        self.values.iter().map(|(key, value)| (key.as_str(), value))
+    /// How many keys have a value.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.values.len()
     }
 
     /// The value of a key that is a whole number.
@@ -48,6 +113,32 @@ impl Runtime {
             _ => None,
         }
     }
+
+    /// The value of a feature that is on or off.
+    pub(super) fn feature(&self, key: &str, default: bool) -> bool {
+        match self.get(key) {
+            Some(Json::Bool(flag)) => *flag,
+            _ => default,
+        }
+    }
+}
+
+/// A `Struct` of a control plane has floating point numbers alone.
+fn whole(value: Json) -> Json {
+    let float = value.as_f64().filter(|float| value.is_f64() && float.fract() == 0.0);
+    match float {
+        Some(float) if (0.0..9e15).contains(&float) => Json::from(float as u64),
+        Some(_) | None => value,
+    }
+}
+
+/// A value as it is written in a query: a number, a flag, a fraction, or a text.
+fn value_of(text: &str) -> Json {
+    let read = tree::parse(&Source::yaml("value", text)).ok();
+    match read.map(|parsed| tree_to_json(&parsed.root)) {
+        Some(value @ (Json::Number(_) | Json::Bool(_) | Json::Object(_))) => value,
+        _ => Json::String(text.to_owned()),
+    }
 }
 
 impl Converter<'_> {
@@ -56,21 +147,63 @@ impl Converter<'_> {
         let Some(runtime) = bootstrap.message("layered_runtime") else { return };
         let mut names = BTreeSet::new();
         let layers: Vec<_> = runtime.messages("layers").collect();
-        for layer in layers {
-            let name = layer.text("name");
+        for message in layers {
+            let name = message.text("name");
             if !names.insert(name.to_owned()) {
-                self.report.problem(layer.at("name"), format!("duplicate layer name: {name}"));
+                self.report.problem(message.at("name"), format!("duplicate layer name: {name}"));
             }
-            if let Some(field) = layer.get("static_layer")
-                && let Value::Json(node) = &field.value
-            {
-                self.flatten("", node, &field.at);
+            let mut layer = RuntimeLayer { name: name.to_owned(), ..RuntimeLayer::default() };
+            match message.oneof("layer_specifier").map(|field| field.descriptor.name()) {
+                Some("static_layer") => self.struct_of(message, "static_layer", &mut layer.values),
+                Some("admin_layer") => {
+                    if self.runtime.admin_layer().is_some() {
+                        let text = "Too many admin layers specified in LayeredRuntime, at most one may be specified";
+                        self.report.problem(&message.at, text);
+                    }
+                    layer.from = LayerKind::Admin;
+                    let modified = self.options.runtime_overrides.iter();
+                    layer.values =
+                        modified.map(|(key, text)| (key.clone(), value_of(text))).collect();
+                }
+                Some("rtds_layer") => {
+                    layer.from = LayerKind::Discovered;
+                    self.discovered_layer(message, &mut layer.values);
+                }
+                // Reported by the table of support, or by the rules.
+                _ => {}
             }
+            let values = layer.values.iter().map(|(key, value)| (key.clone(), value.clone()));
+            self.runtime.values.extend(values);
+            self.runtime.layers.push(layer);
+        }
+    }
+
+    /// A layer that a control plane fills, as far as it is known.
+    fn discovered_layer(&mut self, layer: &Message, values: &mut BTreeMap<String, Json>) {
+        let Some(rtds) = layer.message("rtds_layer") else { return };
+        let name = rtds.text("name");
+        let Some(source) = rtds.message("rtds_config") else { return };
+        if self.need(Kind::Runtime, name, source, name).is_none() {
+            return;
+        }
+        let needs = std::mem::take(&mut self.needs_of_one);
+        self.needs.insert((Kind::Runtime, Arc::from(name)), needs);
+        if let Some(found) = self.discovered.runtimes.get(name).copied() {
+            self.accept(found);
+            self.struct_of(found, "layer", values);
+        }
+    }
+
+    fn struct_of(&mut self, holder: &Message, field: &str, values: &mut BTreeMap<String, Json>) {
+        if let Some(field) = holder.get(field)
+            && let Value::Json(node) = &field.value
+        {
+            self.flatten("", node, &field.at, values);
         }
     }
 
     /// Nested maps are keys with dots, unless they say a fraction.
-    fn flatten(&mut self, prefix: &str, node: &Node, at: &At) {
+    fn flatten(&mut self, prefix: &str, node: &Node, at: &At, values: &mut BTreeMap<String, Json>) {
         let Tree::Map(entries) = &node.value else { return };
         for (name, node) in entries {
             let key = if prefix.is_empty() {
@@ -83,13 +216,13 @@ impl Converter<'_> {
                 Tree::Map(_)
                     if node.get("numerator").is_none() && node.get("denominator").is_none() =>
                 {
-                    self.flatten(&key, node, &at);
+                    self.flatten(&key, node, &at, values);
                 }
                 Tree::List(_) | Tree::Null => {
                     self.report.problem(&at, format!("invalid runtime entry value for {key}"));
                 }
                 Tree::Map(_) | Tree::Bool(_) | Tree::Number(_) | Tree::String(_) => {
-                    self.runtime.values.insert(key, tree_to_json(node));
+                    values.insert(key, whole(tree_to_json(node)));
                 }
             }
         }
@@ -99,15 +232,12 @@ impl Converter<'_> {
     pub(super) fn check_runtime(&mut self, bootstrap: &Message) {
         let Some(layers) = bootstrap.get("layered_runtime") else { return };
         let asked = self.runtime.asked.borrow().clone();
-        let unread: Vec<_> =
-            self.runtime.values.keys().filter(|key| !asked.contains(*key)).cloned().collect();
-        for key in unread {
-            if HARMLESS.iter().any(|harmless| key.starts_with(harmless)) {
-                self.report.finding(
-                    &layers.at,
-                    Rank::Harmless,
-                    format!("runtime key `{key}` has no meaning here"),
-                );
+        let fixed = self.runtime.layers.iter().filter(|layer| layer.from == LayerKind::Static);
+        let keys: BTreeSet<String> = fixed.flat_map(|layer| layer.values.keys()).cloned().collect();
+        for key in keys.difference(&asked) {
+            if let Some(reason) = harmless(key) {
+                let text = format!("runtime key `{key}` {reason}");
+                self.report.finding(&layers.at, Rank::Harmless, text);
             } else if READ_BY_ENVOY.iter().any(|prefix| key.starts_with(prefix)) {
                 self.report.unsupported(&layers.at, format!("runtime key `{key}` is not read"));
             } else {
@@ -135,7 +265,8 @@ impl Converter<'_> {
                 denominator: 100,
             }),
             Json::Object(object) => {
-                let numerator = object.get("numerator").and_then(Json::as_u64).unwrap_or(0);
+                let numerator = object.get("numerator").cloned().map(whole);
+                let numerator = numerator.as_ref().and_then(Json::as_u64).unwrap_or(0);
                 let denominator =
                     object.get("denominator").and_then(Json::as_str).unwrap_or("HUNDRED");
                 Some(Fraction {
@@ -163,11 +294,20 @@ impl Converter<'_> {
     /// A `RuntimeFeatureFlag`.
     pub(super) fn runtime_flag(&mut self, message: &Message) -> bool {
         let key = message.text("runtime_key");
-        match self.runtime.get(key) {
-            Some(Json::Bool(flag)) => *flag,
-            _ => message.flag("default_value"),
-        }
+        self.runtime.feature(key, message.flag("default_value"))
     }
+}
+
+/// Why a key that nothing read is not missed.
+fn harmless(key: &str) -> Option<&'static str> {
+    if HARMLESS.iter().any(|harmless| key.starts_with(harmless)) {
+        return Some("has no meaning here");
+    }
+    if READ_HERE.iter().any(|read| key.starts_with(read)) {
+        return Some("is not read by anything that is configured so far");
+    }
+    let name = FEATURES.iter().find_map(|prefix| key.strip_prefix(prefix))?;
+    (!features::is_known(name)).then_some("names no feature of Envoy 1.40")
 }
 
 /// A `FractionalPercent`.
@@ -194,7 +334,29 @@ const HARMLESS: &[&str] = &[
     "envoy.features.",
     // What traces has read its own.
     "tracing.",
+    // How much of a connection is read at once has limits of our own.
+    "http.max_requests_per_io_cycle",
+    // How memory is measured for a monitor that is not there.
+    "envoy.reloadable_features.fixed_heap_use_allocated",
+    // How often hosts are weighed, not which are chosen.
+    "envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update",
+    // There is no HTTP/3.
+    "envoy.reloadable_features.quic_",
+    "envoy.reloadable_features.http3_",
 ];
+
+/// Beginnings of the keys that switch something on or off for a few versions of Envoy.
+const FEATURES: &[&str] = &["envoy.reloadable_features.", "envoy.restart_features."];
+
+/// Beginnings of the keys that are read where what they are for is configured.
+const READ_HERE: &[&str] = &[
+    "circuit_breakers.",
+    "overload.global_downstream_max_connections",
+    "upstream.healthy_panic_threshold",
+    REJECT_FRAGMENT,
+];
+/// Whether a request whose target has a fragment is refused, else the fragment is cut.
+pub(super) const REJECT_FRAGMENT: &str = "envoy.reloadable_features.http_reject_path_with_fragment";
 
 /// Beginnings of the keys that Envoy itself reads, beside those that a configuration names.
 const READ_BY_ENVOY: &[&str] = &[

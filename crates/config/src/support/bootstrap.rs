@@ -115,15 +115,27 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.bootstrap.v3.RuntimeLayer",
-        honoured: &["name", "static_layer"],
-        harmless: &[(
-            "admin_layer",
-            "it is empty until /runtime_modify fills it, which is not there",
-        )],
-        changes: &[
-            ("disk_layer", "the runtime is not read from files"),
-            ("rtds_layer", "the runtime is not asked for by xDS"),
-        ],
+        honoured: &["name", "static_layer", "admin_layer", "rtds_layer"],
+        harmless: &[],
+        changes: &[("disk_layer", "the runtime is not read from files")],
+    },
+    Entry {
+        message: "envoy.config.bootstrap.v3.RuntimeLayer.AdminLayer",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.bootstrap.v3.RuntimeLayer.RtdsLayer",
+        honoured: &["name", "rtds_config"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.service.runtime.v3.Runtime",
+        honoured: &["name", "layer"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.metrics.v3.StatsConfig",

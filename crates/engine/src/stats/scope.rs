@@ -120,6 +120,8 @@ pub enum Scope {
     },
     /// `runtime`.
     Runtime,
+    /// `runtime`, of what a control plane says of it.
+    RuntimeDiscovery,
     /// `sds.<secret>`.
     Secret(Arc<str>),
     /// The same, of the files that a secret names.
@@ -235,6 +237,7 @@ impl fmt::Display for Scope {
             | Self::Http2
             | Self::ListenerManager
             | Self::Runtime
+            | Self::RuntimeDiscovery
             | Self::Server => f.write_str(self.family()),
         }
     }
@@ -280,7 +283,7 @@ impl Scope {
             Self::NetworkRbac(_) => "rbac",
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
-            Self::Runtime => "runtime",
+            Self::Runtime | Self::RuntimeDiscovery => "runtime",
             Self::Secret(_) | Self::SecretFiles(_) => "sds",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
@@ -378,6 +381,7 @@ impl Scope {
             | Self::Http2
             | Self::ListenerManager
             | Self::Runtime
+            | Self::RuntimeDiscovery
             | Self::Server
             | Self::Traces
             | Self::OpenTelemetry

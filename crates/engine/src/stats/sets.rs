@@ -565,6 +565,7 @@ stats! {
 stats! {
     /// `runtime.…`
     RuntimeStats {
+        Gauge admin_overrides_active;
         Counter deprecated_feature_use;
         Counter load_error;
         Counter load_success;

@@ -126,10 +126,7 @@ async fn run(what: What, control: &Control, query: &Query) -> Reply {
             Reply::text("OK\n")
         }
         What::Runtime => runtime::runtime(control),
-        What::RuntimeModify => Reply::refused(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The runtime cannot be modified while it runs.\n",
-        ),
+        What::RuntimeModify => runtime::modify(control, query).await,
         What::ServerInfo => server_info::server_info(control),
         What::Stats => stats::stats(control, query),
         What::Prometheus => stats::prometheus(control, query),
@@ -294,7 +291,8 @@ static COMMANDS: [Command; 26] = [
     order("/reopen_logs", What::ReopenLogs, "open log files anew"),
     order("/reset_counters", What::ResetCounters, "set counters to zero"),
     query("/runtime", What::Runtime, "runtime values"),
-    order("/runtime_modify", What::RuntimeModify, "not supported"),
+    order("/runtime_modify", What::RuntimeModify, "set runtime values, or take them back")
+        .with(&[("KEY", "the value of the key; empty to take it back")]),
     query("/server_info", What::ServerInfo, "version, state and command line"),
     query("/stats", What::Stats, "statistics").with(&[
         STATS_PARAMETERS[0],

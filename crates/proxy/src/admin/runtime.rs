@@ -1,72 +1,86 @@
-//! `/runtime`: what the static layers of the bootstrap say.
+//! `/runtime`: what each layer of the runtime says. `/runtime_modify`: fills the admin layer.
 
+use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+use towpath_config::Runtime;
 
+use super::query::Query;
 use super::reply::Reply;
 use crate::control::Control;
+use crate::discovery::Override;
+use crate::reload::Wish;
 
 /// All keys with their value in each layer.
 pub(super) fn runtime(control: &Control) -> Reply {
-    let bootstrap = control.boot.borrow().bootstrap();
-    let layers =
-        bootstrap["layered_runtime"]["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let names: Vec<&Value> = layers.iter().map(|layer| &layer["name"]).collect();
-    super::json(&json!({"layers": names, "entries": entries(layers)}))
+    let boot = control.boot.borrow();
+    let layers = boot.runtime.layers();
+    let names: Vec<&str> = layers.iter().map(|layer| &*layer.name).collect();
+    super::json(&json!({"layers": names, "entries": entries(&boot.runtime)}))
 }
 
-fn entries(layers: &[Value]) -> Map<String, Value> {
-    let flat: Vec<Vec<(String, String)>> =
-        layers.iter().map(|layer| flatten("", &layer["static_layer"])).collect();
-    let mut entries = Map::new();
-    let mut keys: Vec<&String> = flat.iter().flatten().map(|(key, _)| key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
-        let values: Vec<&str> = flat
-            .iter()
-            .map(|layer| {
-                layer.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.as_str())
-            })
-            .collect();
-        let last = values.iter().rev().find(|value| !value.is_empty()).copied().unwrap_or_default();
-        entries.insert(key.clone(), json!({"layer_values": values, "final_value": last}));
+fn entries(runtime: &Runtime) -> Map<String, Value> {
+    let layers = runtime.layers();
+    let keys = layers.iter().flat_map(|layer| layer.values.keys());
+    let shown = keys.map(|key| {
+        let of = |value: Option<&Value>| match value {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        let values: Vec<String> = layers.iter().map(|layer| of(layer.values.get(key))).collect();
+        let last = of(runtime.value(key));
+        (key.clone(), json!({"layer_values": values, "final_value": last}))
+    });
+    shown.collect()
+}
+
+/// Takes values of the admin layer, and answers when they serve.
+pub(super) async fn modify(control: &Control, query: &Query) -> Reply {
+    if query.pairs().next().is_none() {
+        return Reply::refused(StatusCode::BAD_REQUEST, USAGE);
     }
-    entries
-}
-
-/// Nested objects are keys with dots.
-fn flatten(prefix: &str, value: &Value) -> Vec<(String, String)> {
-    match value {
-        Value::Object(fields) => fields
-            .iter()
-            .flat_map(|(name, value)| {
-                let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-                flatten(&key, value)
-            })
-            .collect(),
-        Value::Null => Vec::new(),
-        Value::String(text) => vec![(prefix.to_owned(), text.clone())],
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            vec![(prefix.to_owned(), value.to_string())]
+    if control.boot.borrow().runtime.admin_layer().is_none() {
+        return Reply::refused(StatusCode::SERVICE_UNAVAILABLE, "No admin layer specified");
+    }
+    let before = control.overrides.borrow().clone();
+    let mut values = before.clone();
+    for (key, value) in query.pairs() {
+        match value {
+            "" => drop(values.remove(key)),
+            value => drop(values.insert(key.to_owned(), value.to_owned())),
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn later_layers_win() {
-        let layers = [
-            json!({"name": "base", "static_layer": {"a.b": 3, "c": {"d": true}}}),
-            json!({"name": "top", "static_layer": {"a": {"b": 4}}}),
-            json!({"name": "admin", "admin_layer": {}}),
-        ];
-        let expected = json!({
-            "a.b": {"layer_values": ["3", "4", ""], "final_value": "4"},
-            "c.d": {"layer_values": ["true", "", ""], "final_value": "true"},
-        });
-        assert_eq!(Value::from(entries(&layers)), expected);
+    if values.len() > MAX_OVERRIDES {
+        return Reply::refused(StatusCode::BAD_REQUEST, "too many keys are overridden\n");
+    }
+    control.overrides.replace(values.clone());
+    if control.is_driven {
+        let Some(discovery) = control.to_discovery.borrow().clone() else {
+            control.overrides.replace(before);
+            return Reply::refused(StatusCode::SERVICE_UNAVAILABLE, "nothing serves yet\n");
+        };
+        let (teller, told) = oneshot::channel();
+        let _ = discovery.send(Override { values, teller });
+        // It is gone only when the process ends.
+        let _ = told.await;
+        return Reply::text("OK\n");
+    }
+    let (teller, told) = oneshot::channel();
+    let _ = control.reload.send(Wish::Runtime(teller));
+    match told.await {
+        Ok(Ok(_)) => Reply::text("OK\n"),
+        Ok(Err(why)) => {
+            control.overrides.replace(before);
+            Reply::refused(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+        }
+        Err(_) => Reply::refused(StatusCode::SERVICE_UNAVAILABLE, "the program ends\n"),
     }
 }
+
+/// Keys that may be overridden at once.
+const MAX_OVERRIDES: usize = 10_000;
+/// Envoy's words.
+const USAGE: &str = "usage: /runtime_modify?key1=value1&key2=value2&keyN=valueN
+       use an empty value to remove a previously added override
+";

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::{Base, Kind, Prints};
+use towpath_config::{Base, Kind, Prints, Runtime};
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{Cluster, Snapshot};
 
@@ -45,6 +45,7 @@ pub(crate) struct Reach {
 pub(crate) struct Built {
     pub(crate) snapshot: Snapshot,
     pub(crate) prints: Prints,
+    pub(crate) runtime: Runtime,
     /// Of the first configuration: the listeners of the bootstrap, without which the program does not start.
     pub(crate) statics: Option<HashSet<String>>,
 }

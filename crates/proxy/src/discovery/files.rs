@@ -53,6 +53,7 @@ impl Server {
         for (source, kind) in all {
             if let Some(ConfigSource { from: From::File(file), .. }) = source
                 && (kind == Kind::Cluster || asks_for_listeners)
+                && !matches!(self.stage, Stage::Runtime)
             {
                 watch(file, kind, None);
             }

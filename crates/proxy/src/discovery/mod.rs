@@ -5,7 +5,7 @@
 //! shown of resources. The protocol is `towpath-xds`, what resources come to is `towpath-config`; here are the order
 //! of things and the counters.
 //!
-//! The start waits as Envoy's does: for clusters and their endpoints, then for listeners and their route tables, and
+//! The start waits as Envoy's does: for the runtime, for clusters and their endpoints, then for listeners and their route tables, and
 //! for the secrets of either.
 
 mod asks;
@@ -26,14 +26,13 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use towpath_config::{
-    Base, Build, ConfigSource, Discovery, From, Given, Kind, Need, Options, Prints, Resources,
-    Sources,
+    Base, Build, ConfigSource, Discovery, From, Given, Kind, Need, Options, Resources, Sources,
 };
-use towpath_engine::snapshot::Snapshot;
 use towpath_engine::stats::Registry;
 use towpath_xds::{Output, Rejected, Type, Update, Wanted};
 
 use crate::control::Phase;
+use crate::loading::Overrides;
 use crate::log;
 use crate::secret_files::{LOOK, SecretFiles};
 use crate::serve::dns_clusters;
@@ -53,6 +52,14 @@ pub(crate) struct Setup {
     pub(crate) discovery: Discovery,
     pub(crate) registry: Arc<Registry>,
     pub(crate) asks: mpsc::UnboundedSender<Ask>,
+    pub(crate) overrides: mpsc::UnboundedReceiver<Override>,
+}
+
+/// What `/runtime_modify` was told, all of it; and who is to be told when it serves.
+#[derive(Debug)]
+pub(crate) struct Override {
+    pub(crate) values: Overrides,
+    pub(crate) teller: oneshot::Sender<()>,
 }
 
 /// The thread, which ends with this.
@@ -95,7 +102,7 @@ impl Drop for DiscoveryThread {
 }
 
 async fn serve(setup: Setup) {
-    let Setup { sources, options, discovery, registry, asks } = setup;
+    let Setup { sources, options, discovery, registry, asks, overrides } = setup;
     // It was read before, and a file that changed since is told of like any other that is bad.
     let resources = match Resources::new(sources, options) {
         Ok(resources) => resources,
@@ -112,11 +119,12 @@ async fn serve(setup: Setup) {
         base: Base::default(),
         needs: Vec::new(),
         warming: Vec::new(),
-        stage: Stage::Clusters { known: discovery.clusters.is_none() },
+        stage: Stage::Runtime,
         discovery,
         shown: BTreeMap::new(),
         stats: Stats::new(registry),
         asks,
+        overrides,
     };
     server.run().await;
 }
@@ -141,10 +149,13 @@ struct Server {
     shown: BTreeMap<(Kind, String), Shown>,
     stats: Stats,
     asks: mpsc::UnboundedSender<Ask>,
+    overrides: mpsc::UnboundedReceiver<Override>,
 }
 
 /// How far the start is.
 enum Stage {
+    /// Until the runtime is known.
+    Runtime,
     /// Until clusters, and what they need, are `known`.
     Clusters {
         known: bool,
@@ -160,6 +171,7 @@ enum Stage {
 
 enum Wake {
     News(usize, News),
+    Override(Override),
     NamesKnown,
     Deadline,
 }
@@ -167,7 +179,6 @@ enum Wake {
 impl Server {
     async fn run(&mut self) {
         self.open_ads(self.discovery.ads.clone());
-        self.want_all(Kind::Cluster, self.discovery.clusters.clone());
         let build = self.resources.rebuild(&self.base);
         self.take_build(build);
         self.advance().await;
@@ -184,15 +195,25 @@ impl Server {
             let longest = if has_files { LOOK } else { LONGEST_WAIT };
             let names = match &mut self.stage {
                 Stage::Names(names) => Some(names),
-                Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Serving => None,
+                Stage::Runtime
+                | Stage::Clusters { .. }
+                | Stage::Listeners { .. }
+                | Stage::Serving => None,
             };
             let wake = tokio::select! {
                 (index, news) = channels::hear(&mut self.channels) => Wake::News(index, news),
+                Some(it) = self.overrides.recv() => Wake::Override(it),
                 () = known(names) => Wake::NamesKnown,
                 () = tokio::time::sleep(wait.min(longest)) => Wake::Deadline,
             };
             match wake {
                 Wake::News(index, news) => self.hear(index, news),
+                Wake::Override(Override { values, teller }) => {
+                    self.resources.override_runtime(values);
+                    self.again(Kind::Runtime).await;
+                    // Who asked may have gone.
+                    let _ = teller.send(());
+                }
                 Wake::NamesKnown => {
                     self.stage = Stage::Listeners { known: self.discovery.listeners.is_none() };
                     self.ask(Ask::State(Phase::Initializing));
@@ -347,6 +368,9 @@ impl Server {
     /// Which of these are to be forgotten. What is asked for by name and in use stays, as in Envoy; what never came is
     /// not waited for.
     fn removed<'a>(&mut self, of: Kind, names: &'a [String]) -> &'a [String] {
+        if of == Kind::Runtime {
+            return names;
+        }
         if of.is_asked_for_by_name() {
             names.iter().for_each(|name| self.resources.give_up(of, name));
             return &[];
@@ -359,7 +383,11 @@ impl Server {
             (Stage::Clusters { known }, Kind::Cluster)
             | (Stage::Listeners { known }, Kind::Listener) => *known = true,
             (
-                Stage::Clusters { .. } | Stage::Listeners { .. } | Stage::Names(_) | Stage::Serving,
+                Stage::Runtime
+                | Stage::Clusters { .. }
+                | Stage::Listeners { .. }
+                | Stage::Names(_)
+                | Stage::Serving,
                 _,
             ) => {}
         }
@@ -379,8 +407,8 @@ impl Server {
         }
         let mut build = build;
         loop {
-            let (snapshot, prints) = self.note(build);
-            let refused = self.offer_to_workers(Built { snapshot, prints, statics: None }).await;
+            let built = self.note(build);
+            let refused = self.offer_to_workers(built).await;
             if refused.is_empty() {
                 self.forget_what_is_not_needed();
                 return rejected;
@@ -403,18 +431,18 @@ impl Server {
 
     /// While nothing serves, the next build carries on from the last.
     fn take_build(&mut self, build: Build) {
-        let (snapshot, prints) = self.note(build);
+        let Built { snapshot, prints, .. } = self.note(build);
         self.base = Base { snapshot: Arc::new(snapshot), prints, free: Vec::new() };
         self.forget_what_is_not_needed();
         self.want_what_is_needed();
     }
 
     /// Keeps what a build says beside what serves.
-    fn note(&mut self, build: Build) -> (Snapshot, Prints) {
-        let Build { snapshot, prints, needs, warming, uses, files, .. } = build;
+    fn note(&mut self, build: Build) -> Built {
+        let Build { snapshot, prints, needs, warming, uses, files, runtime, .. } = build;
         (self.needs, self.warming) = (needs, warming);
         self.secrets.take(uses, files);
-        (snapshot, prints)
+        Built { snapshot, prints, runtime, statics: None }
     }
 
     async fn offer_to_workers(&mut self, built: Built) -> Vec<Refused> {
@@ -428,6 +456,11 @@ impl Server {
     async fn advance(&mut self) {
         self.settle();
         let is_warming = |kind| self.warming.iter().any(|(of, _)| *of == kind);
+        if matches!(self.stage, Stage::Runtime) && !is_warming(Kind::Runtime) {
+            self.stage = Stage::Clusters { known: self.discovery.clusters.is_none() };
+            self.want_all(Kind::Cluster, self.discovery.clusters.clone());
+        }
+        let is_warming = |kind| self.warming.iter().any(|(of, _)| *of == kind);
         match self.stage {
             Stage::Clusters { known: true } if !is_warming(Kind::Cluster) => {
                 let (teller, told) = oneshot::channel();
@@ -435,8 +468,11 @@ impl Server {
                 self.stage = Stage::Names(told);
             }
             Stage::Listeners { known: true } if !is_warming(Kind::Listener) => self.begin().await,
-            Stage::Clusters { .. } | Stage::Names(_) | Stage::Listeners { .. } | Stage::Serving => {
-            }
+            Stage::Runtime
+            | Stage::Clusters { .. }
+            | Stage::Names(_)
+            | Stage::Listeners { .. }
+            | Stage::Serving => {}
         }
     }
 
@@ -444,14 +480,15 @@ impl Server {
     async fn begin(&mut self) {
         loop {
             let build = self.resources.rebuild(&self.base);
-            let (snapshot, prints) = self.note(build);
-            let statics = snapshot
+            let mut built = self.note(build);
+            let statics = built
+                .snapshot
                 .listeners
                 .iter()
                 .filter(|listener| !self.resources.has(Kind::Listener, &listener.name))
                 .map(|listener| listener.name.to_string());
-            let statics = Some(statics.collect());
-            let refused = self.offer_to_workers(Built { snapshot, prints, statics }).await;
+            built.statics = Some(statics.collect());
+            let refused = self.offer_to_workers(built).await;
             if refused.is_empty() {
                 break;
             }
@@ -478,7 +515,7 @@ impl Server {
 
     /// Tells control planes which resources are wanted that clusters and listeners ask for.
     fn want_what_is_needed(&mut self) {
-        let mut kinds = vec![Kind::Endpoints, Kind::Secret];
+        let mut kinds = vec![Kind::Runtime, Kind::Endpoints, Kind::Secret];
         if matches!(self.stage, Stage::Listeners { .. } | Stage::Serving) {
             kinds.push(Kind::Routes);
         }
@@ -541,6 +578,7 @@ const fn type_of(kind: Kind) -> Type {
         Kind::Listener => Type::Listener,
         Kind::Routes => Type::Routes,
         Kind::Secret => Type::Secret,
+        Kind::Runtime => Type::Runtime,
     }
 }
 
@@ -551,7 +589,8 @@ const fn kind_of(kind: Type) -> Option<Kind> {
         Type::Listener => Some(Kind::Listener),
         Type::Routes => Some(Kind::Routes),
         Type::Secret => Some(Kind::Secret),
-        Type::Extension | Type::Runtime => None,
+        Type::Runtime => Some(Kind::Runtime),
+        Type::Extension => None,
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) struct Stats {
 enum Needed {
     Endpoints(Arc<ClusterStats>),
     Routes(Arc<DiscoveryStats>),
+    Runtime(Arc<DiscoveryStats>),
     Secret(Arc<DiscoveryStats>, Arc<RotationStats>),
 }
 
@@ -143,7 +144,9 @@ impl Stats {
                 self.find(need).filter(|_| names.iter().any(|name| **name == *need.name))
             {
                 needed.attempt();
-                if let Needed::Routes(stats) | Needed::Secret(stats, _) = needed {
+                if let Needed::Routes(stats) | Needed::Runtime(stats) | Needed::Secret(stats, _) =
+                    needed
+                {
                     stats.init_fetch_timeout.inc();
                 }
             }
@@ -173,7 +176,9 @@ impl Stats {
             needed.attempt();
             match needed {
                 Needed::Endpoints(stats) => stats.update_failure.inc(),
-                Needed::Routes(stats) | Needed::Secret(stats, _) => stats.update_failure.inc(),
+                Needed::Routes(stats) | Needed::Runtime(stats) | Needed::Secret(stats, _) => {
+                    stats.update_failure.inc();
+                }
             }
         }
     }
@@ -182,7 +187,7 @@ impl Stats {
         match kind {
             Kind::Cluster => Some(&self.clusters),
             Kind::Listener => Some(&self.listeners),
-            Kind::Endpoints | Kind::Routes | Kind::Secret => None,
+            Kind::Endpoints | Kind::Routes | Kind::Secret | Kind::Runtime => None,
         }
     }
 
@@ -196,6 +201,7 @@ impl Stats {
                 let (prefix, table) = (need.stat_name.clone(), need.name.clone());
                 Needed::Routes(self.registry.set(CONTROL, Scope::RouteDiscovery { prefix, table }))
             }
+            Kind::Runtime => Needed::Runtime(self.registry.set(CONTROL, Scope::RuntimeDiscovery)),
             Kind::Secret => Needed::Secret(
                 self.registry.set(CONTROL, Scope::Secret(need.name.clone())),
                 self.registry.set(CONTROL, Scope::SecretFiles(need.name.clone())),
@@ -211,13 +217,17 @@ impl Needed {
     fn attempt(&self) {
         match self {
             Self::Endpoints(stats) => stats.update_attempt.inc(),
-            Self::Routes(stats) | Self::Secret(stats, _) => stats.update_attempt.inc(),
+            Self::Routes(stats) | Self::Runtime(stats) | Self::Secret(stats, _) => {
+                stats.update_attempt.inc();
+            }
         }
     }
 
     fn count(&self, is_good: bool, version: &str) {
         match self {
-            Self::Routes(stats) | Self::Secret(stats, _) => count(stats, is_good, version),
+            Self::Routes(stats) | Self::Runtime(stats) | Self::Secret(stats, _) => {
+                count(stats, is_good, version);
+            }
             Self::Endpoints(stats) => {
                 stats.update_attempt.inc();
                 if is_good {

@@ -11,6 +11,7 @@ mod beside;
 mod common;
 mod control_plane;
 mod files;
+mod runtime;
 mod secrets;
 
 use std::net::{SocketAddr, TcpListener};

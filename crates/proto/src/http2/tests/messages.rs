@@ -185,6 +185,13 @@ fn section_8_2_what_is_allowed_arrives() {
         let fields = [GET, &[("x_under", "1")]].concat();
         assert_eq!(scene.feed_headers(1, END, &fields), expected);
     }
+    let fields = [&GET[..3], &[(":path", "/a?b#c#d")]].concat();
+    for (cut_fragment, expected) in
+        [(true, Ok(vec!["0 GET http a.test /a?b end".to_owned()])), (false, Err(Error::Malformed))]
+    {
+        let mut scene = Scene::server(Options { cut_fragment, ..Options::default() });
+        assert_eq!(scene.feed_headers(1, END, &fields), expected);
+    }
 }
 
 #[test]

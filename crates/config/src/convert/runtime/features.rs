@@ -1,0 +1,75 @@
+//! Features of Envoy 1.40 that runtime keys switch on or off. A key of another version's does nothing there either.
+
+/// Whether Envoy 1.40 has a feature of this name, but for those of HTTP/3.
+pub(super) fn is_known(name: &str) -> bool {
+    KNOWN.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// `envoy.reloadable_features.…` and `envoy.restart_features.…`.
+const KNOWN: &str = "
+    abort_when_accessing_dead_decoder allow_multiplexed_upstream_half_close async_host_selection
+    cares_dual_resolution_preserve_failure cel_message_serialize_text_format
+    coalesce_formatter_accept_empty_values codec_client_enable_idle_timer_only_when_connected
+    composite_cluster_skip_clusters_without_hosts conn_pool_fix_reentrancy
+    conn_pool_grid_early_return_on_teardown connection_close_through_filter_manager
+    connectivity_grid_prevent_double_h2_scheduled dfp_cluster_resolves_hosts
+    direct_local_reply_flush_saved_response_metadata disable_quic_ip_packet_info_socket_options
+    disable_quic_rx_queue_overflow_socket_options disallow_quic_client_udp_mmsg
+    disallow_redirect_prefix_rewrite_with_path_match_policy dns_cache_set_ip_version_to_remove
+    dynamic_modules_rtld_now dynamic_modules_strip_custom_stat_prefix
+    ecds_filter_use_parent_stats_prefix enable_batch_aware_update enable_cel_response_path_matching
+    enable_compression_bomb_protection enable_formatter_for_ratelimit_action_descriptor_value
+    enable_lrs_server_self_ads enable_new_dns_implementation
+    enable_new_query_param_present_match_behavior enable_send_rst_on_user_space_socket
+    enable_stats_explicit_tags enable_universal_header_validator ext_proc_fail_close_spurious_resp
+    ext_proc_graceful_grpc_close ext_proc_inject_data_with_state_update
+    ext_proc_not_send_empty_data_with_false_eos ext_proc_report_client_creation_error
+    ext_proc_return_stop_iteration filter_chain_drain_uses_configured_strategy
+    filter_manager_forward_added_data_on_continue fix_http3_early_data_timing
+    getaddrinfo_no_ai_flags google_grpc_disable_tls_13 grpc_side_stream_flow_control
+    grpc_timeout_returns_deadline_exceeded happy_eyeballs_sort_non_ip_addresses
+    header_mutation_url_encode_query_params health_check_after_cluster_warming
+    hide_transport_failure_reason_in_response_body hot_restart_propagate_stat_tags
+    http1_allow_query_method http1_close_connection_on_zombie_stream_complete
+    http2_discard_host_header http2_fix_goaway_loadshed_point http2_flood_protection_active_streams
+    http2_include_cookies_in_limits http2_mask_continuation_flags http2_max_cookies_size_in_kb
+    http2_record_histograms http2_reject_frames_after_end_stream
+    http2_track_size_of_dropped_host_header http2_use_oghttp2 http_11_proxy_connect_legacy_format
+    http_inspector_fast_fail_invalid_method_bytes http_inspector_use_balsa_parser
+    http_pause_generic_upgrade_request_body http_preserve_rst_no_error
+    http_reject_path_with_fragment ja4_alpn_hex_conversion_fix json_formatter_omit_empty_values
+    jwt_authn_add_verification_status_header jwt_authn_sanitize_payload_headers_filter_wide
+    least_request_lb_count_pending_requests limit_json_parser_nesting_depth
+    listener_filter_reentrant_continue_guard local_ratelimit_shadow_mode_no_short_circuit
+    map_http_stream_reset_to_tcp_rst match_headers_individually max_request_headers_count
+    max_request_headers_size_kb max_response_headers_count max_response_headers_size_kb
+    mcp_filter_use_new_metadata_namespace metadata_formatter_only_truncate_string
+    non_graceful_drain_notifies_connections oauth2_client_retries_respect_user_retry_on
+    oauth2_legacy_cbc_decrypt_compat oauth2_use_gcm_encryption on_demand_cluster_no_recreate_stream
+    on_demand_vhds_no_recreate_stream on_demand_vhds_require_route_match
+    orca_accept_unpadded_base64 orca_weight_manager_use_named_metrics_first pqc_default_ecdh_curves
+    preserve_downstream_keepalive propagate_downstream_rst_to_upstream
+    propagate_upstream_rst_through_tunneled_tcp_proxy proxy_protocol_added_tlvs_format_string
+    proxy_protocol_allow_duplicate_tlvs proxy_protocol_remove_too_long_tlvs
+    rbac_match_headers_individually rbac_respect_ignore_path_parameters re2_use_latin1_mode
+    remove_legacy_route_formatter report_load_for_non_zero_stats reresolve_if_no_connections
+    reresolve_null_addresses response_headers_to_remove_on_1xx reverse_conn_force_local_reply
+    runtime_initialized sanitize_html_stats_names sanitize_upstream_stream_duration_header
+    scope_upstream_tls_session_cache_by_sni shadow_policy_inherit_dynamic_metadata
+    shared_cares_dns_resolver skip_dns_lookup_for_proxied_requests
+    skip_partition_original_dst_hosts skip_pending_overflow_count_on_active_rq
+    spiffe_validator_use_upstream_subject_alt_names ssl_socket_report_connection_reset
+    strict_chunk_parsing strict_stats_matcher_unpacked strip_dotdot_segments_with_parameters
+    strip_path_parameters_per_segment strip_upgrade_header_on_failed_websocket_upgrades
+    tap_honor_tap_enabled tcp_proxy_delay_route_selection tls_certificate_compression_brotli
+    tls_inspector_enforce_client_tls_version udp_hot_restart_session_handoff
+    udp_send_zero_length_datagrams udp_set_do_not_fragment uhv_allow_malformed_url_encoding
+    unified_mux upstream_bind_config_fix_port_exhaustion upstream_http_filters_correct_stats_prefix
+    upstream_http_filters_with_tcp_proxy upstream_wasm_filter_uses_root_scope
+    uri_template_mixed_variable_literals use_cached_grpc_client_for_xds
+    use_canonical_suffix_for_initial_rtt_estimate use_canonical_suffix_for_quic_brokenness
+    use_canonical_suffix_for_srtt use_connection_event_drain use_response_decoder_handle
+    use_stats_prefix_scope_for_http_filter vhds_answered_alias_cache worker_threads_watchdog_fix
+    xds_failover_support xds_failover_to_primary_enabled xds_legacy_delta_skip_subsequent_node
+    xdstp_based_config_singleton_subscriptions zipkin_preserve_b3_single_header_format
+";
