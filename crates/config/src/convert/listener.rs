@@ -5,7 +5,7 @@ use std::sync::Arc;
 use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
-    Direction, ListenerFilter, ListenerFilters, OriginalDst, TlsInspector,
+    Destination, Direction, Disabled, ListenerFilter, ListenerFilters, OriginalDst, TlsInspector,
 };
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
@@ -30,6 +30,7 @@ impl Converter<'_> {
     pub(super) fn listeners(&mut self, messages: &[&Message]) {
         for message in messages {
             (self.files, self.rotating) = (0, 0);
+            self.runtime.begin_part();
             self.needs_of_one.clear();
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);
@@ -119,11 +120,17 @@ impl Converter<'_> {
             let Some((config, _)) = self.extension(filter, LISTENER_FILTER, &known) else {
                 continue;
             };
-            list.push(match config.descriptor.full_name() {
+            let filter_of = config.descriptor.full_name().to_owned();
+            let made: Arc<dyn ListenerFilter> = match &*filter_of {
                 ORIGINAL_DST => Arc::new(OriginalDst),
                 HTTP_INSPECTOR => Arc::new(HttpInspector),
                 PROXY_PROTOCOL => Arc::new(proxy_protocol(config)),
                 _ => Arc::new(TlsInspector),
+            };
+            let disabled = filter.message("filter_disabled").and_then(destination);
+            list.push(match disabled {
+                Some(by) => Arc::new(Disabled { by, filter: made }),
+                None => made,
             });
         }
         let mut filters = ListenerFilters { list, ..ListenerFilters::default() };
@@ -226,6 +233,23 @@ impl Converter<'_> {
             },
         }
     }
+}
+
+/// A `ListenerFilterChainMatchPredicate`. How deep they go is limited where they are read.
+fn destination(predicate: &Message) -> Option<Destination> {
+    let rule = predicate.oneof("rule")?;
+    let rules = |set: &Message| set.messages("rules").filter_map(destination).collect();
+    Some(match (rule.descriptor.name(), &rule.value) {
+        ("or_match", Value::Message(set)) => Destination::OneOf(rules(set)),
+        ("and_match", Value::Message(set)) => Destination::All(rules(set)),
+        ("not_match", Value::Message(inner)) => Destination::Not(Box::new(destination(inner)?)),
+        ("destination_port_range", Value::Message(range)) => {
+            let bound = |name| range.number32(name).unwrap_or(0);
+            Destination::Ports(bound("start")..bound("end"))
+        }
+        // The rules want it to be true.
+        _ => Destination::Any,
+    })
 }
 
 fn proxy_protocol(config: &Message) -> ProxyProtocol {

@@ -17,6 +17,7 @@ use towpath_proto::tls::{
 
 use super::Converter;
 use super::extension::TRANSPORT_SOCKET;
+use crate::error::Rank;
 use crate::message::{At, Message, Value, to_json};
 
 pub(super) const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
@@ -102,13 +103,18 @@ impl Converter<'_> {
     fn server_name(&mut self, sni: &str, config: &Message) -> Option<AskedName> {
         let fixed = match sni {
             "" => ServerName::unnamed(),
-            sni => {
-                let name = ServerName::new(sni).ok().filter(ServerName::is_sent);
-                if name.is_none() {
-                    self.report.unsupported(config.at("sni"), "only a domain name can be sent");
+            sni => match ServerName::new(sni) {
+                Ok(name) if name.is_sent() => name,
+                Ok(_) => {
+                    let text = "an address is not sent: RFC 6066 §3 allows names alone";
+                    self.report.finding(config.at("sni"), Rank::Harmless, text);
+                    ServerName::unnamed()
                 }
-                name?
-            }
+                Err(_) => {
+                    self.report.unsupported(config.at("sni"), "only a domain name can be sent");
+                    return None;
+                }
+            },
         };
         let of_host = config.flag("auto_host_sni");
         Some(if of_host { AskedName::OfHost(fixed) } else { AskedName::Fixed(fixed) })
@@ -319,34 +325,46 @@ impl Converter<'_> {
         &mut self,
         parameters: Option<&Message>,
     ) -> Option<Vec<CipherSuite>> {
-        self.named(parameters, "cipher_suites", &[':', '|', '[', ']'], CipherSuite::named)
+        let mut found = Vec::new();
+        let mut missed = None;
+        let texts = parameters.into_iter().flat_map(|it| it.texts("cipher_suites"));
+        for (text, at) in texts {
+            for name in text.split([':', '|', '[', ']']).filter(|name| !name.is_empty()) {
+                match CipherSuite::named(name) {
+                    Some(suite) => found.push(suite),
+                    None if OLD_SUITES.contains(&name) => {
+                        let text = format!("`{name}` is not offered: it is too weak");
+                        self.report.finding(at, Rank::Harmless, text);
+                        missed = Some(at);
+                    }
+                    None => {
+                        self.report.unsupported(at, format!("`{name}` is not there"));
+                        return None;
+                    }
+                }
+            }
+        }
+        if let Some(at) = missed.filter(|_| found.is_empty()) {
+            self.report.unsupported(at, "none of these cipher suites is there");
+            return None;
+        }
+        Some(found)
     }
 
     pub(super) fn groups(&mut self, parameters: Option<&Message>) -> Option<Vec<Group>> {
-        let groups = self.named(parameters, "ecdh_curves", &[':'], Group::named)?;
-        let default = || DEFAULT_GROUPS.into_iter().filter_map(Group::named).collect();
-        Some(if groups.is_empty() { default() } else { groups })
-    }
-
-    fn named<T>(
-        &mut self,
-        parameters: Option<&Message>,
-        field: &str,
-        separators: &[char],
-        find: fn(&str) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let mut found = Vec::new();
-        let texts = parameters.into_iter().flat_map(|parameters| parameters.texts(field));
+        let mut groups = Vec::new();
+        let texts = parameters.into_iter().flat_map(|it| it.texts("ecdh_curves"));
         for (text, at) in texts {
-            for name in text.split(separators).filter(|name| !name.is_empty()) {
-                let item = find(name);
-                if item.is_none() {
+            for name in text.split(':').filter(|name| !name.is_empty()) {
+                let group = Group::named(name);
+                if group.is_none() {
                     self.report.unsupported(at, format!("`{name}` is not there"));
                 }
-                found.push(item?);
+                groups.push(group?);
             }
         }
-        Some(found)
+        let default = || DEFAULT_GROUPS.into_iter().filter_map(Group::named).collect();
+        Some(if groups.is_empty() { default() } else { groups })
     }
 
     fn identity(&mut self, common: &Message) -> Option<Option<Identity>> {
@@ -447,6 +465,18 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
     whole.then_some(digest)
 }
 
+/// Suites without forward secrecy, or with CBC or 3DES, which no client needs that knows another of a list.
+const OLD_SUITES: [&str; 9] = [
+    "AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-SHA",
+    "AES256-SHA",
+    "DES-CBC3-SHA",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-RSA-AES256-SHA",
+];
 /// What Envoy 1.40 offers.
 const DEFAULT_GROUPS: [&str; 3] = ["X25519MLKEM768", "X25519", "P-256"];
 /// Envoy's for clients.

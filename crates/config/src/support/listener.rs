@@ -97,12 +97,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.listener.v3.ListenerFilter",
-        honoured: &["name", "typed_config"],
+        honoured: &["name", "typed_config", "filter_disabled"],
         harmless: &[],
-        changes: &[
-            ("config_discovery", "extensions are not asked for by xDS"),
-            ("filter_disabled", "listener filters look at every connection"),
-        ],
+        changes: &[("config_discovery", "extensions are not asked for by xDS")],
+    },
+    Entry {
+        message: "envoy.config.listener.v3.ListenerFilterChainMatchPredicate",
+        honoured: &["or_match", "and_match", "not_match", "any_match", "destination_port_range"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.listener.v3.ListenerFilterChainMatchPredicate.MatchSet",
+        honoured: &["rules"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.listener.original_dst.v3.OriginalDst",

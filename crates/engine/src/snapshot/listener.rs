@@ -1,6 +1,7 @@
 //! Where connections come in, and what becomes of them.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,6 +191,57 @@ impl ListenerFilter for OriginalDst {
             (arrival.local, arrival.restored) = (Address::Ip(original), true);
         }
         Look::Done { takes: 0 }
+    }
+}
+
+/// A filter that some connections pass unseen. Envoy `ListenerFilter.filter_disabled`.
+#[derive(Debug)]
+pub struct Disabled {
+    /// Which.
+    pub by: Destination,
+    /// What looks at the others.
+    pub filter: Arc<dyn ListenerFilter>,
+}
+
+impl ListenerFilter for Disabled {
+    fn most_bytes(&self) -> usize {
+        self.filter.most_bytes()
+    }
+
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+        if self.by.matches(&arrival.local) {
+            return Look::Done { takes: 0 };
+        }
+        self.filter.look(bytes, arrival)
+    }
+}
+
+/// Where a connection goes to. Envoy `ListenerFilterChainMatchPredicate`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Anywhere.
+    Any,
+    /// To a port of these.
+    Ports(Range<u32>),
+    /// Not there.
+    Not(Box<Self>),
+    /// To all of these.
+    All(Vec<Self>),
+    /// To one of these.
+    OneOf(Vec<Self>),
+}
+
+impl Destination {
+    fn matches(&self, local: &Address) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Ports(range) => {
+                local.ip().is_some_and(|ip| range.contains(&u32::from(ip.port())))
+            }
+            Self::Not(inner) => !inner.matches(local),
+            Self::All(rules) => rules.iter().all(|rule| rule.matches(local)),
+            Self::OneOf(rules) => rules.iter().any(|rule| rule.matches(local)),
+        }
     }
 }
 
