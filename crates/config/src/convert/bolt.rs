@@ -112,6 +112,7 @@ impl Converter<'_> {
             upgrades: Vec::new(),
             high_priority: action.choice("priority") == "HIGH",
             hash: Vec::new(),
+            mirrors: Arc::default(),
             bridge: sound(bridge)?.map(Bridge::ToHttp),
         })
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use towpath_engine::snapshot::ClusterId;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::{
-    ClusterChoice, Forward, GrpcTimeout, HostRewrite, PathRewrite, WeightedCluster,
+    ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathRewrite,
+    WeightedCluster,
 };
 
 use super::Converter;
@@ -50,6 +51,10 @@ impl Converter<'_> {
             upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
             hash: self.hash_policies(action),
+            mirrors: match self.mirrors(action, surroundings.validate_clusters) {
+                mirrors if mirrors.is_empty() => Arc::clone(&surroundings.mirrors),
+                mirrors => mirrors.into(),
+            },
             bridge: None,
         })
     }
@@ -84,6 +89,41 @@ impl Converter<'_> {
             max: limits.duration("grpc_timeout_header_max"),
             offset: limits.duration("grpc_timeout_header_offset").unwrap_or_default(),
         }
+    }
+
+    /// `request_mirror_policies` of a route, a virtual host or a table.
+    pub(super) fn mirrors(&mut self, holder: &Message, must_exist: bool) -> Vec<Mirror> {
+        let policies: Vec<_> = holder.messages("request_mirror_policies").collect();
+        policies.into_iter().filter_map(|policy| self.mirror(policy, must_exist)).collect()
+    }
+
+    fn mirror(&mut self, policy: &Message, must_exist: bool) -> Option<Mirror> {
+        let cluster = match (policy.text("cluster"), policy.text("cluster_header")) {
+            ("", "") => {
+                self.report.problem(&policy.at, "needs a `cluster` or a `cluster_header`");
+                return None;
+            }
+            (name, "") => {
+                self.cluster_id(name, must_exist, policy.at("cluster"))?;
+                MirrorCluster::Named(Arc::from(name))
+            }
+            ("", header) => {
+                MirrorCluster::Header(self.request_header(header, policy.at("cluster_header"))?)
+            }
+            _ => {
+                self.report.problem(&policy.at, "has both a `cluster` and a `cluster_header`");
+                return None;
+            }
+        };
+        let share = policy.message("runtime_fraction");
+        let host = policy.text("host_rewrite_literal");
+        Some(Mirror {
+            cluster,
+            share: share.and_then(|share| self.runtime_fraction(share)),
+            marks_host: !policy.flag("disable_shadow_host_suffix_append"),
+            host: (!host.is_empty()).then(|| Arc::from(host.as_bytes())),
+            ops: self.mutations(policy, "request_headers_mutations"),
+        })
     }
 
     fn cluster_choice(

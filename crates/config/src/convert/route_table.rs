@@ -7,7 +7,7 @@ use towpath_engine::matcher::Input;
 use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::route::{
-    RequireTls, RetryPolicy, Route, RouteTable, VirtualCluster, VirtualHost,
+    Mirror, RequireTls, RetryPolicy, Route, RouteTable, VirtualCluster, VirtualHost,
 };
 
 use super::Converter;
@@ -22,6 +22,8 @@ pub(super) struct Surroundings {
     pub(super) max_body: usize,
     /// The virtual host's retry policy.
     pub(super) retry: Option<Arc<RetryPolicy>>,
+    /// The virtual host's `request_mirror_policies`, else the table's.
+    pub(super) mirrors: Arc<[Mirror]>,
     /// The virtual host's `request_body_buffer_limit`.
     pub(super) retry_buffer: Option<usize>,
 }
@@ -34,6 +36,7 @@ impl Converter<'_> {
         // One that was taken before stays when its clusters go.
         let validate_clusters = message.wrapped_flag("validate_clusters").unwrap_or(is_inline)
             && self.discovered.is_judged(&message.at);
+        let all_mirrors: Arc<[_]> = self.mirrors(message, validate_clusters).into();
         let hosts: Vec<_> = message.messages("virtual_hosts").collect();
         let index = self.host_index(message, &hosts);
         let hosts = hosts
@@ -42,10 +45,13 @@ impl Converter<'_> {
                 let retry =
                     host.message("retry_policy").and_then(|policy| self.retry_policy(policy));
                 let retry_buffer = buffer_limit(host);
-                self.virtual_host(
-                    host,
-                    &Surroundings { validate_clusters, max_body, retry, retry_buffer },
-                )
+                let mirrors = match self.mirrors(host, validate_clusters) {
+                    mirrors if mirrors.is_empty() => Arc::clone(&all_mirrors),
+                    mirrors => mirrors.into(),
+                };
+                let around =
+                    Surroundings { validate_clusters, max_body, retry, mirrors, retry_buffer };
+                self.virtual_host(host, &around)
             })
             .collect();
         RouteTable {

@@ -18,13 +18,13 @@ pub(super) const ENTRIES: &[Entry] = &[
             "ignore_port_in_host_matching",
             "ignore_path_parameters_in_path_matching",
             "typed_per_filter_config",
+            "request_mirror_policies",
         ],
         harmless: &[("metadata", "nothing here reads it")],
         changes: &[
             ("vhds", "xDS is not there"),
             ("internal_only_headers", "headers of external requests are not cut"),
             ("cluster_specifier_plugins", "cluster specifier plugins are not there"),
-            ("request_mirror_policies", "requests are not mirrored"),
         ],
     },
     Entry {
@@ -34,6 +34,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "domains",
             "routes",
             "require_tls",
+            "request_mirror_policies",
             "request_headers_to_add",
             "request_headers_to_remove",
             "response_headers_to_add",
@@ -56,8 +57,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("retry_policy_typed_config", "write retry_policy"),
             ("hedge_policy", "requests are not hedged"),
-            ("request_mirror_policies", "requests are not mirrored"),
         ],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.RequestMirrorPolicy",
+        honoured: &[
+            "cluster",
+            "cluster_header",
+            "runtime_fraction",
+            "disable_shadow_host_suffix_append",
+            "host_rewrite_literal",
+            "request_headers_mutations",
+        ],
+        harmless: &[],
+        changes: &[("trace_sampled", "copies have no spans of their own")],
     },
     Entry {
         message: "envoy.config.route.v3.Route",
@@ -173,6 +186,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "grpc_timeout_offset",
             "cors",
             "hash_policy",
+            "request_mirror_policies",
         ],
         harmless: &[
             ("rate_limits", "only the rate limit filter reads it, and that is refused"),
@@ -188,7 +202,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("host_rewrite", "write host_rewrite_literal"),
             ("flush_timeout", "idle_timeout is used for flushing"),
             ("retry_policy_typed_config", "write retry_policy"),
-            ("request_mirror_policies", "requests are not mirrored"),
             ("internal_redirect_policy", "redirects go to the client"),
             ("internal_redirect_action", "redirects go to the client"),
             ("max_internal_redirects", "redirects go to the client"),

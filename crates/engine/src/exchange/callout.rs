@@ -50,6 +50,8 @@ struct Running {
 pub(crate) enum Asker {
     /// A filter of a stream.
     Filter(FilterOf),
+    /// Nobody: a copy of a request.
+    Nobody,
     /// Spans that have left.
     Reporter {
         /// The place of what has sent them.
@@ -121,6 +123,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(running) = self.callouts.running.get_mut(&stream.serial) else { return };
         match item {
+            Item::Data(_) if matches!(running.asker, Asker::Nobody) => {}
             Item::Data(chunk) if running.body.len() + chunk.len() > running.max_bytes => {
                 self.fail_callout(index, Failed::TooLong, now);
             }
@@ -190,6 +193,7 @@ impl Exchange {
         match running.asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
+            Asker::Nobody => {}
         }
     }
 

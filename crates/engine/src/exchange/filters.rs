@@ -13,6 +13,7 @@ use crate::exchange::callout::{Asker, FilterOf};
 use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
+use crate::exchange::mirror::Copies;
 use crate::exchange::stream::{Direction, Routed, Stream, UpstreamState};
 use crate::filter::{
     Answer, Callout, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, RouteConfigs,
@@ -33,6 +34,8 @@ pub(crate) struct Filters {
     held: Option<usize>,
     /// The request was gRPC's when it came.
     was_grpc: bool,
+    /// Copies of the request that wait for the rest of it.
+    pub(crate) copies: Option<Box<Copies>>,
 }
 
 /// A request that goes on later.
@@ -81,6 +84,13 @@ enum Walk {
 }
 
 impl Stream {
+    /// Its filters; where it has none, what stands for them.
+    pub(crate) fn filters_or_none(&mut self) -> &mut Filters {
+        let was_grpc = self.came_as_grpc();
+        let fresh = || Box::new(Filters { was_grpc, ..Filters::default() });
+        self.filters.get_or_insert_with(fresh)
+    }
+
     /// Whether all of the request is waited for.
     pub(crate) fn is_collected(&self) -> bool {
         let until = self.waiting().map(|waiting| waiting.until);
@@ -259,6 +269,13 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let passed = pass_request(&mut filters, 0, last, &mut item, &facts);
+        let copies = match &item {
+            Item::Data(data) => {
+                filters.copies.take_if(|copies| !copies.push(data));
+                None
+            }
+            Item::Trailers(_) | Item::End => filters.copies.take(),
+        };
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.filters = Some(filters);
         if let Err(reply) = passed {
@@ -286,6 +303,9 @@ impl Exchange {
         let ends = !matches!(item, Item::Data(_));
         if ends || length(&item) > 0 {
             self.pass(index, Side::Request, item, now);
+        }
+        if let Some(copies) = copies {
+            self.send_copies(*copies, now);
         }
         let Some(waiting) = waiting else { return };
         let goes_on = match waiting.until {

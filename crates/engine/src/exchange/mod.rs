@@ -18,6 +18,7 @@ pub(crate) mod grpc;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;
 pub(crate) mod log;
+mod mirror;
 pub(crate) mod offer;
 pub(crate) mod plain;
 pub(crate) mod recorder;

@@ -292,6 +292,9 @@ impl Exchange {
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
             self.start_response_timer(index, now);
         }
+        if !forward.mirrors.is_empty() {
+            self.begin_mirrors(index, forward, now);
+        }
         self.place_crossing(index, now);
     }
 
@@ -595,7 +598,7 @@ fn hash_of(stream: &Stream, forward: &Forward) -> Option<u64> {
 }
 
 /// How long a server has for the attempt that begins.
-fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
+pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
     let first = stream.retries.done == 0;
     let elapsed = stream.times.request_end.filter(|_| !first).map(|end| now - end);
     let left = stream

@@ -221,8 +221,34 @@ pub struct Forward {
     pub high_priority: bool,
     /// `hash_policy`: what a request's hash is made of, where the cluster's balancer goes by that.
     pub hash: Vec<HashPolicy>,
+    /// `request_mirror_policies` (of the route, else of the virtual host, else of the table).
+    pub mirrors: Arc<[Mirror]>,
     /// What is spoken to the cluster is not what came in.
     pub bridge: Option<super::bolt::Bridge>,
+}
+
+/// Envoy `RouteAction.RequestMirrorPolicy`.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    /// Where to.
+    pub cluster: MirrorCluster,
+    /// `runtime_fraction`: how many requests; all when it is not there.
+    pub share: Option<Fraction>,
+    /// `-shadow` is added to the host.
+    pub marks_host: bool,
+    /// `host_rewrite_literal`.
+    pub host: Option<Arc<[u8]>>,
+    /// `request_headers_mutations`.
+    pub ops: HeaderOps,
+}
+
+/// The cluster of copies.
+#[derive(Clone, Debug)]
+pub enum MirrorCluster {
+    /// `cluster`.
+    Named(Arc<str>),
+    /// `cluster_header`: where it says none that is there, there is no copy.
+    Header(HeaderName),
 }
 
 /// Envoy `RouteAction.HashPolicy`.

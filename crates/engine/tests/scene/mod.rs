@@ -92,6 +92,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         upgrades: Vec::new(),
         high_priority: false,
         hash: Vec::new(),
+        mirrors: Arc::default(),
         bridge: None,
     }
 }

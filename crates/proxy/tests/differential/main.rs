@@ -73,6 +73,7 @@ suites!(
     drain,
     statistics,
     virtual_clusters,
+    mirrors,
     tls,
     tls_downstream,
     tls_revoked,

@@ -59,7 +59,10 @@ impl Upstreams {
 
     /// What came since then.
     pub(crate) fn seen(&self) -> Vec<String> {
-        self.state.lock().unwrap().seen.concat()
+        let mut seen = self.state.lock().unwrap().seen.clone();
+        // Copies come whenever they come.
+        seen.sort_by_key(|lines| lines.first().is_some_and(|line| line.starts_with("copy")));
+        seen.concat()
     }
 
     /// HTTP requests, each answered by the next entry of the script.
@@ -172,6 +175,10 @@ impl Upstreams {
             state.seen.push(Vec::new());
             return (number, script::parse("HTTP/1.1 202 Accepted\ncontent-length: 0\n\n"));
         }
+        if name.starts_with("copies") {
+            state.seen.push(vec![format!("copy: to {name}")]);
+            return (number, Vec::new());
+        }
         let named = state.requests();
         state.seen.push(vec![format!("upstream {named}: to {name}")]);
         (number, state.script.pop_front().unwrap_or_default())
@@ -180,7 +187,10 @@ impl Upstreams {
     /// Replaces what is known of a request.
     pub(crate) fn tell(&self, number: usize, name: &str, message: &Message) {
         let mut state = self.state.lock().unwrap();
-        let who = format!("upstream {}", state.number(number));
+        let who = match name.starts_with("copies") {
+            true => "copy".to_owned(),
+            false => format!("upstream {}", state.number(number)),
+        };
         let mut told = vec![format!("{who}: to {name}")];
         if name.starts_with("spans") {
             told = spans::lines(message);

@@ -1,0 +1,140 @@
+//! Copies of requests for other clusters (Envoy `request_mirror_policies`).
+//!
+//! Arrives: a request as it goes to its cluster, and its content. Leaves: a callout for each policy that takes the
+//! request, once all of it is here; what comes of it is looked at by nobody.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use towpath_proto::name::Name;
+use towpath_proto::{Head, Instant};
+
+use crate::exchange::Exchange;
+use crate::exchange::callout::Asker;
+use crate::exchange::edge::append_forwarded_for;
+use crate::exchange::log::{Setting, facts};
+use crate::exchange::router::expected_time;
+use crate::exchange::stream::{Direction, Upgrade};
+use crate::filter::Callout;
+use crate::header_ops::Subject;
+use crate::ids::StreamIndex;
+use crate::snapshot::route::{Forward, Mirror, MirrorCluster};
+
+/// The copies of a request that is not complete yet.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    heads: Vec<(Arc<str>, Head)>,
+    body: BytesMut,
+    /// A body that is longer is not sent at all.
+    limit: usize,
+    timeout: Option<Duration>,
+}
+
+impl Copies {
+    /// Another piece of the request. Says whether it can still be copied.
+    pub(crate) fn push(&mut self, data: &Bytes) -> bool {
+        self.body.extend_from_slice(data);
+        self.body.len() <= self.limit
+    }
+}
+
+impl Exchange {
+    /// Makes the copies of a request that leaves for its cluster. Those without content leave at once.
+    pub(crate) fn begin_mirrors(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index).filter(|it| it.upgrade == Upgrade::No)
+        else {
+            return;
+        };
+        let connection = self.conns.table.get(stream.downstream.connection);
+        let own = connection.and_then(|connection| connection.local.ip());
+        let http = stream.context.http();
+        let is_told = http.is_some_and(|http| !http.config.router.suppress_envoy_headers);
+        let expected = expected_time(stream, now).filter(|_| is_told);
+        let mut heads = Vec::new();
+        for mirror in &*forward.mirrors {
+            let random = self.env.random.next();
+            if mirror.share.is_some_and(|share| !share.takes(random)) {
+                continue;
+            }
+            let named = match &mirror.cluster {
+                MirrorCluster::Named(name) => Some(&**name),
+                MirrorCluster::Header(header) => stream.request.get_named(header).and_then(text),
+            };
+            let known = named.and_then(|name| self.snapshot.cluster_ids.get_key_value(name));
+            let Some((cluster, _)) = known else { continue };
+            stream.complete_record();
+            let mut head = stream.request.clone();
+            let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+            let facts = facts(stream, None, setting, now);
+            mirror.ops.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);
+            mark(&mut head, mirror, own.map(|own| own.ip()));
+            if let Some(expected) = expected {
+                let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+                head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+            }
+            heads.push((Arc::clone(cluster), head));
+        }
+        if heads.is_empty() {
+            return;
+        }
+        let mut copies = Copies {
+            heads,
+            body: BytesMut::new(),
+            limit: stream.context.listener.buffer_limit.bytes,
+            timeout: stream.response_timeout.get(),
+        };
+        if !stream.body.chunks().iter().all(|chunk| copies.push(chunk)) {
+            return;
+        }
+        if stream.request_end == Direction::Ended {
+            return self.send_copies(copies, now);
+        }
+        stream.filters_or_none().copies = Some(Box::new(copies));
+    }
+
+    /// The request is complete.
+    pub(crate) fn send_copies(&mut self, copies: Copies, now: Instant) {
+        let Copies { heads, body, timeout, .. } = copies;
+        let body = body.freeze();
+        for (cluster, head) in heads {
+            let callout = Callout {
+                cluster,
+                head,
+                body: body.clone(),
+                timeout: timeout.unwrap_or(LONGEST),
+                max_bytes: 0,
+            };
+            self.call_out(Asker::Nobody, callout, now);
+        }
+    }
+}
+
+/// What says that a request is a copy, which the proxy at its `own` address has made.
+fn mark(head: &mut Head, mirror: &Mirror, own: Option<IpAddr>) {
+    head.set(Name::XEnvoyInternal, b"true");
+    if let Some(own) = own {
+        append_forwarded_for(head, own);
+    }
+    if let Some(host) = &mirror.host {
+        head.set_authority(host);
+    } else if mirror.marks_host {
+        let shadow = shadow_of(head.authority());
+        head.set_authority(&shadow);
+    }
+}
+
+/// `host-shadow`, before the port.
+fn shadow_of(host: &[u8]) -> Vec<u8> {
+    let colon = host.iter().rposition(|&byte| byte == b':');
+    let (name, port) = host.split_at(colon.unwrap_or(host.len()));
+    [name, b"-shadow", port].concat()
+}
+
+fn text(value: &[u8]) -> Option<&str> {
+    std::str::from_utf8(value).ok()
+}
+
+/// For a request whose own time has no limit.
+const LONGEST: Duration = Duration::from_secs(3600);
