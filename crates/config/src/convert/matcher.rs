@@ -136,9 +136,19 @@ impl Converter<'_> {
             "or_filter" => LogFilter::Or(self.log_filters(inner, depth)),
             "header_filter" => LogFilter::Header(self.header_matcher(inner.message("header")?)?),
             "response_flag_filter" => LogFilter::Flags(self.flags(inner)),
+            "metadata_filter" => self.metadata_filter(inner)?,
             "grpc_status_filter" => grpc_filter(inner),
             _ => return None,
         })
+    }
+
+    fn metadata_filter(&mut self, filter: &Message) -> Option<LogFilter> {
+        let matcher = match filter.message("matcher") {
+            Some(matcher) => Some(self.metadata_matcher(matcher)?),
+            None => None,
+        };
+        let others = filter.wrapped_flag("match_if_key_not_found").unwrap_or(true);
+        Some(LogFilter::Metadata { matcher, others })
     }
 
     fn log_filters(&mut self, message: &Message, depth: usize) -> Vec<LogFilter> {

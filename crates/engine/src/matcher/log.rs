@@ -2,7 +2,7 @@
 
 use towpath_proto::{Head, Name};
 
-use super::HeaderMatcher;
+use super::{HeaderMatcher, MetadataMatcher};
 use crate::format::Facts;
 use crate::fraction::Fraction;
 use crate::grpc;
@@ -34,6 +34,13 @@ pub enum LogFilter {
     Header(HeaderMatcher),
     /// `response_flag_filter`: any of these, or any at all when the set is empty.
     Flags(Flags),
+    /// `metadata_filter`.
+    Metadata {
+        /// What is wanted of a stream's dynamic metadata that have the value at all.
+        matcher: Option<MetadataMatcher>,
+        /// `match_if_key_not_found`: whether the others pass.
+        others: bool,
+    },
     /// `grpc_status_filter`.
     Grpc {
         /// Bit *n* stands for status *n*.
@@ -101,6 +108,10 @@ impl LogFilter {
             Self::Header(matcher) => request.is_some_and(|head| matcher.matches(head)),
             Self::Flags(wanted) if wanted.is_empty() => !record.flags.is_empty(),
             Self::Flags(wanted) => record.flags.has(*wanted),
+            Self::Metadata { matcher, others } => {
+                let found = matcher.as_ref().and_then(|it| it.finds(facts.info));
+                found.unwrap_or(*others)
+            }
             Self::Grpc { statuses, exclude } => {
                 let status = facts.grpc_status().unwrap_or_else(|| grpc::UNKNOWN.into());
                 let bit = u32::try_from(status).ok().and_then(|status| 1_u32.checked_shl(status));

@@ -76,6 +76,14 @@ impl MetadataMatcher {
         found != self.invert
     }
 
+    /// Whether the value there matches, if there is one; how `invert` is set does not count.
+    #[must_use]
+    pub fn finds(&self, info: Option<&StreamInfo>) -> Option<bool> {
+        info?.read_metadata(&self.namespace, &self.path, |found| {
+            found.is_some().then(|| self.value.takes(found))
+        })
+    }
+
     /// Whether metadata of a configuration match.
     #[must_use]
     pub fn matches_metadata(&self, metadata: &Struct) -> bool {
