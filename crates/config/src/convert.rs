@@ -124,6 +124,8 @@ pub(crate) struct Converter<'a> {
     /// The tracer of connection managers that name none, and a digest of it.
     pub(crate) common_provider: Option<(Arc<Provider>, u64)>,
     /// The listener at hand has the `traffic_direction` `OUTBOUND`.
+    /// There is a bootstrap extension for them.
+    pub(crate) has_internal_listeners: bool,
     pub(crate) is_outbound: bool,
 }
 

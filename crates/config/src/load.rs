@@ -326,6 +326,7 @@ pub(crate) fn convert<'a>(
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
         common_provider: None,
+        has_internal_listeners: false,
         is_outbound: false,
     };
     let bootstrap = converter.bootstrap(message);

@@ -38,7 +38,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{self, Duration};
 
-use towpath_proto::{AttemptId, ConnectionId, Failure, Input, Instant, Machine};
+use towpath_proto::{AttemptId, ConnectionId, Failure, Input, Instant, ListenerId, Machine};
 
 use crate::balance::{Busy, Group};
 use crate::buffers::Buffers;
@@ -131,6 +131,8 @@ pub struct Driver<M: Machine> {
     connections: Connections,
     attempts: HashMap<AttemptId, ConnectionId>,
     listeners: Vec<Option<Listener>>,
+    /// Listeners inside the process, by their names.
+    internal: HashMap<String, ListenerId>,
     /// Connections that are counted where they are balanced, by their slots.
     balanced: HashMap<usize, Arc<Group>>,
     busy: Busy,
@@ -202,6 +204,7 @@ where
             connections: Connections::default(),
             attempts: HashMap::new(),
             listeners: Vec::new(),
+            internal: HashMap::new(),
             balanced: HashMap::new(),
             busy: Busy::default(),
             reads: Vec::new(),

@@ -162,6 +162,14 @@ const USUAL_BYTES: u32 = 128 << 10;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MOST_BYTES: u32 = 16 << 20;
 
+/// Both ends of a connection inside the process.
+pub(crate) fn pair() -> io::Result<(Socket, Socket)> {
+    let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM, None)?;
+    one.set_nonblocking(true)?;
+    other.set_nonblocking(true)?;
+    Ok((one, other))
+}
+
 /// Our address of a connected or listening socket.
 pub(crate) fn local_address(socket: &Socket) -> io::Result<Address> {
     Ok(from_system(&socket.local_addr()?))
@@ -188,7 +196,7 @@ pub(crate) fn from_system(address: &SockAddr) -> Address {
 pub(crate) fn file(address: &Address) -> Option<&Path> {
     match address {
         Address::Unix(path) if !is_abstract(path) => Some(path),
-        Address::Unix(_) | Address::Ip(_) => None,
+        Address::Unix(_) | Address::Ip(_) | Address::Internal(_) => None,
     }
 }
 
@@ -196,7 +204,7 @@ fn open(address: &Address) -> io::Result<Socket> {
     let (domain, protocol) = match address {
         Address::Ip(SocketAddr::V4(_)) => (Domain::IPV4, Some(Protocol::TCP)),
         Address::Ip(SocketAddr::V6(_)) => (Domain::IPV6, Some(Protocol::TCP)),
-        Address::Unix(_) => (Domain::UNIX, None),
+        Address::Unix(_) | Address::Internal(_) => (Domain::UNIX, None),
     };
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -213,6 +221,7 @@ fn open(address: &Address) -> io::Result<Socket> {
 fn to_system(address: &Address) -> io::Result<SockAddr> {
     match address {
         Address::Ip(ip) => Ok(SockAddr::from(*ip)),
+        Address::Internal(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         Address::Unix(path) if path.as_os_str().is_empty() => {
             Err(io::Error::from_raw_os_error(libc::EINVAL))
         }

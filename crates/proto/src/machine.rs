@@ -338,13 +338,16 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A stream address: IP and port, or a unix socket.
+/// A stream address: IP and port, a unix socket, or a listener inside the process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// TCP.
     Ip(SocketAddr),
     /// A unix socket by path; a leading `@` means Linux's abstract namespace. Empty for an unnamed peer.
     Unix(Arc<Path>),
+    /// A listener of this machine that has no socket: its name, `/`, and what a cluster calls it there (Envoy
+    /// `EnvoyInternalAddress`). What connects to it is accepted by the driver of the same machine.
+    Internal(Arc<str>),
 }
 
 impl Address {
@@ -353,7 +356,16 @@ impl Address {
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Internal(_) => None,
+        }
+    }
+
+    /// The name of a listener inside the process, if it is one.
+    #[must_use]
+    pub fn internal(&self) -> Option<&str> {
+        match self {
+            Self::Internal(address) => address.split('/').next(),
+            Self::Ip(_) | Self::Unix(_) => None,
         }
     }
 
@@ -375,6 +387,7 @@ impl fmt::Display for Address {
         match self {
             Self::Ip(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
+            Self::Internal(address) => write!(f, "envoy://{address}"),
         }
     }
 }

@@ -245,15 +245,17 @@ fn admin(
     let Some(towpath_config::Admin { address, access_logs }) = admin else {
         return Ok(Admin { address: None, logs: Vec::new() });
     };
-    let address = address.map(|address| match address {
-        Address::Ip(address) => AdminAddress::Ip(address),
-        Address::Unix(path) => {
+    let address = match address {
+        None => None,
+        Some(Address::Ip(address)) => Some(AdminAddress::Ip(address)),
+        Some(Address::Internal(_)) => return Err("admin.address: is inside the process".into()),
+        Some(Address::Unix(path)) => {
             let mode = json["admin"]["address"]["pipe"]["mode"]
                 .as_u64()
                 .and_then(|mode| u32::try_from(mode).ok());
-            AdminAddress::Unix(path.to_path_buf(), mode.unwrap_or(0))
+            Some(AdminAddress::Unix(path.to_path_buf(), mode.unwrap_or(0)))
         }
-    });
+    };
     let mut logs = Vec::new();
     for log in access_logs {
         // The endpoint writes one format only; anything else would be ignored in silence.

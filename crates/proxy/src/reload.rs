@@ -180,8 +180,9 @@ fn bind(
     let (before, workers) = (control.snapshot.borrow(), control.workers.borrow());
     let (mut bound, mut refused) = (Vec::new(), Vec::new());
     for listener in after.listeners.iter().filter(|listener| listener.bind && wanted(listener)) {
-        let new = listener.addresses.iter().filter(|address| !keeps(&before, listener, address));
-        for address in new {
+        // One inside the process has no socket.
+        let outer = listener.addresses.iter().filter(|address| address.internal().is_none());
+        for address in outer.filter(|address| !keeps(&before, listener, address)) {
             match workers.listeners.prepare(address, &listener.options) {
                 Ok(prepared) => bound.push(prepared),
                 Err(failure) => {

@@ -420,14 +420,17 @@ fn answers(bound: &Address, dialled: &Address) -> bool {
             bound.port() == dialled.port()
                 && (bound.ip() == dialled.ip() || bound.ip().is_unspecified())
         }
-        (bound, dialled) => bound == dialled,
+        (bound, dialled) => {
+            bound == dialled
+                || (bound.internal().is_some() && bound.internal() == dialled.internal())
+        }
     }
 }
 
 fn with_port(address: &Address, port: u16) -> Address {
     match address {
         Address::Ip(ip) => Address::Ip(SocketAddr::new(ip.ip(), port)),
-        Address::Unix(path) => Address::Unix(path.clone()),
+        Address::Unix(_) | Address::Internal(_) => address.clone(),
     }
 }
 

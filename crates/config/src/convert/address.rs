@@ -24,6 +24,11 @@ impl Converter<'_> {
     /// An address that must not be a name.
     pub(super) fn address(&mut self, message: &Message) -> Option<Address> {
         match self.written(message)? {
+            Written::Address(address) if address.internal().is_some() => {
+                let text = "nothing can be bound there; a listener inside is an `internal_listener`";
+                self.report.problem(&message.at, text);
+                None
+            }
             Written::Address(address) => Some(address),
             Written::Name(name, _) => {
                 self.report.problem(&message.at, format!("malformed IP address: {name}"));
@@ -45,6 +50,11 @@ impl Converter<'_> {
                 return None;
             }
             return Some(Written::Address(Address::Unix(Arc::from(Path::new(path)))));
+        }
+        if let Some(internal) = message.message("envoy_internal_address") {
+            let name = internal.text("server_listener_name");
+            let address = format!("{name}/{}", internal.text("endpoint_id"));
+            return Some(Written::Address(Address::Internal(Arc::from(address))));
         }
         let socket = message.message("socket_address")?;
         if socket.choice("protocol") != "TCP" {

@@ -12,7 +12,7 @@ use towpath_engine::stats::{Keep, Rules};
 use super::Converter;
 use super::discovery::Discovery;
 use super::downstream_tls::serves_under_tls;
-use super::extension::REGEX_ENGINE;
+use super::extension::{BOOTSTRAP_EXTENSION, REGEX_ENGINE};
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 use crate::error::Rank;
 use crate::message::{Message, Value, tree_to_json};
@@ -30,6 +30,7 @@ impl<'a> Converter<'a> {
         if let Some(engine) = message.message("default_regex_engine") {
             self.extension(engine, REGEX_ENGINE, &[RE2]);
         }
+        self.bootstrap_extensions(message);
         let discovery = self.discovery_of(message);
         self.read_runtime(message);
         self.check_secrets();
@@ -60,6 +61,14 @@ impl<'a> Converter<'a> {
             stats: stats.unwrap_or_else(default_stats),
             push,
             runtime: self.runtime.clone(),
+        }
+    }
+
+    fn bootstrap_extensions(&mut self, bootstrap: &Message) {
+        let extensions: Vec<_> = bootstrap.messages("bootstrap_extensions").collect();
+        for extension in extensions {
+            let found = self.extension(extension, BOOTSTRAP_EXTENSION, &[INTERNAL_LISTENER]);
+            self.has_internal_listeners |= found.is_some();
         }
     }
 
@@ -186,4 +195,5 @@ fn default_stats() -> Stats {
     Stats { default_tags: true, ..Stats::default() }
 }
 
+const INTERNAL_LISTENER: &str = "envoy.extensions.bootstrap.internal_listener.v3.InternalListener";
 const RE2: &str = "envoy.extensions.regex_engines.v3.GoogleRE2";

@@ -17,6 +17,8 @@ const fn kind(name: &'static str, package: &'static str) -> Kind {
 }
 
 pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.access_loggers.");
+pub(super) const BOOTSTRAP_EXTENSION: Kind =
+    kind("bootstrap extension", "envoy.extensions.bootstrap.");
 pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");
 pub(super) const DNS_RESOLVER: Kind =
     kind("DNS resolver", "envoy.extensions.network.dns_resolver.");

@@ -144,12 +144,20 @@ impl Converter<'_> {
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {
         let Some(first) = message.message("address") else {
-            // A listener for the inside has none, and is reported.
             if !message.has("internal_listener") {
                 self.report.problem(&message.at, "a listener needs an `address`");
+                return Vec::new();
             }
-            return Vec::new();
+            if !self.has_internal_listeners {
+                let text = "needs the bootstrap extension `envoy.bootstrap.internal_listener`";
+                self.report.problem(message.at("internal_listener"), text);
+            }
+            return vec![Address::Internal(Arc::from(format!("{}/", message.text("name"))))];
         };
+        if message.has("internal_listener") {
+            let text = "has both an `address` and an `internal_listener`";
+            self.report.problem(message.at("internal_listener"), text);
+        }
         let mut addresses = Vec::from_iter(self.address(first));
         let more: Vec<_> = message
             .messages("additional_addresses")

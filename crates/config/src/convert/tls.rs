@@ -22,6 +22,8 @@ use crate::message::{At, Message, Value, to_json};
 
 pub(super) const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+const INTERNAL_UPSTREAM: &str =
+    "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport";
 const UPSTREAM_QUIC: &str = "envoy.extensions.transport_sockets.quic.v3.QuicUpstreamTransport";
 /// A file of trusted certificates: that of a platform has 200 KiB.
 pub(super) const MAX_PEM_BYTES: usize = 4 * 1024 * 1024;
@@ -33,9 +35,15 @@ impl Converter<'_> {
         socket: &Message,
         http2: Option<&Http2>,
     ) -> Option<UpstreamTls> {
-        let (config, at) = self.extension(socket, TRANSPORT_SOCKET, &[RAW_BUFFER, UPSTREAM_TLS])?;
-        if config.descriptor.full_name() == RAW_BUFFER {
-            return None;
+        let known = [RAW_BUFFER, UPSTREAM_TLS, INTERNAL_UPSTREAM];
+        let (config, at) = self.extension(socket, TRANSPORT_SOCKET, &known)?;
+        match config.descriptor.full_name() {
+            RAW_BUFFER => return None,
+            // How deep they go is limited where they are read.
+            INTERNAL_UPSTREAM => {
+                return self.upstream_socket(config.message("transport_socket")?, http2);
+            }
+            _ => {}
         }
         self.upstream_tls(config, at, http2)
     }
@@ -447,7 +455,11 @@ pub(super) fn has_tls(cluster: &Message) -> bool {
 /// Whether the `transport_socket` of a cluster, or of one of its matches, is TLS.
 fn is_tls(holder: &Message) -> bool {
     let socket = holder.message("transport_socket").and_then(|socket| socket.any("typed_config"));
-    socket.is_some_and(|(any, _)| any.name == UPSTREAM_TLS)
+    socket.is_some_and(|(any, _)| match &*any.name {
+        UPSTREAM_TLS => true,
+        INTERNAL_UPSTREAM => any.message.as_ref().is_some_and(is_tls),
+        _ => false,
+    })
 }
 
 fn from_base64(text: &str) -> Option<[u8; 32]> {

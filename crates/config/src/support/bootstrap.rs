@@ -14,6 +14,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "stats_flush_interval",
             "stats_flush_on_admin",
             "layered_runtime",
+            "bootstrap_extensions",
             "admin",
             "overload_manager",
             "dns_resolution_config",
@@ -42,7 +43,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("flags_path", "feature flags in files are not there"),
             ("header_prefix", "headers always begin with x-envoy-"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
-            ("bootstrap_extensions", "bootstrap extensions are not there"),
             ("fatal_actions", "actions on a crash are not there"),
             ("config_sources", "xdstp:// names are not asked for"),
             ("default_config_source", "xdstp:// names are not asked for"),
@@ -50,6 +50,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("xds_delegate_extension", "what a control plane sent is not kept"),
             ("xds_config_tracker_extension", "nothing else is told what a control plane sent"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+        honoured: &[],
+        harmless: &[("buffer_size_kb", "the kernel's limit of a socket holds")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.Bootstrap.StaticResources",

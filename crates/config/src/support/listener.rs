@@ -31,6 +31,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "continue_on_listener_filters_timeout",
             "use_original_dst",
             "filter_chain_matcher",
+            "internal_listener",
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
@@ -42,7 +43,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("fcds_config", "xDS is not there"),
             ("udp_listener_config", "UDP is not there"),
             ("api_listener", "API listeners are not there"),
-            ("internal_listener", "internal listeners are not there"),
             ("enable_mptcp", "multipath TCP is not there"),
             ("tcp_keepalive", "write socket_options"),
         ],
@@ -156,6 +156,18 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[("config_discovery", "extensions are not asked for by xDS")],
     },
     Entry {
+        message: "envoy.config.listener.v3.Listener.InternalListenerConfig",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport",
+        honoured: &["transport_socket"],
+        harmless: &[],
+        changes: &[("passthrough_metadata", "metadata of a host is not passed on to a listener")],
+    },
+    Entry {
         message: "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
         honoured: &[],
         harmless: &[],
@@ -244,13 +256,19 @@ pub(super) const ENTRIES: &[Entry] = &[
             "header_filter",
             "response_flag_filter",
             "grpc_status_filter",
+            "metadata_filter",
         ],
         harmless: &[],
         changes: &[
             ("extension_filter", "CEL and other filter extensions are not there"),
-            ("metadata_filter", "log filters do not look at metadata"),
             ("log_type_filter", "log types are not told apart"),
         ],
+    },
+    Entry {
+        message: "envoy.config.accesslog.v3.MetadataFilter",
+        honoured: &["matcher", "match_if_key_not_found"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.accesslog.v3.ComparisonFilter",

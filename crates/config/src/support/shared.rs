@@ -5,9 +5,15 @@ use super::Entry;
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.core.v3.Address",
-        honoured: &["socket_address", "pipe"],
+        honoured: &["socket_address", "pipe", "envoy_internal_address"],
         harmless: &[],
-        changes: &[("envoy_internal_address", "internal listeners are not there")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.EnvoyInternalAddress",
+        honoured: &["server_listener_name", "endpoint_id"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.SocketAddress",

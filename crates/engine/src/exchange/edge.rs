@@ -79,7 +79,7 @@ pub(crate) fn mark_request(
         && match (client, &connection.peer) {
             (Some(client), _) => config.internal_addresses.contains(client.ip()),
             (None, Address::Unix(_)) => config.internal_addresses.unix_sockets,
-            (None, Address::Ip(_)) => false,
+            (None, Address::Ip(_) | Address::Internal(_)) => false,
         };
     let origin = match (internal, config.use_remote_address) {
         (true, _) => Origin::Internal,

@@ -373,7 +373,11 @@ fn address(out: &mut Vec<u8>, address: Option<&Address>, form: AddressForm) -> b
             out.extend_from_slice(b"]:");
             number(out, u64::from(v6.port()))
         }
-        (Address::Unix(_), AddressForm::Port) => false,
+        (Address::Unix(_) | Address::Internal(_), AddressForm::Port) => false,
+        (
+            Address::Internal(name),
+            AddressForm::Whole | AddressForm::WithoutPort | AddressForm::Network(_),
+        ) => bytes(out, b"envoy://") & bytes(out, name.as_bytes()),
         (
             Address::Unix(path),
             AddressForm::Whole | AddressForm::WithoutPort | AddressForm::Network(_),

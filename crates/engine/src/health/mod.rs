@@ -710,6 +710,6 @@ fn target(endpoint: &Endpoint) -> Address {
     let port = endpoint.check.as_ref().and_then(|check| check.port);
     match (&endpoint.address, port) {
         (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
-        (Address::Ip(_) | Address::Unix(_), _) => endpoint.address.clone(),
+        (Address::Ip(_) | Address::Unix(_) | Address::Internal(_), _) => endpoint.address.clone(),
     }
 }

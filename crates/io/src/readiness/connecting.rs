@@ -1,11 +1,13 @@
 //! Connects: begun without blocking, finished when the socket turns writable.
 
 use std::io;
+use std::sync::Arc;
 
 use towpath_proto::{
     Address, AttemptId, ConnectOptions, ConnectionId, Failure, Input, Instant, Machine,
 };
 
+use crate::balance::Accepted;
 use crate::{failure, socket};
 
 use super::Driver;
@@ -39,6 +41,9 @@ where
         address: &Address,
         options: &ConnectOptions,
     ) -> io::Result<()> {
+        if let Some(name) = address.internal() {
+            return self.connect_inside(attempt, name, address);
+        }
         let (socket, done) = socket::connect(address, options)?;
         let local = if done { Some(socket::local_address(&socket)?) } else { None };
         let phase = if done { Phase::Open } else { Phase::Connecting(attempt) };
@@ -55,6 +60,36 @@ where
                 self.attempts.insert(attempt, id);
             }
         }
+        Ok(())
+    }
+
+    /// Connects to a listener of this shard that has no socket.
+    fn connect_inside(
+        &mut self,
+        attempt: AttemptId,
+        name: &str,
+        address: &Address,
+    ) -> io::Result<()> {
+        let refused = || io::Error::from_raw_os_error(libc::ECONNREFUSED);
+        let listener = *self.internal.get(name).ok_or_else(refused)?;
+        let (socket, far) = socket::pair()?;
+        let id = self.connections.insert(Connection::new(socket, Phase::Open));
+        if let Err(error) = self.register(id) {
+            self.connections.remove(id.slot());
+            return Err(error);
+        }
+        let peer = Address::Internal(Arc::from(CLIENT));
+        let accepted = Accepted {
+            listener,
+            group: None,
+            socket: far,
+            local: address.clone(),
+            peer: peer.clone(),
+            original: None,
+        };
+        self.answers.push(Input::Connected { attempt, connection: id, local: peer });
+        let accepted = self.admit(accepted);
+        self.answers.extend(accepted);
         Ok(())
     }
 
@@ -132,6 +167,9 @@ where
         self.tell(Input::ConnectFailed { attempt, failure }, now);
     }
 }
+
+/// What a client inside the process is called, as in Envoy.
+const CLIENT: &str = "internal_client_address/";
 
 /// Our address of a connection that the kernel says is up.
 fn connected(connection: &Connection) -> Result<Address, Failure> {

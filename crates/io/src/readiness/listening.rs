@@ -69,8 +69,13 @@ where
         address: &Address,
         options: &Arc<ListenOptions>,
     ) -> Result<Address, Failure> {
-        if self.listeners.iter().flatten().any(|listener| listener.id == id) {
+        let has_socket = self.listeners.iter().flatten().any(|listener| listener.id == id);
+        if has_socket || self.internal.values().any(|listener| *listener == id) {
             return Err(Failure::AddressInUse);
+        }
+        if let Some(name) = address.internal() {
+            self.internal.insert(name.to_owned(), id);
+            return Ok(address.clone());
         }
         let shard = self.shard();
         let (sockets, bound) = self.options.listeners.acquire(shard, id, address, options)?;
@@ -112,6 +117,7 @@ where
     /// Closing a listening socket resets the connections that wait in it, whose clients may have sent a request
     /// already: they are taken before.
     pub(super) fn unlisten(&mut self, id: ListenerId) {
+        self.internal.retain(|_, listener| *listener != id);
         let shard = self.shard();
         for index in 0..self.listeners.len() {
             let taken = self.listeners[index].take_if(|listener| listener.id == id);
@@ -231,7 +237,7 @@ where
     }
 
     /// A new connection; none when the kernel has no room to watch it.
-    fn admit(&mut self, accepted: Accepted) -> Option<Input<M::Message>> {
+    pub(super) fn admit(&mut self, accepted: Accepted) -> Option<Input<M::Message>> {
         let Accepted { listener, group, socket, local, peer, original } = accepted;
         let connection = self.connections.insert(Connection::new(socket, Phase::Open));
         if let Some(group) = group {
@@ -264,7 +270,7 @@ const HANDSHAKE: Duration = Duration::from_micros(200);
 fn is_exact(bound: &Address, options: &ListenOptions) -> bool {
     match bound {
         Address::Ip(ip) => !ip.ip().is_unspecified() && !options.transparent,
-        Address::Unix(_) => true,
+        Address::Unix(_) | Address::Internal(_) => true,
     }
 }
 

@@ -30,5 +30,8 @@ pub(super) fn address(address: &Address) -> Value {
             json!({"socket_address": {"address": ip.ip().to_string(), "port_value": ip.port()}})
         }
         Address::Unix(path) => json!({"pipe": {"path": path.display().to_string()}}),
+        Address::Internal(_) => json!({"envoy_internal_address": {
+            "server_listener_name": address.internal(),
+        }}),
     }
 }

@@ -76,6 +76,7 @@ async fn connect(target: &Target) -> Result<Box<dyn Socket>, String> {
         Address::Unix(path) => {
             Box::new(UnixStream::connect(Path::new(&**path)).await.map_err(failed)?)
         }
+        Address::Internal(_) => return Err("a listener of our own is no control plane".to_owned()),
     };
     match &target.tls {
         None => Ok(socket),

@@ -74,6 +74,7 @@ suites!(
     statistics,
     virtual_clusters,
     mirrors,
+    internal,
     tls,
     tls_downstream,
     tls_revoked,

@@ -111,8 +111,10 @@ impl Peer {
         for line in self.get("/listeners").unwrap().lines() {
             if let Some((name, address)) = line.split_once("::") {
                 self.listeners.insert(name.to_owned(), address.to_owned());
-                self.ports
-                    .insert(address.rsplit(':').next().unwrap().parse().unwrap(), name.to_owned());
+                // One inside the process has no port.
+                if let Ok(port) = address.rsplit(':').next().unwrap().parse() {
+                    self.ports.insert(port, name.to_owned());
+                }
             }
         }
         self.ports

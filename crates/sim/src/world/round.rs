@@ -442,7 +442,9 @@ impl<T: 'static> World<T> {
     ) -> Address {
         self.next_port = self.next_port.wrapping_add(1).max(20_000);
         match (target, source) {
-            (Address::Unix(_), _) => Address::Unix(std::sync::Arc::from(std::path::Path::new(""))),
+            (Address::Unix(_) | Address::Internal(_), _) => {
+                Address::Unix(std::sync::Arc::from(std::path::Path::new("")))
+            }
             (Address::Ip(_), Some(source)) if source.port() != 0 => Address::Ip(source),
             (Address::Ip(_), source) => {
                 let ip = source.map_or(self.nodes[index].address, |source| source.ip());

@@ -254,6 +254,7 @@ impl Address {
                 let path = path.to_string_lossy().into_owned();
                 Self { socket: None, pipe: Some(Pipe { path }) }
             }
+            EngineAddress::Internal(_) => Self { socket: None, pipe: None },
         }
     }
 }
