@@ -20,7 +20,7 @@ use crate::exchange::forward::Item;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Direction, Stream};
 use crate::exchange::timers::HttpTimer;
-use crate::filter::{Answer, Callout, Failed};
+use crate::filter::{Answer, Callout, Failed, Joint};
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::serving::Serving;
 use crate::tracer::report::Load;
@@ -29,6 +29,8 @@ use crate::tracer::report::Load;
 #[derive(Debug, Default)]
 pub(crate) struct Callouts {
     running: HashMap<u64, Running>,
+    /// Those that others may join.
+    joint: Vec<(Joint, u64)>,
     /// The chain of their streams, once there are any.
     context: Option<Rc<ChainContext>>,
 }
@@ -37,7 +39,9 @@ pub(crate) struct Callouts {
 struct Running {
     /// Its own stream.
     index: StreamIndex,
-    asker: Asker,
+    /// All that wait for it.
+    askers: Vec<Asker>,
+    joint: Option<Joint>,
     body: BytesMut,
     trailers: Option<Head>,
     max_bytes: usize,
@@ -75,17 +79,38 @@ impl Callouts {
         let fresh = || Rc::new(ChainContext::local(Arc::default()));
         Rc::clone(self.context.get_or_insert_with(fresh))
     }
+
+    /// Has one more wait for a callout that asks the same, if one runs; answers its serial number.
+    fn join(&mut self, asker: Asker, joint: Option<&Joint>) -> Option<u64> {
+        let (_, serial) = self.joint.iter().find(|(known, _)| Some(known) == joint)?;
+        let running = self.running.get_mut(serial).filter(|running| running.answer.is_none())?;
+        running.askers.push(asker);
+        Some(*serial)
+    }
+
+    /// Takes a callout out.
+    fn remove(&mut self, serial: u64) -> Option<Running> {
+        let running = self.running.remove(&serial)?;
+        if running.joint.is_some() {
+            self.joint.retain(|(_, one)| *one != serial);
+        }
+        Some(running)
+    }
 }
 
 impl Exchange {
     /// Sends a callout; answers the serial number of its stream.
     pub(crate) fn call_out(&mut self, asker: Asker, callout: Callout, now: Instant) -> u64 {
+        if let Some(serial) = self.callouts.join(asker, callout.joint.as_ref()) {
+            return serial;
+        }
         let context = self.callouts.context();
         let (index, stream) = self.streams.open(NOWHERE, context, now);
         stream.kind = Kind::Callout(Serving::new(()));
         let serial = self.env.serial.next_stream();
         stream.serial = serial;
-        let Callout { cluster, mut head, body, timeout, max_bytes } = callout;
+        let Callout { cluster, mut head, body, timeout, max_bytes, joint } = callout;
+        self.callouts.joint.extend(joint.clone().map(|joint| (joint, serial)));
         if head.get(Name::ContentLength).is_some() {
             head.set_number(Name::ContentLength, body.len() as u64);
         }
@@ -99,7 +124,8 @@ impl Exchange {
         }
         let running = Running {
             index,
-            asker,
+            askers: vec![asker],
+            joint,
             body: BytesMut::new(),
             trailers: None,
             max_bytes,
@@ -123,7 +149,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(running) = self.callouts.running.get_mut(&stream.serial) else { return };
         match item {
-            Item::Data(_) if matches!(running.asker, Asker::Nobody) => {}
+            Item::Data(_) if matches!(running.askers[..], [Asker::Nobody]) => {}
             Item::Data(chunk) if running.body.len() + chunk.len() > running.max_bytes => {
                 self.fail_callout(index, Failed::TooLong, now);
             }
@@ -186,20 +212,33 @@ impl Exchange {
         self.env.work.push_back(Work::Answer(stream.serial));
     }
 
-    /// Hands a callout's answer to the filter that waits for it.
+    /// Hands a callout's answer to those that wait for it.
     pub(crate) fn answer_callout(&mut self, serial: u64, now: Instant) {
-        let Some(running) = self.callouts.running.remove(&serial) else { return };
-        let Some(answer) = running.answer else { return };
-        match running.asker {
+        let Some(mut running) = self.callouts.remove(serial) else { return };
+        let (Some(answer), Some(last)) = (running.answer, running.askers.pop()) else { return };
+        for asker in running.askers {
+            self.tell_asker(asker, answer.clone(), now);
+        }
+        self.tell_asker(last, answer, now);
+    }
+
+    fn tell_asker(&mut self, asker: Asker, answer: Answer, now: Instant) {
+        match asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
             Asker::Nobody => {}
         }
     }
 
-    /// The stream that waited for it is over.
-    pub(crate) fn cancel_callout(&mut self, serial: u64, now: Instant) {
-        let Some(running) = self.callouts.running.remove(&serial) else { return };
+    /// The stream with the serial number `of` that waited for it is over.
+    pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
+        let Some(running) = self.callouts.running.get_mut(&serial) else { return };
+        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(filter) if filter.serial == of);
+        running.askers.retain(|asker| !is_of(asker));
+        if !running.askers.is_empty() {
+            return;
+        }
+        let Some(running) = self.callouts.remove(serial) else { return };
         if running.answer.is_none() {
             self.detach(running.index, Close::Abort, now);
             self.close_record(running.index, now);

@@ -376,6 +376,7 @@ impl Exchange {
                 self.log_new_request(index, now);
                 self.answer_by_filter(index, reply, now);
             }
+            OnAnswer::Ask(callout) => self.ask(index, place, resume, *callout, now),
             OnAnswer::GoOn => {
                 if reroutes {
                     resume.wants_tls = stream.choose_route(http, resume.random);

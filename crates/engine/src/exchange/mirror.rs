@@ -105,6 +105,7 @@ impl Exchange {
                 body: body.clone(),
                 timeout: timeout.unwrap_or(LONGEST),
                 max_bytes: 0,
+                joint: None,
             };
             self.call_out(Asker::Nobody, callout, now);
         }

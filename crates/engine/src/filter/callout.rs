@@ -1,10 +1,11 @@
 //! Requests of a filter's own, to a cluster, while the request that it looks at waits.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::Head;
+use towpath_proto::{Head, Name};
 
 use super::Reply;
 
@@ -21,10 +22,30 @@ pub struct Callout {
     pub timeout: Duration,
     /// Content of the response that is taken; a response with more fails.
     pub max_bytes: usize,
+    /// Of callouts with the same of these only the first is sent, while it runs; the others have its answer too.
+    pub joint: Option<Joint>,
+}
+
+/// What all callouts share that ask the same. Every one made anew is another.
+#[derive(Clone, Debug, Default)]
+pub struct Joint(Rc<()>);
+
+impl PartialEq for Joint {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Says what a request of the proxy's own says of itself, as in Envoy.
+#[cfg(feature = "serving")]
+pub(super) fn mark(head: &mut Head, timeout: Duration) {
+    head.set(Name::XEnvoyInternal, b"true");
+    let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
 }
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Answer {
     /// A whole response. Where no host could be asked, the proxy's own in its stead (503, or its `grpc-status`).
     Response {
@@ -57,6 +78,8 @@ pub enum Failed {
 pub enum OnAnswer {
     /// It goes on.
     GoOn,
+    /// Another server is asked first.
+    Ask(Box<Callout>),
     /// It is answered here.
     Reply(Reply),
 }

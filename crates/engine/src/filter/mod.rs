@@ -20,6 +20,8 @@ pub mod grpc_web;
 pub mod header_mutation;
 pub mod header_to_metadata;
 pub mod health_check;
+#[cfg(feature = "serving")]
+pub mod jwt_authn;
 pub mod local_ratelimit;
 pub mod matching;
 pub mod rbac;
@@ -35,7 +37,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
 
-pub use self::callout::{Answer, Callout, Failed, OnAnswer};
+pub use self::callout::{Answer, Callout, Failed, Joint, OnAnswer};
 use crate::format::Facts;
 use crate::header_ops::Scratch;
 use crate::matcher::Subject;

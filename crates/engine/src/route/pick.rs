@@ -134,22 +134,30 @@ impl<'a> Request<'a> {
 
     #[inline]
     fn matches_path(&self, wanted: &PathMatch) -> bool {
-        if let PathMatch::Connect = wanted {
-            return self.head.method() == Method::Connect;
+        wanted.matches(self.head.method(), &self.path)
+    }
+}
+
+impl PathMatch {
+    /// Whether a request has this path, which is without its query, and empty for CONNECT.
+    #[must_use]
+    #[inline]
+    pub fn matches(&self, method: Method, path: &[u8]) -> bool {
+        if let Self::Connect = self {
+            return method == Method::Connect;
         }
-        let path = &*self.path;
         // Only a route for CONNECT takes a request without a path.
         if path.is_empty() {
             return false;
         }
-        match wanted {
-            PathMatch::Prefix(prefix) => prefix.starts(path),
-            PathMatch::Exact(exact) => exact.bytes.len() == path.len() && exact.starts(path),
-            PathMatch::SeparatedPrefix(prefix) => {
+        match self {
+            Self::Prefix(prefix) => prefix.starts(path),
+            Self::Exact(exact) => exact.bytes.len() == path.len() && exact.starts(path),
+            Self::SeparatedPrefix(prefix) => {
                 prefix.starts(path) && matches!(path.get(prefix.bytes.len()), None | Some(b'/'))
             }
-            PathMatch::Regex(regex) => regex.is_match(path),
-            PathMatch::Connect => false,
+            Self::Regex(regex) => regex.is_match(path),
+            Self::Connect => false,
         }
     }
 }

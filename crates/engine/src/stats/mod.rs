@@ -32,10 +32,10 @@ pub use sets::{
     BoltStats, ClientTlsContextStats, ClusterBoltStats, ClusterManagerStats, ClusterStats,
     ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats,
     ExtAuthzStats, FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats,
-    HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats, RequestStats, RotationStats,
-    RuntimeStats, ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
-    TracingStats, ZipkinStats,
+    HttpStats, JwtAuthnStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
+    ListenerWorkerStats, LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats,
+    RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
+    SetMetadataStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

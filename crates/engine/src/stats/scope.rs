@@ -74,6 +74,13 @@ pub enum Scope {
         /// `http_` and what the filter's counters are called.
         family: &'static str,
     },
+    /// `http.<stat prefix>.jwt_authn`, and the filter's stat prefix.
+    JwtAuthn {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// The filter's; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `http2`.
     Http2,
     /// `listener.<address>`.
@@ -199,6 +206,10 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.ext_authz")
             }
             Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
+            Self::JwtAuthn { http, prefix } if prefix.is_empty() => {
+                write!(f, "http.{http}.jwt_authn")
+            }
+            Self::JwtAuthn { http, prefix } => write!(f, "http.{http}.jwt_authn.{prefix}"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
             Self::Http(prefix) => write!(f, "http.{prefix}"),
@@ -271,6 +282,7 @@ impl Scope {
             Self::Http(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
             Self::HttpFilter { family, .. } => family,
+            Self::JwtAuthn { .. } => "http_jwt_authn",
             Self::Http2 => "http2",
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
@@ -319,6 +331,13 @@ impl Scope {
                 let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
                 if !prefix.is_empty() {
                     labels.insert(0, label("envoy_ext_authz_prefix", prefix));
+                }
+                labels
+            }
+            Self::JwtAuthn { http, prefix } => {
+                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
+                if !prefix.is_empty() {
+                    labels.push(label("envoy_jwt_authn_prefix", prefix));
                 }
                 labels
             }

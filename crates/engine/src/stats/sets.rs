@@ -390,6 +390,19 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.jwt_authn.…`
+    JwtAuthnStats {
+        Counter allowed;
+        Counter cors_preflight_bypassed;
+        Counter denied;
+        Counter jwks_fetch_failed;
+        Counter jwks_fetch_success;
+        Counter jwt_cache_hit;
+        Counter jwt_cache_miss;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.cors.…`
     CorsStats {
         Counter origin_invalid;

@@ -4,11 +4,15 @@
 //! thing that is written, and belongs to the stream's record: what writes or reads it has to say that it
 //! [reads the record](crate::filter::FilterConfig::reads_record).
 
+#[cfg(feature = "serving")]
+mod read;
 mod value;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+#[cfg(feature = "serving")]
+pub use read::read_json;
 pub use value::{JsonStyle, Struct, Value, merge, value_at, weight_of, write_struct};
 
 /// The metadata and state of one stream.

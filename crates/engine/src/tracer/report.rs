@@ -177,6 +177,7 @@ fn request(to: &Collector, content_type: &[u8], body: Vec<u8>, scratch: &mut Scr
         body,
         timeout: to.timeout,
         max_bytes: MOST_ANSWER,
+        joint: None,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -35,7 +34,7 @@ pub(super) fn question(
     grpc::set_timeout(&mut head, config.timeout);
     service.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
     if !service.skip_envoy_headers {
-        mark(&mut head, config.timeout);
+        crate::filter::callout::mark(&mut head, config.timeout);
     }
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
     let callout = Callout {
@@ -44,17 +43,12 @@ pub(super) fn question(
         body: Bytes::new(),
         timeout: config.timeout,
         max_bytes: MOST_BYTES,
+        joint: None,
     };
     (Box::new(callout), Box::new(check))
 }
 
 /// What Envoy's own requests say.
-pub(super) fn mark(head: &mut Head, timeout: Duration) {
-    head.set(Name::XEnvoyInternal, b"true");
-    let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
-}
-
 fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
     let RequestView { head, facts, route, .. } = request;
     let record = facts.record;

@@ -32,13 +32,14 @@ pub(super) fn question(
         }
     }
     service.headers.apply(&mut head, Subject::Request, request.facts, request.scratch);
-    super::grpc::mark(&mut head, config.timeout);
+    crate::filter::callout::mark(&mut head, config.timeout);
     Box::new(Callout {
         cluster: Arc::clone(&service.cluster),
         head,
         body: Bytes::new(),
         timeout: config.timeout,
         max_bytes: MOST_BYTES,
+        joint: None,
     })
 }
 

@@ -1,0 +1,306 @@
+//! Requests that wait for the keys of an issuer: they are asked for once, and whatever becomes of the server or of a
+//! client, the others go on and nothing is left.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+mod scene;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use scene::origin::{Habits, Log, origin};
+use scene::{HTTP, Plan, add_worker_for, address, cluster, drain_and_check, origin_address};
+use towpath_engine::filter::ChainFilter;
+use towpath_engine::filter::jwt_authn::{
+    Audiences, JwtAuthn, KeySource, Lifetime, Provider, RemoteKeys, Requirement, Rule,
+    SharedJwtAuthn,
+};
+use towpath_engine::message::Message;
+use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::listener::Terminal;
+use towpath_engine::snapshot::route::{PathMatch, Text};
+use towpath_engine::stats::Registry;
+use towpath_engine::worker::Worker;
+use towpath_proto::{Close, ConnectionId, HeaderName, Input, Instant};
+use towpath_sim::{NodeId, Orders, Script, World, for_each_seed};
+
+/// Signed with the key in [`KEYS`].
+const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.eyJpc3MiOiJmYXIifQ.\
+                     gkihH4JGXgwlnO749XiyKGYmLqZybBxFsJdJ_h-m4-o";
+const KEYS: &str =
+    r#"{"keys":[{"kty":"oct","kid":"k1","k":"c2VjcmV0LW9mLTMyLWJ5dGVzLWZvci10ZXN0aW5nLTE"}]}"#;
+
+fn provider(timeout: Duration, cache_duration: Duration) -> Provider {
+    Provider {
+        issuer: "far".into(),
+        audiences: Audiences::default(),
+        subjects: None,
+        lifetime: Lifetime::Any,
+        keys: KeySource::Remote(RemoteKeys {
+            cluster: "keys".into(),
+            authority: "keys.test".into(),
+            path: "/".into(),
+            timeout,
+            cache_duration,
+        }),
+        forwards: false,
+        headers: vec![(HeaderName::new("x-token").unwrap(), [].into())],
+        parameters: Vec::new(),
+        cookies: Vec::new(),
+        payload_header: None,
+        pads_payload: false,
+        payload_key: "".into(),
+        header_key: "".into(),
+        failure_key: "".into(),
+        divided_claims: Vec::new(),
+        clock_skew_seconds: 60,
+        cache: None,
+        claims: Vec::new(),
+        clears_route: false,
+    }
+}
+
+/// A filter that asks the server at `origin_address(9)`, before a route to that at `origin_address(1)`.
+fn snapshot(provider: Provider) -> Snapshot {
+    let mut snapshot = Plan::new(1).snapshot();
+    let id = snapshot.intern("keys");
+    let mut keys = cluster("keys", 0);
+    keys.endpoints = vec![scene::endpoint(origin_address(9))].into();
+    snapshot.clusters[id.0 as usize] = Some(Arc::new(keys));
+    let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
+    let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
+    let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
+    let providers = vec![provider];
+    let rule = Rule {
+        path: PathMatch::Prefix(Text::new("/", true)),
+        headers: Vec::new(),
+        query: Vec::new(),
+        requirement: Some(Arc::new(Requirement::of_provider(&providers, 0, None))),
+    };
+    let config = JwtAuthn {
+        providers,
+        rules: vec![rule],
+        state_rules: None,
+        named: Vec::new(),
+        bypasses_preflight: false,
+        silent: false,
+        stat_prefix: "".into(),
+    };
+    let config = Arc::new(SharedJwtAuthn(Arc::new(config)));
+    let filter = ChainFilter { name: "jwt".into(), disabled: false, config };
+    Arc::get_mut(http).unwrap().filters.push(filter);
+    snapshot
+}
+
+/// What a server of keys does with a question.
+#[derive(Clone, Copy)]
+enum Server {
+    /// Answers after so long.
+    Answers(Duration),
+    /// Never answers.
+    Hangs,
+    /// Closes the connection.
+    Dies,
+}
+
+/// A server of keys, and how often it was asked.
+fn key_server(
+    server: Server,
+    asked: Rc<RefCell<u32>>,
+) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
+    let (mut waiting, mut heads) = (Vec::new(), HashMap::<ConnectionId, Vec<u8>>::new());
+    Script::new(
+        |orders: &mut Orders<Message>| orders.listen(origin_address(9)),
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Received { connection, chunk } => {
+                let head = heads.entry(connection).or_default();
+                head.extend_from_slice(&chunk);
+                if !head.ends_with(b"\r\n\r\n") {
+                    return;
+                }
+                head.clear();
+                *asked.borrow_mut() += 1;
+                match server {
+                    Server::Answers(after) => {
+                        waiting.push(connection);
+                        orders.wake_at(now + after);
+                    }
+                    Server::Hangs => {}
+                    Server::Dies => orders.close(connection, Close::Abort),
+                }
+            }
+            Input::Timeout => {
+                for connection in waiting.drain(..) {
+                    let length = KEYS.len();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{KEYS}");
+                    orders.send(connection, answer);
+                }
+            }
+            Input::Ended { connection } => orders.close(connection, Close::Flush),
+            _ => {}
+        },
+    )
+}
+
+type Statuses = Rc<RefCell<Vec<String>>>;
+
+/// A client that asks once, so long after the start, and may leave after so long.
+fn client(
+    start: Duration,
+    leaves: Option<Duration>,
+    statuses: Statuses,
+) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
+    let (mut connection, mut answer) = (None, Vec::new());
+    Script::new(
+        move |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000) + start),
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Timeout if connection.is_none() => {
+                orders.connect(address(HTTP));
+            }
+            Input::Connected { connection: id, .. } => {
+                connection = Some(id);
+                let head = "GET /x HTTP/1.1\r\nhost: a\r\nx-size: 0\r\nx-body: 0\r\n";
+                orders.send(id, Bytes::from(format!("{head}x-token: {TOKEN}\r\n\r\n")));
+                if let Some(leaves) = leaves {
+                    orders.wake_at(now + leaves);
+                }
+            }
+            Input::Received { chunk, .. } => {
+                let is_told = answer.len() >= STATUS.end;
+                answer.extend_from_slice(&chunk);
+                if let (false, Some(status)) = (is_told, answer.get(STATUS)) {
+                    statuses.borrow_mut().push(String::from_utf8_lossy(status).into_owned());
+                }
+            }
+            Input::Timeout => orders.close(connection.unwrap(), Close::Abort),
+            _ => {}
+        },
+    )
+}
+
+/// Where the status of a response stands.
+const STATUS: Range<usize> = 9..12;
+
+struct Scene {
+    world: World<Message>,
+    worker: NodeId,
+    registry: Arc<Registry>,
+    asked: Rc<RefCell<u32>>,
+    statuses: Statuses,
+}
+
+impl Scene {
+    fn new(seed: u64, server: Server, provider: Provider) -> Self {
+        let mut world: World<Message> = World::new(seed);
+        world.add(origin(origin_address(1), Log::default(), Habits::default()));
+        let asked = Rc::default();
+        world.add(key_server(server, Rc::clone(&asked)));
+        let registry = Arc::new(Registry::default());
+        let snapshot = Arc::new(snapshot(provider));
+        let worker = add_worker_for(&mut world, seed, snapshot, &registry);
+        Self { world, worker, registry, asked, statuses: Rc::default() }
+    }
+
+    fn clients(&mut self, count: usize, start: Duration, leaves: Option<Duration>) {
+        for _ in 0..count {
+            self.world.add(client(start, leaves, Rc::clone(&self.statuses)));
+        }
+    }
+
+    /// How often the server was asked, what the clients heard, and how many fetches went well and did not.
+    fn end(mut self, time: Duration) -> (u32, Vec<String>, [u64; 2]) {
+        self.world.run_for(time);
+        assert_eq!(self.world.machine::<Worker>(self.worker).streams(), 0);
+        let number = |name: &str| self.registry.read().number(name).unwrap_or(0);
+        assert_eq!(number("cluster.keys.upstream_rq_active"), 0);
+        let fetches =
+            ["success", "failed"].map(|it| number(&format!("http.in.jwt_authn.jwks_fetch_{it}")));
+        drain_and_check(&mut self.world, self.worker);
+        let asked = *self.asked.borrow();
+        (asked, self.statuses.take(), fetches)
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn all(status: &str, count: usize) -> Vec<String> {
+    vec![status.to_owned(); count]
+}
+
+#[test]
+fn many_requests_ask_for_keys_once() {
+    for_each_seed(10, |seed| {
+        let server = Server::Answers(SECOND);
+        let mut scene = Scene::new(seed, server, provider(5 * SECOND, HOUR));
+        scene.clients(20, Duration::ZERO, None);
+        scene.clients(5, SECOND / 2, None);
+        scene.clients(5, 3 * SECOND, None);
+        assert_eq!(scene.end(10 * SECOND), (1, all("200", 30), [1, 0]));
+    });
+}
+
+#[test]
+fn keys_that_are_old_are_asked_for_again() {
+    for_each_seed(10, |seed| {
+        let server = Server::Answers(SECOND / 10);
+        let mut scene = Scene::new(seed, server, provider(5 * SECOND, 3 * SECOND));
+        for second in 0..8 {
+            scene.clients(2, second * SECOND, None);
+        }
+        let (asked, statuses, fetches) = scene.end(20 * SECOND);
+        assert_eq!((statuses, fetches), (all("200", 16), [u64::from(asked), 0]));
+        assert!((2..=3).contains(&asked), "{asked}");
+    });
+}
+
+#[test]
+fn a_server_that_hangs_or_dies_refuses_all_that_wait_and_the_next_request_asks_again() {
+    for server in [Server::Hangs, Server::Dies] {
+        for_each_seed(10, |seed| {
+            let mut scene = Scene::new(seed, server, provider(2 * SECOND, HOUR));
+            scene.clients(1, Duration::ZERO, None);
+            scene.clients(1, 5 * SECOND, None);
+            let (asked, statuses, fetches) = scene.end(20 * SECOND);
+            assert_eq!((asked, statuses, fetches), (2, all("401", 2), [0, 2]));
+        });
+    }
+    for_each_seed(10, |seed| {
+        let mut scene = Scene::new(seed, Server::Hangs, provider(2 * SECOND, HOUR));
+        scene.clients(20, Duration::ZERO, None);
+        assert_eq!(scene.end(20 * SECOND), (1, all("401", 20), [0, 1]));
+    });
+}
+
+#[test]
+fn a_client_that_leaves_takes_nothing_from_the_others() {
+    for_each_seed(10, |seed| {
+        let server = Server::Answers(2 * SECOND);
+        let mut scene = Scene::new(seed, server, provider(5 * SECOND, HOUR));
+        // It has asked, the others have joined.
+        scene.clients(1, Duration::ZERO, Some(SECOND));
+        scene.clients(3, SECOND / 2, None);
+        scene.clients(1, SECOND / 2, Some(SECOND / 4));
+        assert_eq!(scene.end(10 * SECOND), (1, all("200", 3), [1, 0]));
+    });
+}
+
+#[test]
+fn with_the_last_client_its_question_ends() {
+    for_each_seed(10, |seed| {
+        let mut scene = Scene::new(seed, Server::Hangs, provider(1000 * SECOND, HOUR));
+        scene.clients(3, Duration::ZERO, Some(SECOND));
+        scene.world.run_for(SECOND / 2);
+        assert_eq!(scene.world.machine::<Worker>(scene.worker).streams(), 4);
+        assert_eq!(scene.end(10 * SECOND), (1, Vec::new(), [0, 0]));
+    });
+}
