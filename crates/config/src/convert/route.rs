@@ -51,7 +51,8 @@ impl Converter<'_> {
         })
     }
 
-    fn path_match(&mut self, matches: &Message) -> Option<PathMatch> {
+    /// The path of a `RouteMatch`.
+    pub(super) fn path_match(&mut self, matches: &Message) -> Option<PathMatch> {
         let case_sensitive = matches.wrapped_flag("case_sensitive").unwrap_or(true);
         let field = matches.oneof("path_specifier")?;
         Some(match (field.descriptor.name(), &field.value) {

@@ -10,6 +10,7 @@ mod grpc_web;
 mod header_mutation;
 mod header_to_metadata;
 mod health_check;
+mod jwt_authn;
 mod local_ratelimit;
 mod rbac;
 mod set_filter_state;
@@ -49,6 +50,7 @@ pub(crate) const FILTERS: &[Known] = &[
     header_mutation::FILTER,
     header_to_metadata::FILTER,
     health_check::FILTER,
+    jwt_authn::FILTER,
     local_ratelimit::FILTER,
     rbac::FILTER,
     set_filter_state::FILTER,
