@@ -9,7 +9,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use support::{judged, text, turn};
+use support::{judged, scratch, text, turn};
+use towpath_trace::file::{FileValue, spans};
 use towpath_trace::{
     Capture, Category, Level, Options, PlaceView, TraceLayer, TraceSubscriber, Value,
 };
@@ -503,5 +504,38 @@ fn the_attribute_of_tracing_makes_spans() {
         assert_eq!(spans[0].name, "multiplied");
         assert!(spans[0].values.contains(&("by", Value::Unsigned(7))), "{spans:?}");
         assert!(spans[0].values.contains(&("answer", Value::Unsigned(42))), "{spans:?}");
+    }
+}
+
+#[test]
+fn what_is_recorded_after_the_only_poll_is_of_the_span_that_a_file_holds() {
+    let _turn = turn();
+    for (index, capture) in each_way(|| {
+        let _request = towpath_trace::span!(Category::REQUEST, "request");
+        let answer = info_span!("answer", status = tracing::field::Empty);
+        answer.in_scope(|| info_span!("inside").in_scope(|| ()));
+        answer.record("status", 503);
+        drop(answer);
+        let twice = info_span!("twice");
+        twice.in_scope(|| ());
+        twice.in_scope(|| info_span!("inside").in_scope(|| ()));
+    })
+    .iter()
+    .enumerate()
+    {
+        let path = scratch(&format!("only-poll-{index}.pftrace"));
+        capture.write_perfetto(&mut std::fs::File::create(&path).unwrap()).unwrap();
+        let spans: Vec<_> = spans(&path).unwrap().iter().unwrap().map(Result::unwrap).collect();
+        let tree: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.parent)).collect();
+        let expected = [
+            ("request", None),
+            ("answer", Some(0)),
+            ("inside", Some(1)),
+            ("twice", Some(0)),
+            ("inside", Some(3)),
+        ];
+        assert_eq!(tree, expected);
+        assert_eq!(spans[1].value("status"), Some(&FileValue::Integer(503)));
+        assert!(spans.iter().all(|span| !span.unfinished));
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Nest {
     spans: HashMap<usize, Open>,
     /// Spans on tracks by the flow that joins their polls to them.
     by_flow: HashMap<u64, usize>,
+    /// What began at this instant.
+    at: (u64, Vec<usize>),
     begun: usize,
     /// Bytes that the open spans take.
     held: usize,
@@ -42,6 +44,9 @@ pub(super) struct Nest {
 
 struct Open {
     span: Span,
+    is_thread: bool,
+    /// It was polled: it has the parent that it has.
+    is_polled: bool,
     flows: Vec<u64>,
     bytes: usize,
 }
@@ -83,16 +88,21 @@ impl Nest {
     }
 
     fn begin(&mut self, event: Event) {
-        if event.is_thread
-            && let Some(lifetime) = self.lifetime(&event)
-        {
-            self.open.entry(event.track).or_default().push((lifetime, true));
-            return;
+        if self.at.0 != event.ns {
+            self.at = (event.ns, Vec::new());
+        }
+        if event.is_thread {
+            if let Some(lifetime) = self.lifetime(&event) {
+                return self.poll(lifetime, &event);
+            }
+        } else if let Some(polled) = self.began_with(&event) {
+            return self.outlive(polled, event);
         }
         let number = self.begun;
         self.begun += 1;
         let parent = self.innermost(&event);
-        let flows = if event.is_thread { Vec::new() } else { event.flows };
+        let is_thread = event.is_thread;
+        let flows = if is_thread { Vec::new() } else { event.flows };
         for &flow in &flows {
             self.by_flow.entry(flow).or_insert(number);
         }
@@ -113,8 +123,11 @@ impl Nest {
         let bytes =
             SPAN + span.name.len() + texts + size_of_values(&span.values) + 40 * flows.len();
         self.held += bytes;
-        self.spans.insert(number, Open { span, flows, bytes });
+        self.spans.insert(number, Open { span, is_thread, is_polled: false, flows, bytes });
         self.open.entry(event.track).or_default().push((number, false));
+        if self.at.1.len() < MOST_AT_ONCE {
+            self.at.1.push(number);
+        }
     }
 
     /// The asynchronous span that this is a poll of.
@@ -122,6 +135,48 @@ impl Nest {
         let mut of_flow = event.flows.iter().filter_map(|flow| self.by_flow.get(flow).copied());
         of_flow
             .find(|number| self.spans.get(number).is_some_and(|open| open.span.name == event.name))
+            .or_else(|| self.began_with(event))
+    }
+
+    /// The other half of a lifetime that was told when its first poll was over: it began with that poll, which has no
+    /// flow.
+    fn began_with(&self, event: &Event) -> Option<usize> {
+        let is_half = |open: &Open| {
+            let span = &open.span;
+            open.is_thread != event.is_thread
+                && !open.is_polled
+                && (&span.name, &span.categories) == (&event.name, &event.categories)
+                && span.process.1 == event.pid
+        };
+        self.at.1.iter().copied().find(|number| self.spans.get(number).is_some_and(is_half))
+    }
+
+    fn poll(&mut self, number: usize, event: &Event) {
+        // Whose parent is of one thread alone lies in it by its first poll.
+        let parent = self.innermost(event).filter(|&parent| parent < number);
+        if let Some(open) = self.spans.get_mut(&number).filter(|open| !open.is_polled) {
+            open.is_polled = true;
+            open.span.parent = open.span.parent.or(parent);
+        }
+        self.open.entry(event.track).or_default().push((number, true));
+    }
+
+    /// A span of a thread turns out to be the first poll of this lifetime.
+    fn outlive(&mut self, number: usize, event: Event) {
+        let Some(open) = self.spans.get_mut(&number) else { return };
+        let bytes = size_of_values(&event.values) + 40 * event.flows.len();
+        open.bytes += bytes;
+        self.held += bytes;
+        (open.is_polled, open.is_thread) = (true, false);
+        let thread = std::mem::replace(&mut open.span.track, event.track);
+        put(&mut open.span.values, event.values);
+        for &flow in &event.flows {
+            self.by_flow.entry(flow).or_insert(number);
+        }
+        open.flows.extend(event.flows);
+        let polls = self.open.get_mut(&thread).into_iter().flatten();
+        polls.filter(|poll| poll.0 == number).for_each(|poll| poll.1 = true);
+        self.open.entry(event.track).or_default().push((number, false));
     }
 
     /// The innermost open span of a track, or of those it lies under.
@@ -147,16 +202,13 @@ impl Nest {
         let bytes = size_of_values(&values);
         self.held += bytes;
         open.bytes += bytes;
-        for (name, value) in values {
-            match open.span.values.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, known)) => *known = value,
-                None => open.span.values.push((name, value)),
-            }
-        }
+        put(&mut open.span.values, values);
         if is_poll {
             return Ok(());
         }
-        let Some(Open { span, flows, bytes }) = self.spans.remove(&number) else { return Ok(()) };
+        let Some(Open { span, flows, bytes, .. }) = self.spans.remove(&number) else {
+            return Ok(());
+        };
         self.held -= bytes;
         for flow in flows {
             if self.by_flow.get(&flow) == Some(&number) {
@@ -188,6 +240,16 @@ impl Nest {
     }
 }
 
+/// The latest value of each name.
+fn put(known: &mut Vec<(String, FileValue)>, values: Vec<(String, FileValue)>) {
+    for (name, value) in values {
+        match known.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => known.push((name, value)),
+        }
+    }
+}
+
 fn size_of_values(values: &[(String, FileValue)]) -> usize {
     let text = |value: &FileValue| match value {
         FileValue::Text(text) => text.len(),
@@ -197,6 +259,8 @@ fn size_of_values(values: &[(String, FileValue)]) -> usize {
 }
 
 const MOST_HELD: usize = 16 << 20;
+/// What of one instant is looked at.
+const MOST_AT_ONCE: usize = 64;
 /// Marks of one span that are kept.
 const MOST_MARKS: usize = 1_000;
 // What each takes in memory beside its texts, with what their allocations waste.
