@@ -103,14 +103,12 @@ impl Trials<'_> {
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Option<f64>, Option<f64>), LoadError> {
         let (mut good, mut bad) = (None, None);
-        let mut rate = self.search.from;
-        while bad.is_none() && rate <= self.search.to * 1.000_001 {
-            if self.holds(rate, progress)? {
-                good = Some(rate)
-            } else {
-                bad = Some(rate)
+        for rate in doubled(self.search.from, self.search.to) {
+            if !self.holds(rate, progress)? {
+                bad = Some(rate);
+                break;
             }
-            rate *= 2.0;
+            good = Some(rate);
         }
         while let (Some(low), Some(high)) = (good, bad) {
             if high / low <= 1.0 + self.search.precision {
@@ -203,6 +201,11 @@ impl Trials<'_> {
         plan.seed += self.steps.len() as u64 * 100 + u64::from(number);
         run(&plan)
     }
+}
+
+/// The first rate, twice as much each time, and at the end the last one, however close.
+fn doubled(from: f64, to: f64) -> impl Iterator<Item = f64> {
+    std::iter::successors(Some(from), move |&rate| (rate < to).then(|| to.min(rate * 2.0)))
 }
 
 /// Unsent and failed requests break the objective as slow ones do.
@@ -375,6 +378,14 @@ mod tests {
             spoilt.push((rate, lambda, knee.limiter, knee.steps));
         }
         panic!("{spoilt:#?}");
+    }
+
+    #[test]
+    fn the_highest_rate_asked_for_is_tried() {
+        let rates = |from, to| doubled(from, to).collect::<Vec<f64>>();
+        assert_eq!(rates(200.0, 1000.0), [200.0, 400.0, 800.0, 1000.0]);
+        assert_eq!(rates(200.0, 800.0), [200.0, 400.0, 800.0]);
+        assert_eq!(rates(200.0, 200.0), [200.0]);
     }
 
     #[test]
