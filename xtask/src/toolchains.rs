@@ -1,9 +1,10 @@
-//! What a release promises beyond this machine: the oldest compiler that manifests name, and the tracing crate on other
+//! What a release promises beyond this machine: the oldest compilers that manifests name, and the tracing crate on other
 //! systems.
 //!
-//! Where that compiler is not installed Debian's older one stands in, with the previews that it has of what the
-//! promised one is sure of; where a system's standard library is not, it is built from Debian's source. What cannot be
-//! had is named, and how to install it; with `--all` that is a failure.
+//! Everything is built by the oldest compiler that the workspace names where that is the one at hand, as it is in CI;
+//! the tracing crate, which names an older one, is checked with that, Debian's where rustup has none. Where a system's
+//! standard library is not installed, it is built from Debian's source. What cannot be had is named, and how to install
+//! it; with `--all` that is a failure.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,43 +27,34 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 
 /// Runs what can be run here; answers how many checks could not.
 pub(crate) fn check(share: Share) -> Result<usize> {
-    let oldest = oldest()?;
     let mut absent = 0;
-    let listed = output(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
-    match listed.lines().find_map(|line| toolchain(line, &oldest)) {
-        Some(toolchain) => {
+    let oldest = oldest("Cargo.toml")?;
+    let at_hand = output(share.of("rustc").arg("--version"))?;
+    if !is_version(&at_hand, &oldest) {
+        absent += 1;
+        println!(
+            "toolchains: NOT CHECKED with Rust {oldest}, of which all crates are: this is {at_hand}"
+        );
+    }
+    let oldest = self::oldest("crates/trace/Cargo.toml")?;
+    match compiler(&oldest) {
+        Ok(compiler) => {
             println!("toolchains: the tracing crate with Rust {oldest}");
             run_command(
                 share
-                    .of("cargo")
-                    .arg(format!("+{toolchain}"))
+                    .of_cargo()
                     .arg("check")
                     .args(CRATE)
-                    .args(["--target-dir".into(), folder("oldest")]),
+                    .args(["--target-dir".into(), folder("oldest")])
+                    .env("RUSTC", compiler),
             )?;
         }
-        None => match peers::ensure("rustc-older") {
-            Ok(compiler) => {
-                println!("toolchains: the tracing crate with Rust 1.85, older than {oldest}");
-                run_command(
-                    share
-                        .of_cargo()
-                        .args(["rustc", "--lib", "--profile", "check", "--ignore-rust-version"])
-                        .args(CRATE)
-                        .args(["--target-dir".into(), folder("oldest")])
-                        .args(["--", PREVIEWS])
-                        .env("RUSTC", compiler)
-                        .env("RUSTC_BOOTSTRAP", "1")
-                        .env("RUSTFLAGS", "-Zcrate-attr=feature(let_chains)"),
-                )?;
-            }
-            Err(why) => {
-                absent += 1;
-                println!(
-                    "toolchains: NOT CHECKED with Rust {oldest}: `rustup toolchain install {oldest}` ({why})"
-                );
-            }
-        },
+        Err(why) => {
+            absent += 1;
+            println!(
+                "toolchains: NOT CHECKED with Rust {oldest}: `rustup toolchain install {oldest}` ({why})"
+            );
+        }
     }
     let installed = output(Command::new("rustup").args(["target", "list", "--installed"]));
     let installed = installed.unwrap_or_default();
@@ -108,11 +100,6 @@ fn standard_library_of(system: &str) -> Result<(PathBuf, String)> {
 
 const CRATE: [&str; 5] = ["--quiet", "-p", "towpath-trace", "--features", "attribute,layer"];
 
-/// What became stable between Debian's older compiler and the promised one, as far as the crate uses it. What came
-/// later than the promised one is found by clippy (`incompatible_msrv`).
-const PREVIEWS: &str = "-Zcrate-attr=feature(integer_sign_cast,os_str_display,round_char_boundary,\
-    slice_as_chunks,vec_pop_if)";
-
 /// Where apps that use the tracing crate run.
 const SYSTEMS: [&str; 5] = [
     "aarch64-unknown-linux-gnu",
@@ -126,12 +113,33 @@ fn folder(name: &str) -> PathBuf {
     target().join(name)
 }
 
-/// The compiler that the workspace's manifest promises.
-fn oldest() -> Result<String> {
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
-    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
-    let version = line.ok_or("Cargo.toml names no rust-version")?;
+/// The oldest compiler that a manifest promises.
+fn oldest(manifest: &str) -> Result<String> {
+    let text = std::fs::read_to_string(root().join(manifest))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let version = line.ok_or_else(|| format!("{manifest} names no rust-version"))?;
     Ok(version.trim_matches('"').to_owned())
+}
+
+/// A compiler of this version: rustup's or Debian's.
+fn compiler(version: &str) -> Result<PathBuf> {
+    let listed = output(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
+    if let Some(toolchain) = listed.lines().find_map(|line| toolchain(line, version)) {
+        let which = ["which", "--toolchain", toolchain, "rustc"];
+        return Ok(output(Command::new("rustup").args(which))?.trim().into());
+    }
+    let compiler = peers::ensure("rustc-older")?;
+    let said = output(Command::new(&compiler).arg("--version"))?;
+    if is_version(&said, version) {
+        Ok(compiler)
+    } else {
+        Err(format!("Debian's is {said}").into())
+    }
+}
+
+/// Whether `rustc --version` names this version, whatever its last number.
+fn is_version(said: &str, version: &str) -> bool {
+    said.split_whitespace().nth(1).is_some_and(|said| toolchain(said, version).is_some())
 }
 
 /// The name of an installed toolchain of this version, whatever its last number.
@@ -156,8 +164,24 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_names_the_oldest_compiler() {
-        let oldest = oldest().unwrap();
-        assert!(oldest.split('.').count() >= 2 && !oldest.contains('"'), "{oldest}");
+    fn a_compiler_says_which_it_is() {
+        assert!(is_version(
+            "rustc 1.85.0 (4d91de4e4 2025-02-17) (built from a source tarball)",
+            "1.85"
+        ));
+        assert!(!is_version("rustc 1.95.0 (59807616e 2026-04-14)", "1.9"));
+        assert!(!is_version("", "1.85"));
+    }
+
+    #[test]
+    fn pages_promise_the_compilers_that_manifests_name() {
+        let page = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+        let readme = page("README.md").replace('\n', " ");
+        let all = oldest("Cargo.toml").unwrap();
+        let trace = oldest("crates/trace/Cargo.toml").unwrap();
+        assert!(readme.contains(&format!("Rust {all} or later; the tracing crate takes {trace}.")));
+        assert!(page("crates/trace/README.md").contains(&format!("Rust {trace} or later.")));
+        assert_eq!(oldest("crates/trace-macros/Cargo.toml").unwrap(), trace);
+        assert_eq!(oldest("fuzz/Cargo.toml").unwrap(), all);
     }
 }

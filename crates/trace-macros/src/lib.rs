@@ -135,9 +135,7 @@ impl Arguments {
             return Err((why.to_owned(), Span::call_site()));
         }
         let (category, others) = tokens.split_at(end);
-        if let Some(TokenTree::Ident(word)) = others.get(1)
-            && word.to_string() == "dyn"
-        {
+        if let Some(word) = others.get(1).filter(|word| word.to_string() == "dyn") {
             return Err(("a function's span has a constant name".to_owned(), word.span()));
         }
         let has_name = matches!(others.get(1), Some(TokenTree::Literal(it)) if it.to_string().starts_with('"'));

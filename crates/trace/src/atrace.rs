@@ -277,8 +277,9 @@ fn ready(tag: AtraceTag) -> bool {
 fn start() {
     if let Some(asked) = std::env::var_os("ATRACE_TAGS").filter(|asked| !asked.is_empty()) {
         // The program did not ask, so it cannot be told: the one who set the variable reads standard error.
-        if let Err(why) = start_as(&asked.to_string_lossy()) {
-            eprintln!("towpath-trace: no markers for ATRACE_TAGS={}: {why}", asked.display());
+        let asked = asked.to_string_lossy();
+        if let Err(why) = start_as(&asked) {
+            eprintln!("towpath-trace: no markers for ATRACE_TAGS={asked}: {why}");
         }
     }
     #[cfg(target_os = "android")]
@@ -334,7 +335,9 @@ fn begin(tag: AtraceTag, name: &str, depth: u32) {
 fn end(depth: u32) {
     let (ended, next) = OPEN.with(|open| {
         let mut open = open.borrow_mut();
-        (open.pop_if(|open| open.depth == depth), open.last().map_or(0, |open| open.depth))
+        let is_ended = open.last().is_some_and(|open| open.depth == depth);
+        let ended = if is_ended { open.pop() } else { None };
+        (ended, open.last().map_or(0, |open| open.depth))
     });
     KEPT_DEPTH.with(|kept| kept.set(next));
     let Some(ended) = ended else { return };
@@ -378,8 +381,7 @@ fn asynchronous(
 ) {
     if recorded(tag) {
         // Spans that differ in name or cookie have tracks of their own; marks of one track share one.
-        let id = crate::perfetto::hash(track.as_bytes())
-            ^ u64::from(cookie.cast_unsigned()).rotate_left(32);
+        let id = crate::perfetto::hash(track.as_bytes()) ^ u64::from(cookie as u32).rotate_left(32);
         span::emit_named(kind, Category::from_bits(tag.bits()), name, [id.max(1), 0], Claim::Alone);
     }
     if marked(tag) {

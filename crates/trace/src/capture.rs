@@ -283,7 +283,7 @@ impl Capture {
     fn value(&self, (kind, word): Stored) -> Value<'_> {
         match kind {
             value_kind::UNSIGNED => Value::Unsigned(word),
-            value_kind::SIGNED => Value::Signed(word.cast_signed()),
+            value_kind::SIGNED => Value::Signed(word as i64),
             value_kind::FLOAT => Value::Float(f64::from_bits(word)),
             value_kind::BOOL => Value::Bool(word != 0),
             value_kind::INTERNED => Value::Interned(Text::from_number(word as u32)),

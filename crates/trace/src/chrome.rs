@@ -72,10 +72,8 @@ impl<W: Write> Chrome<W> {
     }
 
     fn flush(&mut self) {
-        if self.failure.is_none()
-            && let Err(error) = self.out.write_all(self.line.as_bytes())
-        {
-            self.failure = Some(error);
+        if self.failure.is_none() {
+            self.failure = self.out.write_all(self.line.as_bytes()).err();
         }
         self.line.clear();
     }
@@ -201,7 +199,7 @@ fn arguments(line: &mut String, event: &Placed<'_>) -> bool {
 
 fn value(line: &mut String, kind: u8, word: u64, arena: &Arena) {
     let _ = match kind {
-        value_kind::SIGNED => write!(line, "{}", word.cast_signed()),
+        value_kind::SIGNED => write!(line, "{}", word as i64),
         value_kind::BOOL => write!(line, "{}", word != 0),
         // JSON has no infinities and no NaN.
         value_kind::FLOAT if f64::from_bits(word).is_finite() => {

@@ -329,9 +329,8 @@ fn hand_over(item: &Item, arena: &Arena, sites: &[&'static Callsite], sink: &mut
     let mut site = at(item.callsite);
     let mut values = arena.values(item.values);
     let mut category = None;
-    if item.callsite == NAMELESS
-        && let Some((&(kind, word), rest)) = values.split_first()
-    {
+    let of_name = if item.callsite == NAMELESS { values.split_first() } else { None };
+    if let Some((&(kind, word), rest)) = of_name {
         // What brings its own name says in a first value whose callsite's it is, or what category it has.
         match kind {
             value_kind::SIGNED => site = at(word as u32),

@@ -137,9 +137,10 @@ fn read_long(mut rest: &[Words], head: u64, event: &mut Event, arena: &mut Arena
     if event.callsite == NAMELESS && event.kind != Kind::End {
         event.name = take_text(&mut rest, arena);
     }
-    while let Some(&[head, a, b, c]) = rest.first()
-        && Kind::from_bits(head) == Some(Kind::Values)
-    {
+    while let Some(&[head, a, b, c]) = rest.first() {
+        if Kind::from_bits(head) != Some(Kind::Values) {
+            break;
+        }
         let count = (head >> 8 & 3) as usize;
         for (index, word) in [a, b, c].into_iter().enumerate().take(count) {
             arena.values.push(((head >> (20 + 4 * index) & 0xf) as u8, word));

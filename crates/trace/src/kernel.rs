@@ -191,10 +191,8 @@ fn events(page: &[u8], found: &mut dyn FnMut(u64, &[u8])) {
             words => (at + 4, words as usize * 4),
         };
         ns += delta;
-        if kind < 29
-            && let Some(data) = page.get(start..start + size)
-        {
-            found(ns, data);
+        if kind < 29 {
+            page.get(start..start + size).into_iter().for_each(|data| found(ns, data));
         }
         at = (start + size).next_multiple_of(4);
     }

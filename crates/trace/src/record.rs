@@ -117,7 +117,7 @@ pub(crate) const fn encode(value: &Value<'_>) -> (u8, u64) {
 pub(crate) const fn short_value<'a>(kind: u8, word: u64) -> Value<'a> {
     match kind {
         value_kind::UNSIGNED => Value::Unsigned(word),
-        value_kind::SIGNED => Value::Signed(word.cast_signed()),
+        value_kind::SIGNED => Value::Signed(word as i64),
         value_kind::FLOAT => Value::Float(f64::from_bits(word)),
         value_kind::BOOL => Value::Bool(word != 0),
         _ => Value::Absent,
@@ -196,10 +196,13 @@ impl Long {
         let kept = cut(text, TEXT_LIMIT);
         self.cut += u64::from(kept.len() < text.len());
         let head = Kind::Text as u64 | FOLLOWS | (kept.len() as u64) << 32;
-        let (whole, rest) = kept.as_bytes().as_chunks::<24>();
-        whole.iter().for_each(|chunk| self.push_text(head, chunk));
+        let mut rest = kept.as_bytes();
+        while let Some((chunk, behind)) = rest.split_first_chunk::<24>() {
+            self.push_text(head, chunk);
+            rest = behind;
+        }
         // An empty text still takes a record, for its length.
-        if !rest.is_empty() || whole.is_empty() {
+        if !rest.is_empty() || kept.is_empty() {
             let mut padded = [0; 24];
             padded[..rest.len()].copy_from_slice(rest);
             self.push_text(head, &padded);
@@ -207,13 +210,19 @@ impl Long {
     }
 
     fn push_text(&mut self, head: u64, chunk: &[u8; 24]) {
-        let (words, _) = chunk.as_chunks::<8>();
-        let word = |index: usize| words.get(index).map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        self.push([head, word(0), word(1), word(2)]);
+        let word = |at: usize| {
+            let bytes = chunk.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        self.push([head, word(0), word(8), word(16)]);
     }
 }
 
 /// The longest prefix of at most `limit` bytes that ends between characters.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }

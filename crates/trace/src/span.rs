@@ -469,8 +469,7 @@ fn counter_elsewhere(callsite: &'static Callsite, value: &Value<'_>) {
         probe::counter(callsite.name(), word, 0);
     }
     if wants_marker(callsite) {
-        let whole =
-            if let Value::Float(value) = value { *value as i64 } else { word.cast_signed() };
+        let whole = if let Value::Float(value) = value { *value as i64 } else { word as i64 };
         marker::counter(callsite.name(), whole);
     }
 }

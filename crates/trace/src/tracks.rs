@@ -160,9 +160,8 @@ impl ThreadTrack {
     }
 
     fn leave(&mut self, track: TrackId, ns: u64) {
-        if let TrackId::Thread { aside, .. } = track
-            && let Some(free) = self.asides.get_mut(usize::from(aside).wrapping_sub(1))
-        {
+        let TrackId::Thread { aside, .. } = track else { return };
+        if let Some(free) = self.asides.get_mut(usize::from(aside).wrapping_sub(1)) {
             *free = ns;
         }
     }
@@ -398,8 +397,8 @@ impl AsyncTrack {
             out(&ended, &self.arena);
         };
         for stretch in stretches {
-            while let Some(top) = open.pop_if(|top| top.until <= stretch.item.ns) {
-                leave(top, out);
+            while open.last().is_some_and(|top| top.until <= stretch.item.ns) {
+                open.pop().into_iter().for_each(|top| leave(top, out));
             }
             let marks = stretch.item.what == What::Mark;
             if !marks && open.last().is_some_and(|top| stretch.until > top.until) {

@@ -50,7 +50,7 @@ impl Visit for Short<'_> {
 
     #[inline]
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.keep(field, value_kind::SIGNED, value.cast_unsigned());
+        self.keep(field, value_kind::SIGNED, value as u64);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -103,7 +103,7 @@ impl Visit for All<'_> {
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.short(field, value_kind::SIGNED, value.cast_unsigned());
+        self.short(field, value_kind::SIGNED, value as u64);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -276,7 +276,7 @@ impl Visit for Fields {
 
     #[inline]
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.short(field, value_kind::SIGNED, value.cast_unsigned());
+        self.short(field, value_kind::SIGNED, value as u64);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -298,7 +298,8 @@ impl Visit for Fields {
     #[inline]
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let is_message = field.index() == self.message_at;
-        if is_message && let Some(expected) = self.expected {
+        let expected = if is_message { self.expected } else { None };
+        if let Some(expected) = expected {
             let mut compared = Compared { expected, same: true };
             if write!(compared, "{value:?}").is_ok()
                 && compared.same

@@ -402,9 +402,8 @@ fn refill() -> u32 {
     if given_back.is_empty() {
         let fresh = *used..(*used + STOCKED as u32 / 2).min(NO_SLOT);
         // Chunks begin at multiples of what is taken at a time.
-        if let Some(beyond) = (fresh.start as usize).checked_sub(NEAR)
-            && let Some(chunk) = CHUNKS.get(beyond / NEAR)
-        {
+        let beyond = (fresh.start as usize).checked_sub(NEAR);
+        if let Some(chunk) = beyond.and_then(|beyond| CHUNKS.get(beyond / NEAR)) {
             chunk.get_or_init(|| (0..NEAR).map(|_| Slot::new()).collect());
         }
         *used = fresh.end;

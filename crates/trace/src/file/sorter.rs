@@ -129,10 +129,8 @@ pub struct Records<'a> {
 
 impl Records<'_> {
     fn find_first(&mut self, part: usize) -> io::Result<()> {
-        if let (Some(of), Some(file)) = (self.parts.get_mut(part), &self.sorted.file)
-            && let Some(key) = of.key(file)?
-        {
-            self.first.push(Reverse((key, part)));
+        if let (Some(of), Some(file)) = (self.parts.get_mut(part), &self.sorted.file) {
+            self.first.extend(of.key(file)?.map(|key| Reverse((key, part))));
         }
         Ok(())
     }

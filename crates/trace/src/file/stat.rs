@@ -214,12 +214,9 @@ impl Reader {
             match (field, value) {
                 (TRACK_DESCRIPTOR, Field::Bytes(descriptor)) => {
                     self.stat.tracks += 1;
-                    let of_thread = message(descriptor, 4).is_some();
-                    if let Some(uuid) = number(descriptor, 1)
-                        && of_thread
-                        && self.threads.len() < MOST_THREADS
-                    {
-                        self.threads.insert(uuid);
+                    let thread = message(descriptor, 4).and_then(|_| number(descriptor, 1));
+                    if self.threads.len() < MOST_THREADS {
+                        self.threads.extend(thread);
                     }
                 }
                 (packets::DROPPED, Field::Number(1..)) => self.stat.gaps += 1,
@@ -257,9 +254,8 @@ impl Reader {
                 let order = self.order;
                 let begins = kind == 1;
                 self.events.push(Reverse(Timed { ns, order, track, name, begins, unfinished }));
-                if self.events.len() > WINDOW
-                    && let Some(Reverse(event)) = self.events.pop()
-                {
+                let beyond = if self.events.len() > WINDOW { self.events.pop() } else { None };
+                if let Some(Reverse(event)) = beyond {
                     self.match_span(event);
                 }
             }
@@ -344,10 +340,9 @@ impl Sequences {
         }
         let interned = packet.message(packets::INTERNED).map(Fields::of).into_iter().flatten();
         for (field, value) in interned {
-            if let (2, Field::Bytes(entry)) = (field, value)
-                && let (Some(iid), Some(name)) = (number(entry, 1), message(entry, 2))
-                && self.interned < MOST_INTERNED
-            {
+            let (2, Field::Bytes(entry)) = (field, value) else { continue };
+            let (Some(iid), Some(name)) = (number(entry, 1), message(entry, 2)) else { continue };
+            if self.interned < MOST_INTERNED {
                 let new = sequence.names.insert(iid, names.of(name)).is_none();
                 self.interned += usize::from(new);
             }
@@ -362,7 +357,7 @@ fn annotations(event: &[u8]) -> Vec<(String, String)> {
         let key = text(annotation, 10)?;
         let value = Fields::of(annotation).find_map(|(number, field)| match (number, field) {
             (2 | 3, Field::Number(value)) => Some(value.to_string()),
-            (4, Field::Number(value)) => Some(value.cast_signed().to_string()),
+            (4, Field::Number(value)) => Some((value as i64).to_string()),
             (5, Field::Fixed64(value)) => Some(format!("{:.2}", f64::from_bits(value))),
             (6, Field::Bytes(value)) => Some(String::from_utf8_lossy(value).into_owned()),
             _ => None,

@@ -65,9 +65,8 @@ impl Reader {
         let (process, thread) = (message(bytes, 3), message(bytes, 4));
         track.is_thread |= thread.is_some();
         track.pid = process.or(thread).and_then(|it| number(it, 1)).or(track.pid);
-        if let (Some(process), Some(pid)) = (process, track.pid)
-            && (self.processes.len() < MOST_PROCESSES || self.processes.contains_key(&pid))
-        {
+        let (Some(process), Some(pid)) = (process, track.pid) else { return };
+        if self.processes.len() < MOST_PROCESSES || self.processes.contains_key(&pid) {
             let name = text(message(process, 6).unwrap_or_default());
             self.processes.insert(pid, name.chars().take(LONGEST_PROCESS_NAME).collect());
         }
@@ -121,7 +120,7 @@ fn annotation(
             (2, Field::Number(value)) => FileValue::Bool(value != 0),
             (3, Field::Number(value)) => i64::try_from(value)
                 .map_or_else(|_| FileValue::Text(value.to_string()), FileValue::Integer),
-            (4, Field::Number(value)) => FileValue::Integer(value.cast_signed()),
+            (4, Field::Number(value)) => FileValue::Integer(value as i64),
             (5, Field::Fixed64(bits)) => FileValue::Float(f64::from_bits(bits)),
             (6, Field::Bytes(bytes)) => FileValue::Text(text(bytes)),
             (17, Field::Number(iid)) => FileValue::Text(known(TEXTS, iid)?),
@@ -201,9 +200,8 @@ impl Names {
         }
         let interned = packet.message(packets::INTERNED).map(Fields::of).into_iter().flatten();
         for (table, value) in interned.filter(|(table, _)| TABLES.contains(table)) {
-            if let Some(entry) = value.bytes()
-                && let (Some(iid), Some(bytes)) = (number(entry, 1), message(entry, 2))
-            {
+            let parts = value.bytes().map(|entry| (number(entry, 1), message(entry, 2)));
+            if let Some((Some(iid), Some(bytes))) = parts {
                 let text: Arc<str> = String::from_utf8_lossy(bytes).into();
                 let text = texts.get(&text).cloned().unwrap_or_else(|| {
                     *text_bytes += TEXT + text.len();

@@ -101,7 +101,7 @@ fn put_values(out: &mut Vec<u8>, field: u32, values: &[(String, FileValue)]) {
             bytes(out, 1, name.as_bytes());
             match value {
                 FileValue::Bool(value) => uint(out, 2, (*value).into()),
-                FileValue::Integer(value) => uint(out, 3, value.cast_unsigned()),
+                FileValue::Integer(value) => uint(out, 3, *value as u64),
                 FileValue::Float(value) => fixed64(out, 4, value.to_bits()),
                 FileValue::Text(value) => bytes(out, 5, value.as_bytes()),
             }
@@ -114,7 +114,7 @@ fn named_value(record: &[u8]) -> Option<(String, FileValue)> {
     let name = text(fields.next()?.1.bytes()?);
     let value = match fields.next()? {
         (2, Field::Number(value)) => FileValue::Bool(value != 0),
-        (3, Field::Number(value)) => FileValue::Integer(value.cast_signed()),
+        (3, Field::Number(value)) => FileValue::Integer(value as i64),
         (4, Field::Fixed64(bits)) => FileValue::Float(f64::from_bits(bits)),
         (5, Field::Bytes(value)) => FileValue::Text(text(value)),
         _ => return None,
