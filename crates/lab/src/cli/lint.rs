@@ -37,7 +37,9 @@ impl Lint {
         } else {
             std::fs::read(&self.table).map(|content| bytes = content)
         };
-        result.map_err(|error| format!("cannot read {}: {error}", self.table.display()))?;
+        result.map_err(|error| {
+            super::usage(format!("cannot read {}: {error}", self.table.display()))
+        })?;
         let findings = lint::lint(&String::from_utf8_lossy(&bytes));
         if let Some(path) = &self.json {
             super::write_result(path, "lint", json!({ "findings": findings }))?;
@@ -85,6 +87,14 @@ fn summary(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_a_wrong_argument() {
+        let lint = Lint { table: "/nonexistent/table.md".into(), quiet: false, json: None };
+        let error = lint.run().unwrap_err();
+        assert_eq!(super::super::code_of(&*error), super::super::USAGE);
+        assert!(error.to_string().contains("/nonexistent/table.md"), "{error}");
+    }
 
     #[test]
     fn that_nothing_was_checked_is_said() {
