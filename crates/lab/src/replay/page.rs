@@ -205,6 +205,9 @@ fn cell(row: &Row) -> String {
         Some((low, high)) if low.is_finite() && high.is_finite() => {
             format!("{} ({} – {})", show(row.value), show(low), show(high))
         }
+        _ if COUNTS.contains(&row.unit.as_str()) && row.value.fract() == 0.0 => {
+            format!("{:.0}", row.value)
+        }
         _ => show(row.value),
     }
 }
@@ -256,6 +259,8 @@ pub(super) fn show(value: f64) -> String {
     }
 }
 
+/// Units of what is counted.
+const COUNTS: [&str; 3] = ["requests", "outages", "of 1"];
 const PUBLISHED: &str = "published";
 /// Tables whose figures are medians of windows.
 const MEDIANS: [&str; 2] = [super::atrace::TABLE, "rulers"];
@@ -263,6 +268,15 @@ const MEDIANS: [&str; 2] = [super::atrace::TABLE, "rulers"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_counted_is_a_whole_number() {
+        let counted =
+            Row { low: None, high: None, unit: "requests".to_owned(), ..row("", "", 10.0, None) };
+        assert_eq!(cell(&counted), "10");
+        assert_eq!(cell(&Row { value: 9.5, ..counted.clone() }), "9.50");
+        assert_eq!(cell(&Row { unit: "s".to_owned(), ..counted }), "10.0");
+    }
 
     fn row(case: &str, who: &str, value: f64, published: Option<f64>) -> Row {
         Row {
