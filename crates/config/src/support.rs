@@ -59,6 +59,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         rbac::ENTRIES,
         bolt::ENTRIES,
         tracing::ENTRIES,
+        crate::convert::filter::rate_limits::SUPPORT,
     ]
     .into_iter()
     .flatten()

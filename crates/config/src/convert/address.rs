@@ -25,7 +25,8 @@ impl Converter<'_> {
     pub(super) fn address(&mut self, message: &Message) -> Option<Address> {
         match self.written(message)? {
             Written::Address(address) if address.internal().is_some() => {
-                let text = "nothing can be bound there; a listener inside is an `internal_listener`";
+                let text =
+                    "nothing can be bound there; a listener inside is an `internal_listener`";
                 self.report.problem(&message.at, text);
                 None
             }

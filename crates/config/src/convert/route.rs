@@ -28,7 +28,10 @@ impl Converter<'_> {
         let request_headers = self.request_ops(route);
         let response_headers = self.response_ops(route);
         let mut filters = self.filter_overrides(route);
-        filters.extend(route.message("route").and_then(|action| self.old_cors(action)));
+        if let Some(action) = route.message("route") {
+            filters.extend(self.old_cors(action));
+            filters.extend(self.old_rate_limits(action, false));
+        }
         let before = self.http_clusters.len();
         let action = self.action(route, surroundings);
         let action = self.bridged(route, action, before);

@@ -114,6 +114,7 @@ impl Converter<'_> {
         };
         let mut filters = self.filter_overrides(host);
         filters.extend(self.old_cors(host));
+        filters.extend(self.old_rate_limits(host, true));
         let messages: Vec<_> = host.messages("routes").collect();
         let mut routes: Vec<_> = messages
             .into_iter()

@@ -34,6 +34,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "domains",
             "routes",
             "require_tls",
+            "rate_limits",
             "request_mirror_policies",
             "request_headers_to_add",
             "request_headers_to_remove",
@@ -51,7 +52,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         harmless: &[
             ("metadata", "nothing here reads it"),
-            ("rate_limits", "only the rate limit filter reads it, and that is refused"),
             ("include_is_timeout_retry_header", "only tells the upstream why it is asked again"),
         ],
         changes: &[
@@ -186,13 +186,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "grpc_timeout_offset",
             "cors",
             "hash_policy",
+            "rate_limits",
+            "include_vh_rate_limits",
             "request_mirror_policies",
         ],
-        harmless: &[
-            ("rate_limits", "only the rate limit filter reads it, and that is refused"),
-            ("include_vh_rate_limits", "only the rate limit filter reads it, and that is refused"),
-            ("early_data_policy", "there is no early data"),
-        ],
+        harmless: &[("early_data_policy", "there is no early data")],
         changes: &[
             ("cluster_specifier_plugin", "cluster specifier plugins are not there"),
             ("inline_cluster_specifier_plugin", "cluster specifier plugins are not there"),

@@ -24,6 +24,7 @@ pub mod health_check;
 pub mod jwt_authn;
 pub mod local_ratelimit;
 pub mod matching;
+pub mod rate_limits;
 pub mod rbac;
 pub mod set_filter_state;
 pub mod set_metadata;

@@ -107,9 +107,7 @@ pub(crate) const CLOSED_PORT: u16 = 1;
 fn listener(text: &mut String, name: &str, [fields, chain, filters]: [&str; 3]) {
     let _ = write!(text, "  - name: {name}\n    stat_prefix: {name}\n");
     if !has(fields, "internal_listener") {
-        text.push_str(
-            "    address: { socket_address: { address: 127.0.0.1, port_value: 0 } }\n",
-        );
+        text.push_str("    address: { socket_address: { address: 127.0.0.1, port_value: 0 } }\n");
     }
     text.push_str(&indented(fields, 4));
     text.push_str("    filter_chains:\n    -\n");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::filter::RouteConfig;
-use towpath_engine::filter::local_ratelimit::{Limit, LocalRateLimit, Tokens};
+use towpath_engine::filter::local_ratelimit::{HostLimits, Limit, LocalRateLimit, Tokens};
+use towpath_engine::filter::rate_limits::Descriptor;
 use towpath_engine::snapshot::route::HeaderOps;
 
 use super::Known;
@@ -54,8 +55,43 @@ impl Converter<'_> {
             status: status.filter(|status| *status >= 400).unwrap_or(TOO_MANY_REQUESTS),
             response: ops("response_headers_to_add"),
             unenforced: ops("request_headers_to_add_when_not_enforced"),
+            descriptors: self.limited_descriptors(config)?,
+            rate_limits: self.rate_limits_of(config),
+            stage: config.number32("stage").unwrap_or(0),
+            host_limits: match config.choice("vh_rate_limits").as_str() {
+                "INCLUDE" => HostLimits::Too,
+                "IGNORE" => HostLimits::Never,
+                _ => HostLimits::Otherwise,
+            },
+            takes_common: config
+                .wrapped_flag("always_consume_default_token_bucket")
+                .unwrap_or(true),
             as_exhausted: config.flag("rate_limited_as_resource_exhausted"),
         }))
+    }
+
+    fn limited_descriptors(&mut self, config: &Message) -> Option<Vec<(Descriptor, Tokens)>> {
+        let mut found: Vec<(Descriptor, Tokens)> = Vec::new();
+        for message in config.messages("descriptors").collect::<Vec<_>>() {
+            let tokens = self.tokens(message.message("token_bucket")?)?;
+            let mut entries = Descriptor::new();
+            for entry in message.messages("entries") {
+                let (key, value) = (entry.text("key"), entry.text("value"));
+                if value.is_empty() {
+                    let text = "a descriptor for any value is not there; write the values";
+                    self.report.unsupported(&entry.at, text);
+                    return None;
+                }
+                entries.push((key.as_bytes().into(), value.as_bytes().into()));
+            }
+            if found.iter().any(|(known, _)| *known == entries) {
+                let text = "duplicate descriptor in the local rate descriptor";
+                self.report.problem(&message.at, text);
+                return None;
+            }
+            found.push((entries, tokens));
+        }
+        Some(found)
     }
 
     fn tokens(&mut self, bucket: &Message) -> Option<Tokens> {
@@ -88,20 +124,30 @@ const SUPPORT: &[Entry] = &[
             "request_headers_to_add_when_not_enforced",
             "response_headers_to_add",
             "rate_limited_as_resource_exhausted",
+            "descriptors",
+            "rate_limits",
+            "stage",
+            "vh_rate_limits",
+            "always_consume_default_token_bucket",
         ],
-        harmless: &[
-            ("stage", "it chooses among descriptors, which are refused"),
-            ("vh_rate_limits", "it chooses among descriptors, which are refused"),
-            ("always_consume_default_token_bucket", "there is no other bucket"),
-            ("max_dynamic_descriptors", "descriptors are refused"),
-        ],
+        harmless: &[("max_dynamic_descriptors", "descriptors for any value are refused")],
         changes: &[
-            ("descriptors", "all requests of a filter or route take from one bucket"),
-            ("rate_limits", "all requests of a filter or route take from one bucket"),
             ("local_cluster_rate_limit", "a bucket is of this process alone"),
             ("local_rate_limit_per_downstream_connection", "a bucket is for all connections"),
             ("enable_x_ratelimit_headers", "x-ratelimit-* are not added"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.common.ratelimit.v3.LocalRateLimitDescriptor",
+        honoured: &["entries", "token_bucket"],
+        harmless: &[],
+        changes: &[("shadow_mode", "what a bucket refuses is refused")],
+    },
+    Entry {
+        message: "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry",
+        honoured: &["key", "value"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.type.v3.TokenBucket",

@@ -12,6 +12,7 @@ mod header_to_metadata;
 mod health_check;
 mod jwt_authn;
 mod local_ratelimit;
+pub(crate) mod rate_limits;
 mod rbac;
 mod set_filter_state;
 mod set_metadata;

@@ -1,6 +1,8 @@
 //! `envoy.filters.http.local_ratelimit`: so many requests in a time, in this process.
 //!
 //! All workers take from one bucket, which is a single number: when it was last empty. It fills without a timer.
+//! Descriptors have buckets of their own: a request takes from those that it matches, the one that fills most slowly
+//! first, and from the common one.
 
 mod bucket;
 
@@ -11,6 +13,7 @@ use std::time::Duration;
 use towpath_proto::Name;
 
 use self::bucket::Bucket;
+use super::rate_limits::{Descriptor, RateLimit, RateLimits};
 use super::{
     ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
 };
@@ -25,6 +28,8 @@ use crate::stats::{LocalRateLimitStats, Scope};
 pub struct LocalRateLimit {
     limit: Arc<Limit>,
     bucket: Option<Arc<Bucket>>,
+    /// Of `descriptors`, those that fill slowly first.
+    own: Arc<[(Descriptor, Bucket)]>,
 }
 
 /// What it says.
@@ -34,6 +39,16 @@ pub struct Limit {
     pub stat_prefix: Arc<str>,
     /// `token_bucket`: without one nothing is limited.
     pub tokens: Option<Tokens>,
+    /// `descriptors`.
+    pub descriptors: Vec<(Descriptor, Tokens)>,
+    /// `rate_limits`: in place of those of the route.
+    pub rate_limits: Vec<RateLimit>,
+    /// `stage`: which of the route's are read.
+    pub stage: u32,
+    /// `vh_rate_limits`: whether those of the virtual host count.
+    pub host_limits: HostLimits,
+    /// `always_consume_default_token_bucket`: also where a descriptor has a bucket. Default true.
+    pub takes_common: bool,
     /// `filter_enabled`: which requests take a token. Default none.
     pub enabled: Option<Fraction>,
     /// `filter_enforced`: which of those without one are refused. Default none.
@@ -46,6 +61,18 @@ pub struct Limit {
     pub unenforced: HeaderOps,
     /// `rate_limited_as_resource_exhausted`: callers of gRPC read that instead of `UNAVAILABLE`.
     pub as_exhausted: bool,
+}
+
+/// Envoy `VhRateLimitsOptions`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostLimits {
+    /// `OVERRIDE`: where the route has none.
+    #[default]
+    Otherwise,
+    /// `INCLUDE`.
+    Too,
+    /// `IGNORE`.
+    Never,
 }
 
 /// Envoy `TokenBucket`.
@@ -64,7 +91,55 @@ impl LocalRateLimit {
     #[must_use]
     pub fn new(limit: Limit) -> Self {
         let bucket = limit.tokens.map(|tokens| Arc::new(Bucket::new(tokens)));
-        Self { limit: Arc::new(limit), bucket }
+        let mut own: Vec<_> = limit.descriptors.clone();
+        own.sort_by(|(_, one), (_, other)| one.rate().total_cmp(&other.rate()));
+        let own = own.into_iter().map(|(entries, tokens)| (entries, Bucket::new(tokens)));
+        let own = own.collect();
+        Self { limit: Arc::new(limit), bucket, own }
+    }
+}
+
+impl Tokens {
+    /// How many come in a second.
+    fn rate(self) -> f64 {
+        f64::from(self.per_fill) / self.interval.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+impl LocalRateLimit {
+    /// Whether a request gets its tokens at this time.
+    fn takes(&self, bucket: &Bucket, request: &RequestView<'_>, now: u64) -> bool {
+        let descriptors =
+            if self.own.is_empty() { Vec::new() } else { self.limit.describe(request) };
+        let matches = |wanted: &Descriptor| descriptors.contains(wanted);
+        let mut is_own = false;
+        for (_, bucket) in self.own.iter().filter(|(wanted, _)| matches(wanted)) {
+            is_own = true;
+            if !bucket.take(now) {
+                return false;
+            }
+        }
+        (is_own && !self.limit.takes_common) || bucket.take(now)
+    }
+}
+
+impl Limit {
+    /// All descriptors of a request.
+    fn describe(&self, request: &RequestView<'_>) -> Vec<Descriptor> {
+        if !self.rate_limits.is_empty() {
+            return self.rate_limits.iter().filter_map(|it| it.describe(request)).collect();
+        }
+        let all = || request.route.unnamed().all::<RateLimits>();
+        let of_route = all().find(|limits| !limits.of_host);
+        let includes_host = of_route.is_some_and(|limits| limits.includes_host)
+            || match self.host_limits {
+                HostLimits::Too => true,
+                HostLimits::Otherwise => of_route.is_none(),
+                HostLimits::Never => false,
+            };
+        let read = all().filter(|limits| includes_host || !limits.of_host);
+        let of_stage = read.flat_map(|it| &it.list).filter(|it| it.stage == self.stage);
+        of_stage.filter_map(|it| it.describe(request)).collect()
     }
 }
 
@@ -77,7 +152,8 @@ impl FilterConfig for LocalRateLimit {
     }
 
     fn reads_record(&self) -> bool {
-        !(self.limit.response.is_empty() && self.limit.unenforced.is_empty())
+        let Limit { response, unenforced, descriptors, .. } = &*self.limit;
+        !(response.is_empty() && unenforced.is_empty() && descriptors.is_empty())
     }
 }
 
@@ -89,7 +165,8 @@ struct Instance {
 
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        let LocalRateLimit { limit, bucket } = request.route.first().unwrap_or(&self.config);
+        let config = request.route.first().unwrap_or(&self.config);
+        let LocalRateLimit { limit, bucket, .. } = config;
         let takes = |share: Option<Fraction>, random| share.is_some_and(|it| it.takes(random));
         let Some(bucket) = bucket.as_ref().filter(|_| takes(limit.enabled, request.random)) else {
             return OnRequest::Pass;
@@ -97,7 +174,8 @@ impl HttpFilter for Instance {
         let stats = self.stats.of(&limit.stat_prefix);
         stats.enabled.inc();
         let facts = request.facts;
-        if bucket.take(facts.epoch_unix_ns.saturating_add(facts.now.as_nanos())) {
+        let now = facts.epoch_unix_ns.saturating_add(facts.now.as_nanos());
+        if config.takes(bucket, request, now) {
             stats.ok.inc();
             return OnRequest::Pass;
         }
