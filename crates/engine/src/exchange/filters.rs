@@ -15,9 +15,10 @@ use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::mirror::Copies;
 use crate::exchange::stream::{Direction, Routed, Stream, UpstreamState};
+use crate::exchange::timers::HttpTimer;
 use crate::filter::{
     Answer, Callout, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, RouteConfigs,
-    StreamFilter, joined,
+    StreamFilter, Wait, joined,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -56,6 +57,8 @@ enum Until {
     Some(usize),
     /// What comes of a callout.
     Answer(u64),
+    /// A time.
+    Time,
 }
 
 /// What the router goes on with.
@@ -101,7 +104,7 @@ impl Stream {
     pub(crate) fn asks(&self) -> Option<u64> {
         match self.waiting()?.until {
             Until::Answer(callout) => Some(callout),
-            Until::Whole(_) | Until::Some(_) => None,
+            Until::Whole(_) | Until::Some(_) | Until::Time => None,
         }
     }
 
@@ -165,7 +168,7 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
-        let (mut answer, mut reroutes, mut callout) = (None, None, None);
+        let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
@@ -197,6 +200,10 @@ impl Exchange {
                     callout = Some((place, question));
                     (watcher, None)
                 }
+                OnRequest::Wait(watcher, wait) => {
+                    delay = Some((place, wait));
+                    (watcher, None)
+                }
                 OnRequest::Answer(reply) => {
                     answer = Some(reply);
                     break;
@@ -206,7 +213,8 @@ impl Exchange {
             let filters = filters.get_or_insert_with(fresh);
             filters.watching.push((place, watcher));
             filters.waiting = until.map(|until| Waiting { place, until, resume });
-            if until.is_some() || callout.is_some() || reroutes.is_some() {
+            let waits = until.is_some() || callout.is_some() || delay.is_some();
+            if waits || reroutes.is_some() {
                 break;
             }
         }
@@ -222,6 +230,10 @@ impl Exchange {
         }
         if let Some((place, callout)) = callout {
             self.ask(index, place, resume, *callout, now);
+            return Walk::Ended(Progress::Stopped);
+        }
+        if let Some((place, wait)) = delay {
+            self.wait(index, place, resume, wait, now);
             return Walk::Ended(Progress::Stopped);
         }
         let Some(stream) = self.streams.get(index) else { return Walk::Ended(Progress::Stopped) };
@@ -311,7 +323,7 @@ impl Exchange {
         let goes_on = match waiting.until {
             Until::Whole(_) => ends,
             Until::Some(limit) => ends || held >= limit as u64,
-            Until::Answer(_) => false,
+            Until::Answer(_) | Until::Time => false,
         };
         if goes_on {
             self.go_on_collected(index, waiting, now);
@@ -336,8 +348,39 @@ impl Exchange {
         }
     }
 
+    /// Lets a request wait on behalf of a filter. It goes on with [`Exchange::go_on_waited`].
+    fn wait(&mut self, index: StreamIndex, place: usize, resume: Resume, wait: Wait, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.flags.set(wait.flags);
+        if let Some(filters) = stream.filters.as_mut() {
+            filters.waiting = Some(Waiting { place, until: Until::Time, resume });
+        }
+        self.set_timer(index, HttpTimer::BackOff, now + wait.time);
+    }
+
+    /// The time has passed that a filter lets a request wait, if one does.
+    pub(crate) fn go_on_waited(&mut self, index: StreamIndex, now: Instant) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let Some(Waiting { place, until: Until::Time, .. }) = stream.waiting() else {
+            return false;
+        };
+        let filter = FilterOf { stream: index, serial: stream.serial, place };
+        self.go_on_with(filter, |watcher, request| watcher.on_waited(request), now);
+        true
+    }
+
     /// A filter has the answer that it waited for.
     pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: Answer, now: Instant) {
+        self.go_on_with(filter, |watcher, request| watcher.on_answer(answer, request), now);
+    }
+
+    /// A filter has what it waited for.
+    fn go_on_with(
+        &mut self,
+        filter: FilterOf,
+        decide: impl FnOnce(&mut dyn StreamFilter, &mut RequestView<'_>) -> OnAnswer,
+        now: Instant,
+    ) {
         let FilterOf { stream: index, serial, place } = filter;
         let Some(stream) = self.streams.get_mut(index).filter(|it| it.serial == serial) else {
             return;
@@ -366,7 +409,7 @@ impl Exchange {
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
         let verdict =
-            watcher.map_or(OnAnswer::GoOn, |(_, watcher)| watcher.on_answer(answer, &mut view));
+            watcher.map_or(OnAnswer::GoOn, |(_, watcher)| decide(&mut **watcher, &mut view));
         let reroutes = view.reroutes;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.request.put(head, &mut self.env.heads);

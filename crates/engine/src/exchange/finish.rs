@@ -370,7 +370,9 @@ impl Exchange {
                     self.set_timer(index, HttpTimer::LogFlush, now + interval);
                 }
             }
+            HttpTimer::BackOff if self.go_on_waited(index, now) => {}
             HttpTimer::BackOff => {
+                let Some(stream) = self.streams.get_mut(index) else { return };
                 stream.upstream = UpstreamState::None;
                 self.place_stream(index, now);
             }

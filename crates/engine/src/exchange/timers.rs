@@ -40,7 +40,7 @@ pub(crate) enum HttpTimer {
     MaxDuration = 4,
     /// `request_timeout`.
     Request = 5,
-    /// The next attempt.
+    /// The next attempt; or the first one, of a request that a filter lets wait.
     BackOff = 6,
     /// `access_log_flush_interval`.
     LogFlush = 7,

@@ -14,6 +14,7 @@ pub mod cors;
 pub mod csrf;
 #[cfg(feature = "serving")]
 pub mod ext_authz;
+pub mod fault;
 pub mod grpc_http1_bridge;
 pub mod grpc_stats;
 pub mod grpc_web;
@@ -34,6 +35,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
@@ -90,6 +92,11 @@ pub trait StreamFilter: fmt::Debug {
         OnAnswer::GoOn
     }
 
+    /// The time has passed that the request waited with [`OnRequest::Wait`].
+    fn on_waited(&mut self, _request: &mut RequestView<'_>) -> OnAnswer {
+        OnAnswer::GoOn
+    }
+
     /// A request was collected, with this content. It goes on, or another server is asked first.
     fn on_collected(&mut self, _head: &mut Head, _content: &[Bytes]) -> Option<Box<Callout>> {
         None
@@ -138,8 +145,19 @@ pub enum OnRequest {
     /// The same, once another server has been asked. Content that comes meanwhile waits, as far as the connection's
     /// buffer limit allows.
     Ask(Box<dyn StreamFilter>, Box<Callout>),
+    /// The same, after a time. Content that comes meanwhile waits in the same way.
+    Wait(Box<dyn StreamFilter>, Wait),
     /// It is answered here.
     Answer(Reply),
+}
+
+/// How a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// How long.
+    pub time: Duration,
+    /// Response flags.
+    pub flags: Flags,
 }
 
 /// When a response's head goes on.

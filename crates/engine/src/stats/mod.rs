@@ -31,11 +31,12 @@ pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     BoltStats, ClientTlsContextStats, ClusterBoltStats, ClusterManagerStats, ClusterStats,
     ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DiscoveryStats,
-    ExtAuthzStats, FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats,
-    HttpStats, JwtAuthnStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
-    ListenerWorkerStats, LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats,
-    RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
-    SetMetadataStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
+    ExtAuthzStats, FaultClusterStats, FaultStats, FilesystemStats, GrpcStats,
+    HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats, JwtAuthnStats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
+    LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats, RequestStats, RotationStats,
+    RuntimeStats, ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
+    TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

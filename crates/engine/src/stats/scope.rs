@@ -54,6 +54,13 @@ pub enum Scope {
     ControlPlane,
     /// `towpath.worker_<n>`: a worker's driver.
     Driver(u32),
+    /// `http.<stat prefix>.fault.<cluster>`: of requests that say that they are from there.
+    FaultCluster {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// The cluster.
+        cluster: Arc<str>,
+    },
     /// `filesystem`.
     Filesystem,
     /// `http_filter_name.<stat prefix>`: header_to_metadata's.
@@ -206,6 +213,7 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.ext_authz")
             }
             Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
+            Self::FaultCluster { http, cluster } => write!(f, "http.{http}.fault.{cluster}"),
             Self::JwtAuthn { http, prefix } if prefix.is_empty() => {
                 write!(f, "http.{http}.jwt_authn")
             }
@@ -282,6 +290,7 @@ impl Scope {
             Self::Http(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
             Self::HttpFilter { family, .. } => family,
+            Self::FaultCluster { .. } => "http_fault",
             Self::JwtAuthn { .. } => "http_jwt_authn",
             Self::Http2 => "http2",
             Self::Listener(_) => "listener",
@@ -334,6 +343,10 @@ impl Scope {
                 }
                 labels
             }
+            Self::FaultCluster { http, cluster } => vec![
+                label("envoy_fault_downstream_cluster", cluster),
+                label("envoy_http_conn_manager_prefix", http),
+            ],
             Self::JwtAuthn { http, prefix } => {
                 let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
                 if !prefix.is_empty() {

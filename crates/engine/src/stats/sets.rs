@@ -390,6 +390,24 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.fault.…`
+    FaultStats {
+        Counter aborts_injected;
+        Gauge active_faults;
+        Counter delays_injected;
+        Counter faults_overflow;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.fault.<downstream cluster>.…`
+    FaultClusterStats {
+        Counter aborts_injected;
+        Counter delays_injected;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.jwt_authn.…`
     JwtAuthnStats {
         Counter allowed;

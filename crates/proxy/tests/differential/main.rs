@@ -83,6 +83,7 @@ suites!(
     http2_upstreams,
     cors,
     ext_authz,
+    fault,
     jwt_authn,
     grpc_filters,
     matchers,

@@ -4,6 +4,7 @@ mod buffer;
 mod cors;
 mod csrf;
 mod ext_authz;
+mod fault;
 mod grpc_http1_bridge;
 mod grpc_stats;
 mod grpc_web;
@@ -45,6 +46,7 @@ pub(crate) const FILTERS: &[Known] = &[
     cors::FILTER,
     csrf::FILTER,
     ext_authz::FILTER,
+    fault::FILTER,
     grpc_http1_bridge::FILTER,
     grpc_stats::FILTER,
     grpc_web::FILTER,
