@@ -7,6 +7,9 @@
 //! ([`HttpFilter`], and [`StreamFilter`] for a stream that it goes on with), and a folder of the same name in
 //! `crates/config/src/convert/filter`, which reads it from a file. Nothing else knows of it.
 
+pub mod api_key_auth;
+#[cfg(feature = "serving")]
+pub mod basic_auth;
 pub mod buffer;
 mod callout;
 mod calls;
@@ -27,6 +30,8 @@ pub mod local_ratelimit;
 pub mod matching;
 pub mod rate_limits;
 pub mod rbac;
+#[cfg(feature = "serving")]
+mod realm;
 pub mod set_filter_state;
 pub mod set_metadata;
 

@@ -390,6 +390,23 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.api_key_auth.…`
+    ApiKeyAuthStats {
+        Counter allowed;
+        Counter forbidden;
+        Counter unauthorized;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.basic_auth.…`
+    BasicAuthStats {
+        Counter allowed;
+        Counter denied;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.fault.…`
     FaultStats {
         Counter aborts_injected;

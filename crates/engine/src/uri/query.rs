@@ -30,6 +30,20 @@ pub fn decoded(value: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
+/// The target without the parameters whose decoded name is `name`; the others stay as they are.
+#[must_use]
+pub fn without(target: &[u8], name: &[u8]) -> Vec<u8> {
+    let Some(start) = target.iter().position(|byte| *byte == b'?') else { return target.to_vec() };
+    let (path, query) = (&target[..start], &target[start + 1..]);
+    let is_other = |part: &&[u8]| {
+        let key = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        !decoded(key).eq(name.iter().copied())
+    };
+    let kept: Vec<&[u8]> = query.split(|byte| *byte == b'&').filter(is_other).collect();
+    let query = kept.join(&b'&');
+    if query.is_empty() { path.to_vec() } else { [path, b"?", &query].concat() }
+}
+
 /// The value of a hexadecimal digit.
 pub(crate) const fn hex_value(byte: u8) -> Option<u8> {
     match byte {
@@ -81,6 +95,20 @@ mod tests {
     fn escapes_are_decoded_and_the_rest_stays() {
         for (text, plain) in [("a%41%zz%4", "aA%zz%4"), ("%", "%"), ("%%41", "%A"), ("+", "+")] {
             assert!(decoded(text.as_bytes()).eq(plain.bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_is_taken_out_and_the_others_stay_as_they_are() {
+        for (target, wanted) in [
+            ("/a?t=1", "/a"),
+            ("/a?t", "/a"),
+            ("/a?z=1&t=2&b=%20c&t=3&&d", "/a?z=1&b=%20c&&d"),
+            ("/a?%74=1&tt=2", "/a?tt=2"),
+            ("/a", "/a"),
+            ("/a?", "/a"),
+        ] {
+            assert_eq!(without(target.as_bytes(), b"t"), wanted.as_bytes(), "{target}");
         }
     }
 }

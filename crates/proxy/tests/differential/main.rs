@@ -82,6 +82,8 @@ suites!(
     grpc,
     http2_upstreams,
     cors,
+    api_key_auth,
+    basic_auth,
     ext_authz,
     fault,
     jwt_authn,

@@ -1,5 +1,7 @@
 //! HTTP filters: each has its conversion and its table of support in a folder of its name, and an entry in [`FILTERS`].
 
+mod api_key_auth;
+mod basic_auth;
 mod buffer;
 mod cors;
 mod csrf;
@@ -42,6 +44,8 @@ type ReadRoute = fn(&mut Converter<'_>, &Message) -> Option<Arc<dyn RouteConfig>
 
 /// All there are, but the router.
 pub(crate) const FILTERS: &[Known] = &[
+    api_key_auth::FILTER,
+    basic_auth::FILTER,
     buffer::FILTER,
     cors::FILTER,
     csrf::FILTER,

@@ -13,6 +13,7 @@ use super::state::{Fetch, Shared};
 use super::status::Status;
 use super::token::Token;
 use super::{ClaimHeader, Keys, Lifetime, Provider};
+use crate::filter::realm::realm;
 use crate::filter::{Answer, Callout, OnAnswer, OnRequest, Reply, RequestView, StreamFilter};
 use crate::record::Flags;
 use crate::stream_info::{JsonStyle, Struct, Value, value_at, write_struct};
@@ -448,14 +449,6 @@ fn is_counted(number: f64) -> bool {
     number >= 0.0 && number < u64::MAX as f64 && number.fract() == 0.0
 }
 
-/// The URL of a request as its client wrote it, with so much of its path.
-fn realm(head: &Head) -> Vec<u8> {
-    let scheme = head.get(Name::XForwardedProto).unwrap_or_else(|| head.scheme());
-    let path = head.get(Name::XEnvoyOriginalPath).unwrap_or_else(|| head.path());
-    let path = &path[..path.len().min(MOST_OF_PATH)];
-    [scheme, b"://", head.authority(), path].concat()
-}
-
 fn refuse_header(name: &str) -> Reply {
     let text = format!("invalid header value for: {name}");
     let details = format!("filter_removed_required_request_headers{{{}}}", text.replace(' ', "_"));
@@ -471,5 +464,3 @@ fn unix_seconds(request: &RequestView<'_>) -> u64 {
 
 /// Of the dynamic metadata.
 const NAMESPACE: &str = "envoy.filters.http.jwt_authn";
-/// In bytes.
-const MOST_OF_PATH: usize = 256;
