@@ -47,7 +47,12 @@ pub fn round_trips(address: SocketAddr, duration: Duration) -> Vec<Option<Durati
 
 /// Bits per second of a plain HTTP answer: all after its first second, which belongs to slow start.
 pub fn download(address: SocketAddr, request: &str, duration: Duration) -> io::Result<f64> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot connect to {address} for the download: {error}"),
+        )
+    })?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
     let (started, mut counted_from, mut bytes) = (Instant::now(), None, 0_u64);
@@ -118,6 +123,13 @@ const SLOW_START: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_take_the_download_is_named() {
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = download(address, "", Duration::from_secs(1)).unwrap_err();
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
 
     #[test]
     fn the_shortest_is_the_delay_and_what_took_a_second_was_lost() {
