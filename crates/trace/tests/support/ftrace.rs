@@ -20,6 +20,7 @@ impl Instance {
                 mounted.map_err(|error| format!("tracefs: {error}"))?;
             }
         }
+        remove_of_the_ended(&root.join("instances"));
         let name =
             format!("towpath-{}-{name}-{:?}", std::process::id(), std::thread::current().id());
         let folder = root.join("instances").join(name.replace(['(', ')'], ""));
@@ -43,5 +44,18 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A process that has its marker open cannot remove its instance, which keeps memory of the kernel until someone does.
+fn remove_of_the_ended(instances: &Path) {
+    for entry in std::fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("towpath-")?.split('-').next());
+        if pid
+            .is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
+        {
+            let _ = std::fs::remove_dir(entry.path());
+        }
     }
 }
