@@ -20,6 +20,8 @@ pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.a
 pub(super) const BOOTSTRAP_EXTENSION: Kind =
     kind("bootstrap extension", "envoy.extensions.bootstrap.");
 pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");
+pub(super) const COMPRESSOR: Kind = kind("compressor library", "envoy.extensions.compression.");
+pub(super) const DECOMPRESSOR: Kind = kind("decompressor library", "envoy.extensions.compression.");
 pub(super) const DNS_RESOLVER: Kind =
     kind("DNS resolver", "envoy.extensions.network.dns_resolver.");
 pub(super) const HEALTH_CHECKER: Kind = kind("health checker", "envoy.extensions.health_checkers.");

@@ -177,6 +177,7 @@ impl Exchange {
             let mut view = RequestView {
                 head: &mut head,
                 ends: stream.request_end == Direction::Ended,
+                is_empty: stream.request_end == Direction::Ended && stream.body.len() == 0,
                 facts: &facts,
                 route,
                 forwards: levels.forwards,
@@ -184,6 +185,7 @@ impl Exchange {
                 scratch: &mut self.env.scratch,
                 node_cluster: &self.snapshot.node.cluster,
                 drains: self.env.draining.is_on() || self.env.draining.health_fails(),
+                before: filters.as_deref().map_or(&[], |filters| &filters.watching),
                 reroutes: false,
             };
             let on_request = filter.filter.on_request(&mut view);
@@ -271,27 +273,25 @@ impl Exchange {
         }
     }
 
-    fn filter_request_item(&mut self, index: StreamIndex, mut item: Item, now: Instant) {
+    fn filter_request_item(&mut self, index: StreamIndex, item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(mut filters) = stream.filters.take() else { return };
         let before = length(&item);
+        let (mut data, mut end) = taken_apart(item);
         let waiting = filters.waiting;
         let last = waiting.map_or(usize::MAX, |waiting| waiting.place);
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
-        let passed = pass_request(&mut filters, 0, last, &mut item, &facts);
-        let copies = match &item {
-            Item::Data(data) => {
-                filters.copies.take_if(|copies| !copies.push(data));
-                None
-            }
-            Item::Trailers(_) | Item::End => filters.copies.take(),
-        };
+        let passed = pass_request(&mut filters, (0, last), (&mut data, &mut end), &facts);
+        if !data.is_empty() {
+            filters.copies.take_if(|copies| !copies.push(&data));
+        }
+        let copies = end.as_ref().and_then(|_| filters.copies.take());
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.filters = Some(filters);
         if let Err(reply) = passed {
-            if !matches!(item, Item::Data(_)) {
+            if end.is_some() {
                 stream.request_end = Direction::Ended;
             }
             if stream.request.version() != Version::Http2 {
@@ -299,22 +299,25 @@ impl Exchange {
             }
             return self.refuse_response(index, reply, now);
         }
+        let after = data.len() as u64;
         if matches!(stream.upstream, UpstreamState::Active(_)) {
-            let after = length(&item);
             stream.recorder.note(|record| {
                 let sent = &mut record.upstream_bytes_sent;
                 *sent = (*sent + after).saturating_sub(before);
             });
         }
-        let held = stream.body.len() as u64 + length(&item);
+        let held = stream.body.len() as u64 + after;
         if let Some(Waiting { until: Until::Whole(limit), .. }) = waiting
             && held > limit as u64
         {
             return self.refuse_body(index, now);
         }
-        let ends = !matches!(item, Item::Data(_));
-        if ends || length(&item) > 0 {
-            self.pass(index, Side::Request, item, now);
+        if !data.is_empty() {
+            self.pass(index, Side::Request, Item::Data(data), now);
+        }
+        let ends = end.is_some();
+        if let Some(end) = end {
+            self.pass(index, Side::Request, end, now);
         }
         if let Some(copies) = copies {
             self.send_copies(*copies, now);
@@ -398,6 +401,7 @@ impl Exchange {
         let mut view = RequestView {
             head: &mut head,
             ends: stream.request_end == Direction::Ended,
+            is_empty: stream.request_end == Direction::Ended && stream.body.len() == 0,
             facts: &facts,
             route: http.filters.get(place).map(|it| levels.of_filter(it)).unwrap_or_default(),
             forwards: levels.forwards,
@@ -405,6 +409,7 @@ impl Exchange {
             scratch: &mut self.env.scratch,
             node_cluster: &self.snapshot.node.cluster,
             drains: self.env.draining.is_on() || self.env.draining.health_fails(),
+            before: &[],
             reroutes: false,
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
@@ -471,25 +476,28 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let last = filters.waiting.map_or(usize::MAX, |waiting| waiting.place);
         let mut passed = Vec::with_capacity(kept.chunks.len());
-        let end = ended.then_some(Item::End);
-        let items = kept.chunks.into_iter().map(Item::Data).chain(end);
-        let refused = items.into_iter().find_map(|mut item| {
-            let result = pass_request(&mut filters, from, last, &mut item, &facts);
-            if let Item::Data(chunk) = item {
-                passed.push(chunk);
+        let mut trailers = kept.trailers;
+        let mut pass = |mut data, end: &mut Option<Item>| {
+            let result = pass_request(&mut filters, (from, last), (&mut data, end), &facts);
+            passed.push(data);
+            result
+        };
+        let mut result = kept.chunks.into_iter().try_for_each(|chunk| pass(chunk, &mut None));
+        if ended && result.is_ok() {
+            let mut end = Some(trailers.take().map_or(Item::End, Item::Trailers));
+            result = pass(Bytes::new(), &mut end);
+            if let Some(Item::Trailers(head)) = end {
+                trailers = Some(head);
             }
-            result.err()
-        });
+        }
         let stream = self.streams.get_mut(index).ok_or(())?;
         stream.filters = Some(filters);
-        passed.into_iter().for_each(|chunk| stream.body.push(chunk));
-        if let Some(trailers) = kept.trailers {
+        let passed = passed.into_iter().filter(|chunk| !chunk.is_empty());
+        passed.for_each(|chunk| stream.body.push(chunk));
+        if let Some(trailers) = trailers {
             stream.body.set_trailers(trailers);
         }
-        refused.map_or(Ok(()), |reply| {
-            self.answer_by_filter(index, reply, now);
-            Err(())
-        })
+        result.map_err(|reply| self.answer_by_filter(index, reply, now))
     }
 
     /// Shows `stream.response` to the filters before a place, the last one first; false if one holds it back.
@@ -552,10 +560,7 @@ impl Exchange {
     /// Passes one piece of a response through the filters. Where one holds the head back, it goes on with the end.
     pub(crate) fn filter_response_item(&mut self, index: StreamIndex, item: Item, now: Instant) {
         let before = length(&item);
-        let (mut data, mut end) = match item {
-            Item::Data(data) => (data, None),
-            Item::Trailers(_) | Item::End => (Bytes::new(), Some(item)),
-        };
+        let (mut data, mut end) = taken_apart(item);
         let mut upper = usize::MAX;
         loop {
             let Some(stream) = self.streams.get_mut(index) else { return };
@@ -659,16 +664,19 @@ impl<'a> Levels<'a> {
 /// Passes a piece of the request through the filters at these places.
 fn pass_request(
     filters: &mut Filters,
-    from: usize,
-    last: usize,
-    item: &mut Item,
+    (from, last): (usize, usize),
+    (data, end): (&mut Bytes, &mut Option<Item>),
     facts: &Facts<'_>,
 ) -> Result<(), Reply> {
     let here = filters.watching.iter_mut().filter(|(place, _)| (from..=last).contains(place));
     for (_, watcher) in here {
-        match item {
-            Item::Data(data) => watcher.on_request_data(data, facts)?,
-            Item::Trailers(_) | Item::End => watcher.on_request_end(facts)?,
+        if !data.is_empty() {
+            watcher.on_request_data(data, facts)?;
+        }
+        if end.is_some() {
+            let more = watcher.on_request_end(facts)?;
+            *data = joined(std::mem::take(data), more);
+            add_trailers(end, watcher.request_trailers());
         }
     }
     Ok(())
@@ -696,9 +704,29 @@ fn pass_response(
             let more = watcher.on_response_end(trailers, facts);
             *data = joined(std::mem::take(data), more);
             without_empty_trailers(end);
+            add_trailers(end, watcher.response_trailers());
         }
     }
     Ok(())
+}
+
+/// The data of an item, and the end.
+fn taken_apart(item: Item) -> (Bytes, Option<Item>) {
+    match item {
+        Item::Data(data) => (data, None),
+        Item::Trailers(_) | Item::End => (Bytes::new(), Some(item)),
+    }
+}
+
+fn add_trailers(end: &mut Option<Item>, added: Option<Head>) {
+    let Some(added) = added else { return };
+    if let Some(Item::Trailers(trailers)) = end {
+        for field in added.iter() {
+            trailers.append_bytes(field.name_bytes, field.value);
+        }
+    } else {
+        *end = Some(Item::Trailers(added));
+    }
 }
 
 fn without_empty_trailers(end: &mut Option<Item>) {

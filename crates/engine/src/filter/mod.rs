@@ -13,8 +13,14 @@ pub mod basic_auth;
 pub mod buffer;
 mod callout;
 mod calls;
+#[cfg(feature = "serving")]
+mod coding;
+#[cfg(feature = "serving")]
+pub mod compressor;
 pub mod cors;
 pub mod csrf;
+#[cfg(feature = "serving")]
+pub mod decompressor;
 #[cfg(feature = "serving")]
 pub mod ext_authz;
 pub mod fault;
@@ -84,12 +90,27 @@ pub trait StreamFilter: fmt::Debug {
         Ok(())
     }
 
-    /// The request is all here.
+    /// The request is all here. What is answered goes before its end.
     ///
     /// # Errors
     /// The answer to a request that cannot go on.
-    fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<(), Reply> {
-        Ok(())
+    fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<Bytes, Reply> {
+        Ok(Bytes::new())
+    }
+
+    /// Fields that are added behind the content of a request whose end it has seen.
+    fn request_trailers(&mut self) -> Option<Head> {
+        None
+    }
+
+    /// The same of a response.
+    fn response_trailers(&mut self) -> Option<Head> {
+        None
+    }
+
+    /// What filters of its kind have in common for this stream.
+    fn shared(&self) -> Option<&dyn Any> {
+        None
     }
 
     /// What the server said that it asked with [`OnRequest::Ask`].
@@ -216,6 +237,8 @@ pub struct RequestView<'a> {
     pub head: &'a mut Head,
     /// It has no content, or all of it is here.
     pub ends: bool,
+    /// It has no content.
+    pub is_empty: bool,
     /// What else is known of the stream.
     pub facts: &'a Facts<'a>,
     /// What its route says to the filter.
@@ -230,6 +253,8 @@ pub struct RequestView<'a> {
     pub node_cluster: &'a str,
     /// This proxy wants no more traffic.
     pub drains: bool,
+    /// Filters before it that go on with the stream, by their places.
+    pub before: &'a [(usize, Box<dyn StreamFilter>)],
     /// Set by the filter: the request is to be routed anew before the next filter sees it (Envoy `clear_route_cache`).
     pub reroutes: bool,
 }

@@ -29,14 +29,15 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
-    ApiKeyAuthStats, BasicAuthStats, BoltStats, ClientTlsContextStats, ClusterBoltStats,
-    ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
-    CorsStats, CsrfStats, DiscoveryStats, ExtAuthzStats, FaultClusterStats, FaultStats,
-    FilesystemStats, GrpcStats, HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats,
-    JwtAuthnStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
+    ApiKeyAuthStats, BasicAuthStats, BoltStats, BrotliStats, ClientTlsContextStats,
+    ClusterBoltStats, ClusterManagerStats, ClusterStats, CompressorResponseStats, CompressorStats,
+    ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DecompressorStats,
+    DiscoveryStats, ExtAuthzStats, FaultClusterStats, FaultStats, FilesystemStats, GrpcStats,
+    HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats, JwtAuthnStats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
     LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats, RequestStats, RotationStats,
     RuntimeStats, ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
-    TracingStats, ZipkinStats,
+    TracingStats, ZipkinStats, ZlibStats, ZstdStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -74,6 +74,17 @@ pub enum Scope {
         /// The filter's; it may be empty.
         prefix: Arc<str>,
     },
+    /// `http.<stat prefix>.<filter>.<part>`: what a compressor or decompressor counts.
+    HttpCompression {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// `compressor` or `decompressor`.
+        filter: &'static str,
+        /// Library, coding and, where there is one, direction.
+        part: Arc<str>,
+        /// What the names of its metrics begin with.
+        family: &'static str,
+    },
     /// `http.<stat prefix>.<filter>`.
     HttpFilter {
         /// The connection manager's stat prefix.
@@ -224,6 +235,9 @@ impl fmt::Display for Scope {
             Self::HttpFilter { prefix, family } => {
                 write!(f, "http.{prefix}.{}", family.trim_start_matches("http_"))
             }
+            Self::HttpCompression { http, filter, part, .. } => {
+                write!(f, "http.{http}.{filter}.{part}")
+            }
             Self::Listener(address) => write!(f, "listener.{address}"),
             Self::ListenerTls(address) => write!(f, "listener.{address}.ssl"),
             Self::ListenerTlsContext(address) => {
@@ -289,7 +303,7 @@ impl Scope {
             Self::HeaderToMetadata(_) => "http_header_to_metadata",
             Self::Http(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
-            Self::HttpFilter { family, .. } => family,
+            Self::HttpFilter { family, .. } | Self::HttpCompression { family, .. } => family,
             Self::FaultCluster { .. } => "http_fault",
             Self::JwtAuthn { .. } => "http_jwt_authn",
             Self::Http2 => "http2",
@@ -369,6 +383,10 @@ impl Scope {
             Self::Http(prefix) | Self::HttpFilter { prefix, .. } => {
                 vec![label("envoy_http_conn_manager_prefix", prefix)]
             }
+            Self::HttpCompression { http, part, .. } => vec![
+                label("envoy_http_conn_manager_prefix", http),
+                label("towpath_compression_library", part),
+            ],
             Self::Listener(address)
             | Self::ListenerTls(address)
             | Self::ListenerTlsContext(address) => {

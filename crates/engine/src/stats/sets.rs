@@ -379,6 +379,65 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.compressor.<library>.<coding>.request.…`, and of responses.
+    CompressorStats {
+        Counter compressed;
+        Counter content_length_too_small;
+        Counter not_compressed;
+        Counter total_compressed_bytes;
+        Counter total_uncompressed_bytes;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.compressor.<library>.<coding>.…`
+    CompressorResponseStats {
+        Counter header_compressor_overshadowed;
+        Counter header_compressor_used;
+        Counter header_identity;
+        Counter header_not_valid;
+        Counter header_wildcard;
+        Counter no_accept_header;
+        Counter not_compressed_etag;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.decompressor.<library>.<coding>.request.…`, and of responses.
+    DecompressorStats {
+        Counter decompressed;
+        Counter not_decompressed;
+        Counter total_compressed_bytes;
+        Counter total_uncompressed_bytes;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.decompressor.<library>.gzip.decompressor_library.…`
+    ZlibStats {
+        Counter zlib_data_error;
+        Counter zlib_mem_error;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.decompressor.<library>.brotli.decompressor_library.…`
+    BrotliStats {
+        Counter brotli_error;
+    }
+}
+
+stats! {
+    /// `http.<stat prefix>.decompressor.<library>.zstd.decompressor_library.…`
+    ZstdStats {
+        Counter zstd_checksum_wrong_error;
+        Counter zstd_dictionary_error;
+        Counter zstd_generic_error;
+        Counter zstd_memory_error;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.ext_authz.…` and `cluster.<name>.ext_authz.…`
     ExtAuthzStats {
         Counter denied;

@@ -12,6 +12,7 @@
 mod bootstrap;
 mod case;
 mod client;
+mod coding;
 mod curl;
 mod http2;
 mod openssl;
@@ -81,6 +82,7 @@ suites!(
     http2,
     grpc,
     http2_upstreams,
+    compression,
     cors,
     api_key_auth,
     basic_auth,

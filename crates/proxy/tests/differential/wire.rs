@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 
+use crate::coding;
+
 /// A message as it was received.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
@@ -92,8 +94,12 @@ impl Message {
         let mut fields: Vec<_> = self.fields.iter().collect();
         fields.sort_by_key(|(name, _)| name);
         told.extend(fields.iter().map(|(name, value)| format!("{who}: {name}: {value}")));
-        if !self.body.is_empty() {
-            told.push(format!("{who}: body {}", show(&self.body)));
+        match coding::plain(self.field("content-encoding").as_deref(), &self.body) {
+            Some((coding, plain)) => {
+                told.push(format!("{who}: body in {coding} {}", show(&plain)));
+            }
+            None if self.body.is_empty() => {}
+            None => told.push(format!("{who}: body {}", show(&self.body))),
         }
         told.extend(
             self.trailers.iter().map(|(name, value)| format!("{who}: trailer {name}: {value}")),

@@ -3,8 +3,10 @@
 mod api_key_auth;
 mod basic_auth;
 mod buffer;
+mod compressor;
 mod cors;
 mod csrf;
+mod decompressor;
 mod ext_authz;
 mod fault;
 mod grpc_http1_bridge;
@@ -47,8 +49,10 @@ pub(crate) const FILTERS: &[Known] = &[
     api_key_auth::FILTER,
     basic_auth::FILTER,
     buffer::FILTER,
+    compressor::FILTER,
     cors::FILTER,
     csrf::FILTER,
+    decompressor::FILTER,
     ext_authz::FILTER,
     fault::FILTER,
     grpc_http1_bridge::FILTER,

@@ -104,8 +104,8 @@ impl StreamFilter for Call {
         Ok(())
     }
 
-    fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<(), Reply> {
-        if self.undecoded.is_empty() { Ok(()) } else { Err(bad_base64(BAD_SIZE)) }
+    fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<Bytes, Reply> {
+        if self.undecoded.is_empty() { Ok(Bytes::new()) } else { Err(bad_base64(BAD_SIZE)) }
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {

@@ -293,12 +293,11 @@ fn read_ed25519(key: &Struct, algorithm: &str) -> Result<Material, &'static str>
 
 /// Whether a set is an object of certificates by their keys' names.
 fn is_of_certificates(set: &Struct) -> bool {
-    let is_one = |(name, value): (&Box<str>, &Value)| {
-        !name.is_empty()
-            && matches!(value, Value::String(pem) if pem.starts_with("-----BEGIN CERTIFICATE-----\n")
-                && pem.ends_with("\n-----END CERTIFICATE-----\n"))
+    let is_pem = |value: &Value| {
+        matches!(value, Value::String(pem) if pem.starts_with("-----BEGIN CERTIFICATE-----\n")
+            && pem.ends_with("\n-----END CERTIFICATE-----\n"))
     };
-    !set.is_empty() && set.iter().all(is_one)
+    !set.is_empty() && set.iter().all(|(name, value)| !name.is_empty() && is_pem(value))
 }
 
 /// Keys of such a set. All are RSA keys.
@@ -306,16 +305,16 @@ fn of_certificates(set: &Struct) -> Result<Keys, &'static str> {
     if set.len() > MOST_KEYS {
         return Err("Jwks has more than 1000 keys");
     }
-    let read = |(name, _): (&Box<str>, &Value)| {
+    let read = |name: &str| {
         let der = Certificate::first_of(text(set, name).as_bytes());
         let der = der.ok_or("X509 parse pubkey fails")?;
         let certificate = Certificate::parse(&der).ok_or("X509 parse pubkey fails")?;
         let key = certificate.subject_public_key_info();
         let parsed = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key).parse();
         parsed.map_err(|_| "X509 parse pubkey internal fails: get pubkey")?;
-        Ok(Key { id: name.clone(), algorithm: "".into(), material: Material::Rsa(key.into()) })
+        Ok(Key { id: name.into(), algorithm: "".into(), material: Material::Rsa(key.into()) })
     };
-    set.iter().map(read).collect::<Result<_, _>>().map(Keys)
+    set.keys().map(|name| read(name)).collect::<Result<_, _>>().map(Keys)
 }
 
 fn text<'a>(entries: &'a Struct, name: &str) -> &'a str {

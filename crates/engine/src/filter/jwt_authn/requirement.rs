@@ -84,8 +84,8 @@ impl Audiences {
     }
 
     pub(super) fn allow(&self, audiences: &[Box<str>]) -> bool {
-        let is_known = |audience: &Box<str>| self.0.iter().any(|one| **one == *bare(audience));
-        self.0.is_empty() || audiences.iter().any(is_known)
+        let is_known = |audience: &str| self.0.iter().any(|one| **one == *bare(audience));
+        self.0.is_empty() || audiences.iter().any(|audience| is_known(audience))
     }
 }
 

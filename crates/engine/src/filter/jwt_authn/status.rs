@@ -99,10 +99,12 @@ impl Status {
 
     /// Of several that fail, one that says more counts; of two that say as much, the later one.
     pub(super) const fn weight(self) -> u8 {
-        match self {
-            Self::Missing => 0,
-            Self::UnknownIssuer => 1,
-            _ => 2,
+        if matches!(self, Self::Missing) {
+            0
+        } else if matches!(self, Self::UnknownIssuer) {
+            1
+        } else {
+            2
         }
     }
 }
