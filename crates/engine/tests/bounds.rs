@@ -13,7 +13,7 @@ use std::time::Duration;
 use scene::bench::Bench;
 use scene::{HTTP, Plan, TCP, retries};
 use towpath_engine::filter::csrf::CsrfPolicy;
-use towpath_engine::filter::local_ratelimit::{Limit, LocalRateLimit, Tokens};
+use towpath_engine::filter::local_ratelimit::{HostLimits, Limit, LocalRateLimit, Tokens};
 use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::format::Format;
 use towpath_engine::message::{FromWorker, Message, ToWorker};
@@ -411,6 +411,11 @@ fn rate(http: &mut Http, enforced: Option<Fraction>) {
         status: 429,
         response: HeaderOps::default(),
         unenforced: HeaderOps::default(),
+        descriptors: Vec::new(),
+        rate_limits: Vec::new(),
+        stage: 0,
+        host_limits: HostLimits::default(),
+        takes_common: true,
         as_exhausted: false,
     })));
 }

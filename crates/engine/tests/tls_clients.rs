@@ -179,7 +179,7 @@ fn whatever_breaks_a_handshake_ends_the_connection() {
         world.add(breaker(says, closes));
         let number = |name: &str| registry.read().number(name).unwrap_or(0);
         world.run_for(HANDSHAKE_TIME.mul_f32(0.9));
-        assert_eq!(number("listener.in.downstream_cx_active"), slow.into(), "case {seed}");
+        assert_eq!(number("listener.in.downstream_cx_active"), u64::from(slow), "case {seed}");
         world.run_for(HANDSHAKE_TIME.mul_f32(0.2));
         assert_eq!(number("listener.in.downstream_cx_active"), 0, "case {seed}");
         assert_eq!(number(&format!("listener.in.{counter}")), 1, "case {seed}: {counter}");

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::{Head, Name};
+use towpath_proto::Head;
+#[cfg(feature = "serving")]
+use towpath_proto::Name;
 
 use super::Reply;
 

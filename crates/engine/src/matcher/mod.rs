@@ -6,6 +6,7 @@ mod alternative_name;
 mod header;
 mod log;
 mod metadata;
+mod path;
 mod query;
 #[cfg(feature = "serving")]
 mod re2;
@@ -19,6 +20,7 @@ pub use alternative_name::{AlternativeNameKind, AlternativeNameMatcher};
 pub use header::{HeaderMatcher, HeaderTest};
 pub use log::{Comparison, LogFilter, Operator};
 pub use metadata::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
+pub use path::{PathMatch, Text};
 pub use query::{QueryMatcher, QueryTest};
 #[cfg(feature = "serving")]
 pub use re2::{full_regex, search_regex, substitution};

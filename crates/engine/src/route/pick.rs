@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use towpath_proto::{Head, Method, Name};
+use towpath_proto::{Head, Name};
 
 use super::path::without_parameters;
 use crate::grpc::is_grpc;
 use crate::matcher::Subject;
 use crate::snapshot::route::{
-    ClusterChoice, PathMatch, RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
+    ClusterChoice, PathMatch, RequireTls, Route, RouteTable, VirtualHost, WeightedCluster,
 };
 use crate::stream_info::StreamInfo;
 use crate::uri::path_end;
@@ -135,51 +135,6 @@ impl<'a> Request<'a> {
     #[inline]
     fn matches_path(&self, wanted: &PathMatch) -> bool {
         wanted.matches(self.head.method(), &self.path)
-    }
-}
-
-impl PathMatch {
-    /// Whether a request has this path, which is without its query, and empty for CONNECT.
-    #[must_use]
-    #[inline]
-    pub fn matches(&self, method: Method, path: &[u8]) -> bool {
-        if let Self::Connect = self {
-            return method == Method::Connect;
-        }
-        // Only a route for CONNECT takes a request without a path.
-        if path.is_empty() {
-            return false;
-        }
-        match self {
-            Self::Prefix(prefix) => prefix.starts(path),
-            Self::Exact(exact) => exact.bytes.len() == path.len() && exact.starts(path),
-            Self::SeparatedPrefix(prefix) => {
-                prefix.starts(path) && matches!(path.get(prefix.bytes.len()), None | Some(b'/'))
-            }
-            Self::Regex(regex) => regex.is_match(path),
-            Self::Connect => false,
-        }
-    }
-}
-
-impl Text {
-    /// Compiles `text`.
-    #[must_use]
-    pub fn new(text: &str, case_sensitive: bool) -> Self {
-        let text = if case_sensitive { text.to_owned() } else { text.to_ascii_lowercase() };
-        Self { bytes: text.into_bytes().into(), case_sensitive }
-    }
-
-    /// Whether `value` begins with this text.
-    #[must_use]
-    #[inline]
-    pub fn starts(&self, value: &[u8]) -> bool {
-        let Some(start) = value.get(..self.bytes.len()) else { return false };
-        if self.case_sensitive {
-            *start == *self.bytes
-        } else {
-            start.eq_ignore_ascii_case(&self.bytes)
-        }
     }
 }
 

@@ -16,6 +16,7 @@ pub use crate::fraction::Fraction;
 pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
+pub use crate::matcher::{PathMatch, Text};
 
 /// Envoy `config.route.v3.RouteConfiguration`.
 #[derive(Debug, Default)]
@@ -150,30 +151,6 @@ pub struct Route {
     pub retry_buffer_limit: Option<usize>,
     /// `tracing` and `decorator`.
     pub tracing: Option<Box<RouteTracing>>,
-}
-
-/// How a path is matched.
-#[derive(Debug)]
-pub enum PathMatch {
-    /// `prefix`.
-    Prefix(Text),
-    /// `path`: the whole path without its query.
-    Exact(Text),
-    /// `path_separated_prefix`: the prefix alone, or followed by `/`.
-    SeparatedPrefix(Text),
-    /// `safe_regex`: the whole path without its query.
-    Regex(Regex),
-    /// `connect_matcher`: CONNECT requests.
-    Connect,
-}
-
-/// Bytes compared with or without regard to case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
-    /// The bytes; lower case when case does not count.
-    pub bytes: Arc<[u8]>,
-    /// `case_sensitive`.
-    pub case_sensitive: bool,
 }
 
 /// What a route does.

@@ -6,6 +6,7 @@
 
 mod breakers;
 mod counter;
+mod filter_sets;
 mod histogram;
 mod json;
 mod prometheus;
@@ -22,6 +23,12 @@ use std::fmt;
 
 pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
+pub use filter_sets::{
+    ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
+    CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, FaultClusterStats, FaultStats,
+    HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, RbacStats, SetMetadataStats,
+    ZlibStats, ZstdStats,
+};
 pub use histogram::{Bins, Histogram};
 pub use json::Json;
 pub use prometheus::Prometheus;
@@ -29,15 +36,12 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
-    ApiKeyAuthStats, BasicAuthStats, BoltStats, BrotliStats, ClientTlsContextStats,
-    ClusterBoltStats, ClusterManagerStats, ClusterStats, CompressorResponseStats, CompressorStats,
-    ConfigStats, ConnectionLimitStats, ControlPlaneStats, CorsStats, CsrfStats, DecompressorStats,
-    DiscoveryStats, ExtAuthzStats, FaultClusterStats, FaultStats, FilesystemStats, GrpcStats,
-    HeaderToMetadataStats, HealthCheckStats, Http2Stats, HttpStats, JwtAuthnStats,
-    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LocalRateLimitStats, OpenTelemetryStats, OutlierStats, RbacStats, RequestStats, RotationStats,
-    RuntimeStats, ServerStats, ServerTlsContextStats, SetMetadataStats, TcpStats, TlsStats,
-    TracingStats, ZipkinStats, ZlibStats, ZstdStats,
+    BoltStats, ClientTlsContextStats, ClusterBoltStats, ClusterManagerStats, ClusterStats,
+    ConfigStats, ConnectionLimitStats, ControlPlaneStats, DiscoveryStats, FilesystemStats,
+    GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
+    ListenerStats, ListenerWorkerStats, OpenTelemetryStats, OutlierStats, RequestStats,
+    RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats, TlsStats,
+    TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -32,6 +32,7 @@ macro_rules! stats {
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $text:literal) => { $text };
 }
+pub(super) use stats;
 
 stats! {
     /// `cluster.<name>.…`
@@ -338,173 +339,6 @@ stats! {
 }
 
 stats! {
-    /// `<stat prefix>.http_local_rate_limit.…`
-    LocalRateLimitStats {
-        Counter enabled;
-        Counter enforced;
-        Counter ok;
-        Counter rate_limited;
-    }
-}
-
-stats! {
-    /// `http_filter_name.<stat prefix>.…`
-    HeaderToMetadataStats {
-        Counter base64_decode_failed;
-        Counter header_value_too_long;
-        Counter regex_substitution_failed;
-        Counter request_header_not_found;
-        Counter request_metadata_added;
-        Counter request_rules_processed;
-        Counter response_header_not_found;
-        Counter response_metadata_added;
-        Counter response_rules_processed;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.set_metadata.…`
-    SetMetadataStats {
-        Counter overwrite_denied;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.csrf.…`
-    CsrfStats {
-        Counter missing_source_origin;
-        Counter request_invalid;
-        Counter request_valid;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.compressor.<library>.<coding>.request.…`, and of responses.
-    CompressorStats {
-        Counter compressed;
-        Counter content_length_too_small;
-        Counter not_compressed;
-        Counter total_compressed_bytes;
-        Counter total_uncompressed_bytes;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.compressor.<library>.<coding>.…`
-    CompressorResponseStats {
-        Counter header_compressor_overshadowed;
-        Counter header_compressor_used;
-        Counter header_identity;
-        Counter header_not_valid;
-        Counter header_wildcard;
-        Counter no_accept_header;
-        Counter not_compressed_etag;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.decompressor.<library>.<coding>.request.…`, and of responses.
-    DecompressorStats {
-        Counter decompressed;
-        Counter not_decompressed;
-        Counter total_compressed_bytes;
-        Counter total_uncompressed_bytes;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.decompressor.<library>.gzip.decompressor_library.…`
-    ZlibStats {
-        Counter zlib_data_error;
-        Counter zlib_mem_error;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.decompressor.<library>.brotli.decompressor_library.…`
-    BrotliStats {
-        Counter brotli_error;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.decompressor.<library>.zstd.decompressor_library.…`
-    ZstdStats {
-        Counter zstd_checksum_wrong_error;
-        Counter zstd_dictionary_error;
-        Counter zstd_generic_error;
-        Counter zstd_memory_error;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.ext_authz.…` and `cluster.<name>.ext_authz.…`
-    ExtAuthzStats {
-        Counter denied;
-        Counter disabled;
-        Counter error;
-        Counter failure_mode_allowed;
-        Counter ok;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.api_key_auth.…`
-    ApiKeyAuthStats {
-        Counter allowed;
-        Counter forbidden;
-        Counter unauthorized;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.basic_auth.…`
-    BasicAuthStats {
-        Counter allowed;
-        Counter denied;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.fault.…`
-    FaultStats {
-        Counter aborts_injected;
-        Gauge active_faults;
-        Counter delays_injected;
-        Counter faults_overflow;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.fault.<downstream cluster>.…`
-    FaultClusterStats {
-        Counter aborts_injected;
-        Counter delays_injected;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.jwt_authn.…`
-    JwtAuthnStats {
-        Counter allowed;
-        Counter cors_preflight_bypassed;
-        Counter denied;
-        Counter jwks_fetch_failed;
-        Counter jwks_fetch_success;
-        Counter jwt_cache_hit;
-        Counter jwt_cache_miss;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.cors.…`
-    CorsStats {
-        Counter origin_invalid;
-        Counter origin_valid;
-    }
-}
-
-stats! {
     /// `listener.<address>.http.<stat prefix>.…`
     ListenerHttpStats {
         Counter downstream_rq_1xx;
@@ -561,30 +395,6 @@ stats! {
     ConnectionLimitStats {
         Gauge active_connections;
         Counter limited_connections;
-    }
-}
-
-stats! {
-    /// `<stat prefix>.rbac.…`
-    RbacStats {
-        Counter allowed;
-        Counter denied;
-        Counter shadow_allowed;
-        Counter shadow_denied;
-    }
-}
-
-impl RbacStats {
-    /// Counts what rules say.
-    pub(crate) fn count(&self, is_allowed: bool) {
-        let counter = if is_allowed { &self.allowed } else { &self.denied };
-        counter.inc();
-    }
-
-    /// The same, of rules that only count.
-    pub(crate) fn count_shadow(&self, is_allowed: bool) {
-        let counter = if is_allowed { &self.shadow_allowed } else { &self.shadow_denied };
-        counter.inc();
     }
 }
 

@@ -22,9 +22,8 @@ pub use self::requirement::{Audiences, Lenience, Requirement, Tokens};
 use self::state::Shared;
 use self::walk::Walk;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
-use crate::matcher::{HeaderMatcher, QueryMatcher, StringMatcher};
+use crate::matcher::{HeaderMatcher, PathMatch, QueryMatcher, StringMatcher};
 use crate::record::details::worded;
-use crate::snapshot::route::PathMatch;
 use crate::uri::without_query;
 
 /// Envoy `JwtAuthentication`.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::*;
-use crate::snapshot::route::Text;
+use crate::matcher::Text;
 
 pub(super) const HEADER: &str = r#"{"alg":"HS256"}"#;
 

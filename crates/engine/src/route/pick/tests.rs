@@ -1,6 +1,6 @@
 use super::*;
 use crate::matcher::{
-    HeaderMatcher, HeaderTest, QueryMatcher, QueryTest, StringMatcher, full_regex,
+    HeaderMatcher, HeaderTest, QueryMatcher, QueryTest, StringMatcher, Text, full_regex,
 };
 use crate::snapshot::ClusterId;
 use crate::snapshot::HostIndex;
