@@ -369,7 +369,7 @@ fn from_maven(peer: &Peer, group: &str, artifact: &str, bare: &[&str]) -> Result
             .arg(format!("-DoutputDirectory={}", place.display())),
     )
     .map_err(|error| format!("cannot have {artifact} from Maven: {error}"))?;
-    write_wrapper(peer.name, &format!("exec java -cp '{}/*' \"$@\"", place.display()))
+    write_wrapper(peer.name, &format!("exec java -cp \"{}/*\" \"$@\"", place.display()))
 }
 
 /// `group:artifact:version` as a part of a POM.
@@ -579,14 +579,31 @@ fn write_wrapper(name: &str, line: &str) -> Result<()> {
     let bin = folder().join("bin");
     fs::create_dir_all(&bin)?;
     let wrapper = bin.join(name);
-    fs::write(&wrapper, format!("#!/bin/sh\n{line}\n"))?;
+    fs::write(&wrapper, script(&folder(), &root(), line))?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
     Ok(())
+}
+
+/// A wrapper that goes where its folder goes.
+fn script(folder: &Path, root: &Path, line: &str) -> String {
+    let line = line
+        .replace(&folder.display().to_string(), "$PEERS")
+        .replace(&root.display().to_string(), "$PEERS/../..");
+    format!("#!/bin/sh\nPEERS=$(cd \"$(dirname \"$0\")/..\" && pwd)\n{line}\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrapper_knows_no_folder_but_its_own() {
+        let line = "LIB=/a/target/peers/x/lib exec /a/target/peers/x/bin/it /a/y \"$@\"";
+        let script = script(Path::new("/a/target/peers"), Path::new("/a"), line);
+        let wanted = "\nLIB=$PEERS/x/lib exec $PEERS/x/bin/it $PEERS/../../y \"$@\"\n";
+        assert!(script.ends_with(wanted), "{script}");
+        assert!(!script.contains("/a/"), "{script}");
+    }
 
     #[test]
     fn libraries_are_found_and_alternatives_taken_once() {
