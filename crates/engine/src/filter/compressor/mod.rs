@@ -1,7 +1,7 @@
 //! `envoy.filters.http.compressor`: content that its reader takes compressed is compressed on its way.
 //!
 //! Arrives: requests and responses. Leaves: the same, or coded, each piece when it comes. Which of a chain's
-//! compressors codes a response is settled once for the stream ([`choice`]).
+//! compressors codes a response is settled once for the stream (`choice.rs`).
 
 mod choice;
 mod direction;

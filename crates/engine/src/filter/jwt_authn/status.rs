@@ -6,7 +6,7 @@ macro_rules! statuses {
         /// Envoy `JwtVerify::Status`, as far as a request can meet it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Status {
-            $(#[doc = $text] $variant,)+
+            $(#[doc = concat!("`", $text, "`")] $variant,)+
         }
 
         impl Status {
