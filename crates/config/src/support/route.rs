@@ -69,8 +69,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "host_rewrite_literal",
             "request_headers_mutations",
         ],
-        harmless: &[],
-        changes: &[("trace_sampled", "copies have no spans of their own")],
+        harmless: &[("trace_sampled", "copies have no spans of their own")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.Route",
