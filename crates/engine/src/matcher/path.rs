@@ -33,7 +33,7 @@ pub struct Text {
 impl PathMatch {
     /// Whether a request has this path, which is without its query, and empty for CONNECT.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn matches(&self, method: Method, path: &[u8]) -> bool {
         if let Self::Connect = self {
             return method == Method::Connect;
@@ -64,7 +64,7 @@ impl Text {
 
     /// Whether `value` begins with this text.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn starts(&self, value: &[u8]) -> bool {
         let Some(start) = value.get(..self.bytes.len()) else { return false };
         if self.case_sensitive {
