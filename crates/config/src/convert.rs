@@ -27,6 +27,7 @@ mod health;
 mod http;
 mod http2;
 mod http_filter;
+pub(crate) mod istio;
 mod listener;
 mod matcher;
 mod matcher_tree;
@@ -51,6 +52,7 @@ mod upstream;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::tls::Certificates;
 use towpath_engine::snapshot::tracing::Provider;
@@ -59,6 +61,7 @@ use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 use discovery::Discovered;
 pub use discovery::{ConfigSource, Discovery, From, Grpc, Need, RequestLimit};
 pub use facts::{Admin, Bootstrap, Locality, Node, Push, Stats, StatsTag};
+use istio::MeshNode;
 pub use runtime::{LayerKind, Runtime, RuntimeLayer};
 
 use crate::base::{Base, Prints};
@@ -123,10 +126,12 @@ pub(crate) struct Converter<'a> {
     pub(crate) http_clusters: Vec<(ClusterId, At)>,
     /// The tracer of connection managers that name none, and a digest of it.
     pub(crate) common_provider: Option<(Arc<Provider>, u64)>,
-    /// The listener at hand has the `traffic_direction` `OUTBOUND`.
     /// There is a bootstrap extension for them.
     pub(crate) has_internal_listeners: bool,
-    pub(crate) is_outbound: bool,
+    /// `traffic_direction` of the listener at hand.
+    pub(crate) direction: Direction,
+    /// Who this proxy is in a mesh.
+    pub(crate) mesh_node: Arc<MeshNode>,
 }
 
 /// What clusters and listeners ask for, by their kind and name. Those that ask for nothing are in it too.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use serde_json::Value as Json;
 use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::tls::Certificates;
 
 use crate::base::{Base, Prints};
@@ -327,7 +328,8 @@ pub(crate) fn convert<'a>(
         http_clusters: Vec::new(),
         common_provider: None,
         has_internal_listeners: false,
-        is_outbound: false,
+        direction: Direction::Unspecified,
+        mesh_node: Arc::default(),
     };
     let bootstrap = converter.bootstrap(message);
     let Converter { snapshot, prints, needs, secret_files, repeatable, .. } = converter;

@@ -60,6 +60,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         bolt::ENTRIES,
         tracing::ENTRIES,
         crate::convert::filter::rate_limits::SUPPORT,
+        crate::convert::istio::SUPPORT,
     ]
     .into_iter()
     .flatten()

@@ -68,10 +68,12 @@ pub(crate) struct PoolClass {
     ///
     /// [`Choice::AsDownstream`]: crate::snapshot::http2::Choice::AsDownstream
     pub(crate) http2: bool,
+    /// What its requests asked of TLS, by its number in the cluster; 0 means nothing.
+    pub(crate) wish: u16,
 }
 
 impl PoolClass {
-    /// How many there are.
+    /// How many there are of those that asked nothing.
     pub(crate) const COUNT: usize = 4;
 
     pub(crate) const fn index(self) -> usize {

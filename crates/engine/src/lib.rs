@@ -31,6 +31,7 @@ mod ids;
 pub mod json;
 pub mod local;
 pub mod matcher;
+pub mod mesh;
 pub mod message;
 mod number;
 mod random;

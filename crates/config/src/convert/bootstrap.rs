@@ -14,6 +14,7 @@ use super::discovery::Discovery;
 use super::downstream_tls::serves_under_tls;
 use super::extension::{BOOTSTRAP_EXTENSION, REGEX_ENGINE};
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
+use super::istio::MeshNode;
 use crate::error::Rank;
 use crate::message::{Message, Value, tree_to_json};
 
@@ -27,6 +28,7 @@ impl<'a> Converter<'a> {
             cluster: node.cluster.clone(),
             zone: node.locality.zone.clone(),
         };
+        self.mesh_node = Arc::new(MeshNode::of(&node));
         if let Some(engine) = message.message("default_regex_engine") {
             self.extension(engine, REGEX_ENGINE, &[RE2]);
         }

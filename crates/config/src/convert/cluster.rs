@@ -10,6 +10,7 @@ use towpath_proto::{ConnectOptions, SocketState};
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
 use super::discovery::BOOTSTRAP_TEXTS;
+use super::istio::mesh_cluster;
 use super::tls::has_tls;
 use super::upstream::Upstream;
 use crate::dynamic::Kind;
@@ -102,7 +103,9 @@ impl Converter<'_> {
             max_connection_duration,
             max_requests_per_connection,
             bolt,
+            asked_names,
         } = upstream;
+        let greetings = self.upstream_filters(message);
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
         let is_watched = match discovery {
@@ -142,6 +145,9 @@ impl Converter<'_> {
             health_check: health_check.filter(|_| is_watched),
             outliers: self.outliers(message).filter(|_| is_watched),
             tallies: Default::default(),
+            mesh: mesh_cluster(message),
+            greetings,
+            asked_names,
         })
     }
 

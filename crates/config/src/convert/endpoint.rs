@@ -9,6 +9,7 @@ use towpath_proto::Address;
 
 use super::Converter;
 use super::address::Written;
+use super::istio::workload;
 use crate::message::Message;
 
 /// What a load assignment comes to.
@@ -117,6 +118,7 @@ impl<'a> Converter<'a> {
         template.weight = message.number32("load_balancing_weight").unwrap_or(1);
         template.check =
             endpoint.message("health_check_config").map(|config| Arc::new(endpoint_check(config)));
+        template.workload = workload(message);
         template.health = match message.choice("health_status").as_str() {
             "UNHEALTHY" | "DRAINING" | "TIMEOUT" => Health::Unhealthy,
             "DEGRADED" => Health::Degraded,

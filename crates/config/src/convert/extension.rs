@@ -52,6 +52,9 @@ pub(super) const TRACER: Kind = kind("tracer", "envoy.extensions.tracers.");
 pub(super) const TRANSPORT_SOCKET: Kind =
     kind("transport socket", "envoy.extensions.transport_sockets.");
 
+pub(super) const UPSTREAM_FILTER: Kind =
+    kind("upstream network filter", "envoy.extensions.filters.network.");
+
 impl Converter<'_> {
     /// The typed config of an extension, checked. `known` are the types that are supported.
     ///

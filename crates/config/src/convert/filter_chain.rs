@@ -12,6 +12,7 @@ use towpath_engine::total::Total;
 use super::Converter;
 use super::bolt::BOLT_PROXY;
 use super::extension::NETWORK_FILTER;
+use super::istio::{EXCHANGE, STATS};
 use super::rbac::NETWORK_RBAC;
 use crate::message::Message;
 
@@ -23,7 +24,8 @@ const CONNECTION_LIMIT: &str =
 
 const SNI_CLUSTER: &str = "envoy.extensions.filters.network.sni_cluster.v3.SniCluster";
 /// The network filters that there are.
-const KNOWN: [&str; 6] = [HTTP, TCP, BOLT_PROXY, CONNECTION_LIMIT, NETWORK_RBAC, SNI_CLUSTER];
+const KNOWN: [&str; 8] =
+    [HTTP, TCP, BOLT_PROXY, CONNECTION_LIMIT, NETWORK_RBAC, SNI_CLUSTER, EXCHANGE, STATS];
 
 /// What a filter is to its chain.
 enum Filter {
@@ -85,6 +87,8 @@ impl Converter<'_> {
             }
             NETWORK_RBAC => before.rbac.push(self.network_rbac(config)?),
             SNI_CLUSTER => before.sni_cluster = true,
+            EXCHANGE => before.greetings = Some(Arc::new(self.istio_greetings(config))),
+            STATS => before.telemetry = self.istio_telemetry(config).map(Arc::new),
             _ => before.limits.extend(self.connection_limit(config)),
         }
         Some(Filter::Deciding)

@@ -41,6 +41,10 @@ impl Converter<'_> {
                 MATCHING => config.message("extension_config").and_then(|holder| {
                     let (inner, _) = self.extension(holder, HTTP_FILTER, &own)?;
                     let inner = self.own_filter(inner)?;
+                    if inner.sees_ends() {
+                        let text = "counts all that the chain takes, and cannot be matched";
+                        self.report.unsupported(&holder.at, text);
+                    }
                     self.matching_filter(config, inner)
                 }),
                 _ => self.own_filter(config),

@@ -58,7 +58,11 @@ impl Converter<'_> {
 
     fn listener(&mut self, message: &Message) -> Option<Listener> {
         let addresses = self.addresses(message);
-        self.is_outbound = message.choice("traffic_direction") == "OUTBOUND";
+        self.direction = match message.choice("traffic_direction").as_str() {
+            "INBOUND" => Direction::Inbound,
+            "OUTBOUND" => Direction::Outbound,
+            _ => Direction::Unspecified,
+        };
         let chains = self.chains(message);
         let matcher = match message.message("filter_chain_matcher") {
             None => Some(None),
@@ -98,11 +102,7 @@ impl Converter<'_> {
             max_connections: limit,
             open: Arc::default(),
             ignore_global_limit: message.flag("ignore_global_conn_limit"),
-            direction: match message.choice("traffic_direction").as_str() {
-                "INBOUND" => Direction::Inbound,
-                "OUTBOUND" => Direction::Outbound,
-                _ => Direction::Unspecified,
-            },
+            direction: self.direction,
             modify_only: message.choice("drain_type") == "MODIFY_ONLY",
             access_logs,
         })

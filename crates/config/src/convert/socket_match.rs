@@ -4,6 +4,7 @@
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 
 use super::Converter;
+use super::istio::of_mesh;
 use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::tree::{Node, Value as Tree};
@@ -44,7 +45,8 @@ impl Converter<'_> {
         let has_matches = cluster.has("transport_socket_matches");
         let labels = [endpoint, locality].map(|holder| {
             let labels = holder.message("metadata").and_then(labels);
-            if holder.has("metadata") && (labels.is_none() || !has_matches) {
+            let is_read = (labels.is_some() && has_matches) || of_mesh(holder).is_some();
+            if holder.has("metadata") && !is_read {
                 let text = "only transport_socket_matches are chosen by metadata";
                 self.report.finding(holder.at("metadata"), Rank::Harmless, text);
             }

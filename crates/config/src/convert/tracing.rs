@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::route::{Fraction, HeaderAction, HeaderOps};
 use towpath_engine::snapshot::tracing::{
     Collector, CustomTag, Decorator, Dialect, OpenTelemetry, Provider, RouteTracing, Sampler,
@@ -61,7 +62,7 @@ impl Converter<'_> {
             operation: self.operation(message, "operation"),
             upstream_operation: self.operation(message, "upstream_operation"),
             silent: message.flag("no_context_propagation"),
-            is_egress: self.is_outbound,
+            is_egress: self.direction == Direction::Outbound,
             packs_reason: of_ids("pack_trace_reason"),
             draws_by_id: of_ids("use_request_id_for_trace_sampling"),
             provider,

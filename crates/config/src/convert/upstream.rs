@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::field::Field;
+use towpath_engine::snapshot::cluster::AskedNames;
 use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::{BoltUpstream, Http2};
 use towpath_proto::http1;
@@ -19,6 +21,17 @@ const DEFAULT_RESPONSE_HEADERS_KB: u32 = 80;
 const DEFAULT_HTTP2_HEADERS_KB: u32 = 60;
 const HTTP_PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
+/// Names that requests choose, if they choose some.
+fn asked_names(options: &Message) -> Option<AskedNames> {
+    let field = options.text("override_auto_sni_header");
+    let names = AskedNames {
+        sni: options.flag("auto_sni"),
+        certified: options.flag("auto_san_validation"),
+        field: Field::parse(field).filter(|_| !field.is_empty()),
+    };
+    (names.sni || names.certified).then_some(names)
+}
+
 /// What a cluster's HTTP options come to.
 pub(super) struct Upstream {
     pub(super) http1: http1::Options,
@@ -27,6 +40,7 @@ pub(super) struct Upstream {
     pub(super) max_connection_duration: Option<Duration>,
     pub(super) max_requests_per_connection: u32,
     pub(super) bolt: Option<Arc<BoltUpstream>>,
+    pub(super) asked_names: Option<AskedNames>,
 }
 
 impl Converter<'_> {
@@ -57,6 +71,10 @@ impl Converter<'_> {
                 .or_else(|| cluster.number32("max_requests_per_connection"))
                 .unwrap_or(0),
             bolt,
+            asked_names: typed
+                .unwrap_or(cluster)
+                .message("upstream_http_protocol_options")
+                .and_then(asked_names),
         }
     }
 

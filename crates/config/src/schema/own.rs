@@ -1,16 +1,22 @@
-//! Towpath's own messages, as the descriptor of a proto file that is written nowhere else. The build script encodes it.
+//! Messages that the packaged descriptors lack: Towpath's own, which no proto file has, and Istio's. The build script
+//! encodes them.
 //!
-//! They are configured through `xds.type.v3.TypedStruct`, and are then typed, checked and reported like Envoy's own.
+//! They are configured through a `TypedStruct` or as themselves, and are typed, checked and reported like Envoy's own.
 
 /// One message: its name and its fields.
 type Message = (&'static str, &'static [Field]);
 /// Name, type, and what the others are to it.
 type Field = (&'static str, Type, Place);
+/// An enum: its name and its values, the first of them 0.
+type Choice = (&'static str, &'static [&'static str]);
 
 #[derive(Clone, Copy)]
 enum Type {
     Bool,
+    Int32,
     String,
+    /// From strings to strings.
+    Map,
     /// A message or, with its leading `.`, a full name.
     Of(&'static str),
     /// An enum.
@@ -26,7 +32,7 @@ enum Place {
 }
 
 use Place::{Either, Many, One};
-use Type::{Bool, Enum, Of};
+use Type::{Bool, Enum, Int32, Map, Of};
 
 const PACKAGE: &str = "towpath.extensions.bolt.v1";
 const DURATION: Type = Of(".google.protobuf.Duration");
@@ -159,31 +165,176 @@ const MATCHER_MESSAGES: [Message; 4] = [
     ("HttpAttributesCelMatchInput", &[]),
 ];
 
+/// Istio's `stats.PluginConfig` (`istio.io/api`, `envoy/extensions/stats`): the fields have the numbers of their places.
+const STATS: &str = "stats";
+const STATS_MESSAGES: [Message; 3] = [
+    (
+        "PluginConfig",
+        &[
+            ("debug", Bool, One),
+            ("max_peer_cache_size", Int32, One),
+            ("stat_prefix", Type::String, One),
+            ("field_separator", Type::String, One),
+            ("value_separator", Type::String, One),
+            ("disable_host_header_fallback", Bool, One),
+            ("tcp_reporting_duration", DURATION, One),
+            ("metrics", Of(".stats.MetricConfig"), Many),
+            ("definitions", Of(".stats.MetricDefinition"), Many),
+            ("reporter", Enum(".stats.Reporter"), One),
+            ("rotation_interval", DURATION, One),
+            ("graceful_deletion_interval", DURATION, One),
+        ],
+    ),
+    (
+        "MetricConfig",
+        &[
+            ("dimensions", Map, Many),
+            ("name", Type::String, One),
+            ("tags_to_remove", Type::String, Many),
+            ("match", Type::String, One),
+            ("drop", Bool, One),
+        ],
+    ),
+    (
+        "MetricDefinition",
+        &[
+            ("name", Type::String, One),
+            ("value", Type::String, One),
+            ("type", Enum(".stats.MetricType"), One),
+        ],
+    ),
+];
+const STATS_ENUMS: [Choice; 2] = [
+    ("Reporter", &["UNSPECIFIED", "SERVER_GATEWAY"]),
+    ("MetricType", &["COUNTER", "GAUGE", "HISTOGRAM"]),
+];
+
+/// Istio's `alpn.v2alpha1.FilterConfig`. What is nested there stands beside it here: its name is written nowhere.
+const ALPN: &str = "istio.envoy.config.filter.http.alpn.v2alpha1";
+const ALPN_MESSAGES: [Message; 2] = [
+    (
+        "FilterConfig",
+        &[(
+            "alpn_override",
+            Of(".istio.envoy.config.filter.http.alpn.v2alpha1.AlpnOverride"),
+            Many,
+        )],
+    ),
+    (
+        "AlpnOverride",
+        &[
+            (
+                "upstream_protocol",
+                Enum(".istio.envoy.config.filter.http.alpn.v2alpha1.Protocol"),
+                One,
+            ),
+            ("alpn_override", Type::String, Many),
+        ],
+    ),
+];
+const ALPN_ENUMS: [Choice; 1] = [("Protocol", &["HTTP10", "HTTP11", "HTTP2"])];
+
+/// Istio's `metadata_exchange` of HTTP (Envoy `contrib/istio/filters/http/peer_metadata`), likewise.
+const PEER: &str = "io.istio.http.peer_metadata";
+const PEER_MESSAGES: [Message; 7] = [
+    (
+        "Config",
+        &[
+            ("downstream_discovery", Of(".io.istio.http.peer_metadata.DiscoveryMethod"), Many),
+            ("upstream_discovery", Of(".io.istio.http.peer_metadata.DiscoveryMethod"), Many),
+            ("downstream_propagation", Of(".io.istio.http.peer_metadata.PropagationMethod"), Many),
+            ("upstream_propagation", Of(".io.istio.http.peer_metadata.PropagationMethod"), Many),
+            ("shared_with_upstream", Bool, One),
+            ("additional_labels", Type::String, Many),
+        ],
+    ),
+    (
+        "DiscoveryMethod",
+        &[
+            ("baggage", Of(".io.istio.http.peer_metadata.Baggage"), Either),
+            ("workload_discovery", Of(".io.istio.http.peer_metadata.WorkloadDiscovery"), Either),
+            ("istio_headers", Of(".io.istio.http.peer_metadata.IstioHeaders"), Either),
+            (
+                "upstream_filter_state",
+                Of(".io.istio.http.peer_metadata.UpstreamFilterState"),
+                Either,
+            ),
+        ],
+    ),
+    (
+        "PropagationMethod",
+        &[
+            ("istio_headers", Of(".io.istio.http.peer_metadata.IstioHeaders"), Either),
+            ("baggage", Of(".io.istio.http.peer_metadata.Baggage"), Either),
+        ],
+    ),
+    ("Baggage", &[]),
+    ("WorkloadDiscovery", &[]),
+    ("IstioHeaders", &[("skip_external_clusters", Bool, One)]),
+    ("UpstreamFilterState", &[("peer_metadata_key", Type::String, One)]),
+];
+
+/// The same of TCP (`istio.io/api`, `envoy/config/filter/network/metadata_exchange`).
+const EXCHANGE: &str = "envoy.tcp.metadataexchange.config";
+const EXCHANGE_MESSAGES: [Message; 1] = [(
+    "MetadataExchange",
+    &[
+        ("protocol", Type::String, One),
+        ("enable_discovery", Bool, One),
+        ("additional_labels", Type::String, Many),
+    ],
+)];
+
 /// The files as entries of a `FileDescriptorSet`.
 pub(crate) fn files() -> Vec<u8> {
-    let bolt = file("towpath/extensions/bolt/v1/bolt.proto", PACKAGE, &IMPORTS, &MESSAGES);
-    let matchers = "xds/type/matcher/v3/towpath_more.proto";
-    [bolt, file(matchers, MATCHERS, &MATCHER_IMPORTS, &MATCHER_MESSAGES)].concat()
+    let duration = &["google/protobuf/duration.proto"];
+    [
+        file("towpath/extensions/bolt/v1/bolt.proto", PACKAGE, &IMPORTS, &MESSAGES, &[]),
+        file(
+            "xds/type/matcher/v3/towpath_more.proto",
+            MATCHERS,
+            &MATCHER_IMPORTS,
+            &MATCHER_MESSAGES,
+            &[],
+        ),
+        file("towpath/istio/stats.proto", STATS, duration, &STATS_MESSAGES, &STATS_ENUMS),
+        file("towpath/istio/alpn.proto", ALPN, &[], &ALPN_MESSAGES, &ALPN_ENUMS),
+        file("towpath/istio/peer_metadata.proto", PEER, &[], &PEER_MESSAGES, &[]),
+        file("towpath/istio/metadata_exchange.proto", EXCHANGE, &[], &EXCHANGE_MESSAGES, &[]),
+    ]
+    .concat()
 }
 
-fn file(name: &str, package: &str, imports: &[&str], messages: &[Message]) -> Vec<u8> {
+fn file(
+    name: &str,
+    package: &str,
+    imports: &[&str],
+    messages: &[Message],
+    enums: &[Choice],
+) -> Vec<u8> {
     // Numbers are those of descriptor.proto.
     let mut file = Vec::new();
     text(&mut file, 1, name);
     text(&mut file, 2, package);
     imports.iter().for_each(|import| text(&mut file, 3, import));
-    messages.iter().for_each(|message| nested(&mut file, 4, &descriptor(message)));
+    messages.iter().for_each(|message| nested(&mut file, 4, &descriptor(package, message)));
+    enums.iter().for_each(|choice| nested(&mut file, 5, &enum_descriptor(choice)));
     text(&mut file, 12, "proto3");
     let mut entry = Vec::new();
     nested(&mut entry, 1, &file);
     entry
 }
 
-fn descriptor((name, fields): &Message) -> Vec<u8> {
+fn descriptor(package: &str, (name, fields): &Message) -> Vec<u8> {
     let mut out = Vec::new();
     text(&mut out, 1, name);
     for (field, number) in fields.iter().zip(1..) {
-        nested(&mut out, 2, &field_descriptor(field, number));
+        let entry = format!("{}Entry", capital(&camel(field.0)));
+        let holder = format!(".{package}.{name}.{entry}");
+        nested(&mut out, 2, &field_descriptor(field, number, &holder));
+        if let Map = field.1 {
+            nested(&mut out, 3, &entry_descriptor(&entry));
+        }
     }
     if fields.iter().any(|(_, _, place)| *place == Either) {
         let mut oneof = Vec::new();
@@ -193,14 +344,43 @@ fn descriptor((name, fields): &Message) -> Vec<u8> {
     out
 }
 
-fn field_descriptor(&(name, kind, place): &Field, number: u64) -> Vec<u8> {
+/// What a map is made of.
+fn entry_descriptor(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(&mut out, 1, name);
+    for (name, number) in [("key", 1), ("value", 2)] {
+        nested(&mut out, 2, &field_descriptor(&(name, Type::String, One), number, ""));
+    }
+    // `MessageOptions.map_entry`.
+    let mut options = Vec::new();
+    varint(&mut options, 7, 1);
+    nested(&mut out, 7, &options);
+    out
+}
+
+fn enum_descriptor((name, values): &Choice) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(&mut out, 1, name);
+    for (value, number) in values.iter().zip(0..) {
+        let mut entry = Vec::new();
+        text(&mut entry, 1, value);
+        varint(&mut entry, 2, number);
+        nested(&mut out, 2, &entry);
+    }
+    out
+}
+
+/// `entry` is the full name of what the field is made of, if it is a map.
+fn field_descriptor(&(name, kind, place): &Field, number: u64, entry: &str) -> Vec<u8> {
     let mut out = Vec::new();
     text(&mut out, 1, name);
     varint(&mut out, 3, number);
     varint(&mut out, 4, if place == Many { 3 } else { 1 });
     let (kind, of) = match kind {
+        Int32 => (5, None),
         Bool => (8, None),
         Type::String => (9, None),
+        Map => (11, Some(entry)),
         Of(name) => (11, Some(name)),
         Enum(name) => (14, Some(name)),
     };
@@ -218,10 +398,12 @@ fn field_descriptor(&(name, kind, place): &Field, number: u64) -> Vec<u8> {
 fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |all, word| {
-        let (head, tail) = word.split_at(word.len().min(1));
-        all + &head.to_ascii_uppercase() + tail
-    })
+    words.fold(first, |all, word| all + &capital(word))
+}
+
+fn capital(word: &str) -> String {
+    let (head, tail) = word.split_at(word.len().min(1));
+    head.to_ascii_uppercase() + tail
 }
 
 fn text(out: &mut Vec<u8>, field: u64, text: &str) {

@@ -45,9 +45,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "cleanup_interval",
             "preconnect_policy",
             "eds_cluster_config",
+            "metadata",
+            "filters",
+            "upstream_http_protocol_options",
         ],
         harmless: &[
-            ("metadata", "nothing here reads it"),
             ("stats_matcher", "all statistics are kept"),
             ("wait_for_warm_on_init", "the start waits for the first checks, 15 s at most"),
             ("ignore_health_on_host_removal", "hosts are removed at once in any case"),
@@ -57,13 +59,8 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("transport_socket_matcher", "write transport_socket_matches"),
             ("close_connections_on_host_health_failure", "connections to a failing host stay"),
-            (
-                "upstream_http_protocol_options",
-                "the name is not taken from requests; write sni or auto_host_sni",
-            ),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
             ("lb_subset_config", "subsets are not there"),
-            ("filters", "there are no upstream network filters"),
             ("lrs_server", "load reports are not there"),
             (
                 "connection_pool_per_downstream_connection",
@@ -515,18 +512,27 @@ pub(super) const ENTRIES: &[Entry] = &[
             "explicit_http_config",
             "use_downstream_protocol_config",
             "auto_config",
+            "upstream_http_protocol_options",
         ],
         harmless: &[],
         changes: &[
-            (
-                "upstream_http_protocol_options",
-                "the name is not taken from requests; write sni or auto_host_sni",
-            ),
             ("http_filters", "there are no upstream filters"),
             ("outlier_detection", "errors are 500 and above"),
             ("request_mirror_policies", "requests are not mirrored"),
             ("retry_policy", "write it in the route"),
         ],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Filter",
+        honoured: &["name", "typed_config"],
+        harmless: &[],
+        changes: &[("config_discovery", "extensions are not asked for by xDS")],
+    },
+    Entry {
+        message: "envoy.config.core.v3.UpstreamHttpProtocolOptions",
+        honoured: &["auto_sni", "auto_san_validation", "override_auto_sni_header"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.upstreams.http.v3.HttpProtocolOptions.ExplicitHttpConfig",

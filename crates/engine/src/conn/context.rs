@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
 use crate::filter::HttpFilter;
+use crate::filter::istio_stats::Metrics;
 use crate::ids::{Kind, NO_CLUSTER};
 use crate::rbac::Subject;
 use crate::serving::Serving;
@@ -18,8 +19,8 @@ use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
-    BoltStats, ConnectionLimitStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
-    ListenerWorkerStats, RbacStats, TcpStats, TracingStats,
+    BoltStats, ConnectionLimitStats, GreetingStats, Http2Stats, HttpStats, ListenerHttpStats,
+    ListenerStats, ListenerWorkerStats, RbacStats, TcpStats, TracingStats,
 };
 use crate::tracer;
 
@@ -40,6 +41,8 @@ pub(crate) struct ChainContext {
     pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
     /// Those of its rules.
     pub(crate) rbac: Vec<Arc<RbacStats>>,
+    /// Those of what its clients say of themselves.
+    pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
     /// Logs or formats of its configuration may ask what became of a stream.
     pub(crate) is_recorded: bool,
     /// Index into the worker's listeners.
@@ -88,6 +91,8 @@ pub(crate) struct HttpContext {
     pub(crate) tracing: Option<TracingCounters>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+    /// A filter is told of the ends of streams.
+    pub(crate) tells_ends: bool,
 }
 
 /// What is counted of tracing.
@@ -105,6 +110,8 @@ pub(crate) struct PlacedFilter {
     /// Only routes that say so have it.
     pub(crate) disabled: bool,
     pub(crate) filter: Rc<dyn HttpFilter>,
+    /// It is told of the ends of streams.
+    pub(crate) sees_ends: bool,
 }
 
 /// What a chain has besides when Bolt comes in.
@@ -119,6 +126,8 @@ pub(crate) struct BoltContext {
 pub(crate) struct TcpContext {
     pub(crate) config: Arc<TcpProxy>,
     pub(crate) stats: Arc<TcpStats>,
+    /// What tells a mesh of it.
+    pub(crate) metrics: Option<Rc<Metrics>>,
 }
 
 impl ChainContext {
@@ -134,6 +143,7 @@ impl ChainContext {
             tls: None,
             limits: Vec::new(),
             rbac: Vec::new(),
+            greeting_stats: None,
             is_recorded: true,
             slot: usize::MAX,
             is_default: false,

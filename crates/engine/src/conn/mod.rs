@@ -34,7 +34,7 @@ use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
-use crate::record::DownstreamTls;
+use crate::record::{DownstreamTls, TlsNames};
 use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Listener};
 use crate::stats::ListenerStats;
@@ -179,6 +179,8 @@ pub(crate) struct Upstream {
     /// It stands among its pool's connections that take another stream.
     pub(crate) listed: bool,
     pub(crate) serial: u64,
+    /// Who both ends are by their certificates, where the host is one of a mesh.
+    pub(crate) names: Option<Arc<TlsNames>>,
     /// What only an app's has.
     pub(crate) app: Option<Box<AppPath>>,
 }

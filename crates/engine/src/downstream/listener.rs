@@ -19,6 +19,7 @@ use crate::conn::tls::ChainTls;
 use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
 use crate::env::Env;
+use crate::filter::istio_stats::Metrics;
 use crate::filter::{ChainFilter, FilterScope};
 use crate::ids::Closer;
 use crate::message::FromWorker;
@@ -445,11 +446,15 @@ impl Env {
             Terminal::Tcp(config) => ChainKind::Tcp(Serving::new(TcpContext {
                 config: Arc::clone(config),
                 stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
+                metrics: chain.filters.telemetry.as_ref().map(|telemetry| {
+                    let registry = Arc::clone(&self.registry);
+                    Rc::new(Metrics::new(Arc::clone(telemetry), registry, self.index))
+                }),
             })),
         };
         let is_recorded = match &kind {
             ChainKind::Http(http) => is_recorded(&http.config),
-            ChainKind::Tcp(tcp) => !tcp.config.access_logs.is_empty(),
+            ChainKind::Tcp(tcp) => !tcp.config.access_logs.is_empty() || tcp.metrics.is_some(),
             ChainKind::Local => true,
         };
         let limits = chain.filters.limits.iter().map(|limit| {
@@ -485,6 +490,11 @@ impl Env {
             tls,
             limits,
             rbac,
+            greeting_stats: chain
+                .filters
+                .greetings
+                .as_ref()
+                .map(|_| self.registry.set(self.index, Scope::MetadataExchange)),
             is_recorded,
             slot,
             is_default: listener.default_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, chain)),
@@ -505,6 +515,7 @@ impl Env {
             name: Arc::clone(&filter.name),
             disabled: filter.disabled,
             filter: filter.config.start(&scope),
+            sees_ends: filter.config.sees_ends(),
         };
         let tracing = config.tracing.as_ref().map(|tracing| TracingCounters {
             requests: scope.stats("http_tracing"),
@@ -522,6 +533,7 @@ impl Env {
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,
+            tells_ends: config.filters.iter().any(|filter| filter.config.sees_ends()),
             http2_stats: config
                 .http2
                 .is_some()

@@ -182,6 +182,9 @@ impl Exchange {
             connection.mux = http_mux(http, connection.tls.as_ref().and_then(|layer| layer.alpn()));
             connection.show_mux();
         }
+        if context.greeting_stats.is_some() {
+            self.greet_client(id);
+        }
         match &context.kind {
             ChainKind::Http(http) => {
                 if let Some(age) = http.config.max_connection_duration {

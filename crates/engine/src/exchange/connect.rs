@@ -1,5 +1,7 @@
 //! What connects come to, for the streams that wait for them.
 
+use std::sync::Arc;
+
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
 use crate::conn::mux::Mux;
@@ -9,6 +11,7 @@ use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::ids::{Closer, ResetReason, StreamIndex};
+use crate::record::TlsNames;
 use crate::record::details::Reset;
 use crate::serving::{HTTP2, OfHttp2};
 use crate::upstream::connect::{Attempt, Attempts};
@@ -62,6 +65,10 @@ impl Exchange {
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let races = cluster.races;
+        let of_mesh = secured.as_ref().filter(|_| cluster.config.mesh.is_some());
+        let names = of_mesh.map(|secured| {
+            Arc::new(TlsNames::of(&secured.layer, cluster.own_certificate(pool_key)))
+        });
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if races && let (Mux::Http2(http2), Some(usual)) = (&mut mux, pool.carries) {
             http2.expect_capacity(usual);
@@ -88,6 +95,7 @@ impl Exchange {
             retired: false,
             listed: false,
             serial,
+            names,
             app: app.map(Box::new),
         });
         let made = self.conns.table.insert(Connection::new(

@@ -17,8 +17,8 @@ use crate::exchange::mirror::Copies;
 use crate::exchange::stream::{Direction, Routed, Stream, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{
-    Answer, Callout, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, RouteConfigs,
-    StreamFilter, Wait, joined,
+    Answer, Callout, Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView,
+    RouteConfigs, StreamFilter, Wait, joined,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -243,6 +243,22 @@ impl Exchange {
             _ if stream.is_collected() => Walk::Ended(Progress::Stopped),
             Some(next) => Walk::Reroutes(next),
             None => Walk::Ended(Progress::Through),
+        }
+    }
+
+    /// Tells filters of the end of a stream, as logs are told.
+    pub(crate) fn tell_end(&self, stream: &Stream, http: &HttpContext, now: Instant) {
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let mut facts = facts(stream, None, setting, now);
+        facts.response = (stream.status != 0).then_some(&*stream.response);
+        let levels = Levels::of(stream, http);
+        let watching = stream.filters.as_deref().map_or(&[][..], |filters| &filters.watching);
+        for (place, filter) in http.filters.iter().enumerate() {
+            if filter.sees_ends && !levels.of_filter(filter).disables(filter.disabled) {
+                let watcher = watching.iter().find(|(at, _)| *at == place);
+                let watcher = watcher.map(|(_, watcher)| &**watcher);
+                filter.filter.on_end(&Ended { facts: &facts, watcher });
+            }
         }
     }
 

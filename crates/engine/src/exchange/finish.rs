@@ -271,11 +271,15 @@ impl Exchange {
                 http.listener_stats.count_response(stream.status);
             }
             self.log(&stream, crate::exchange::log::DOWNSTREAM_END, now);
+            if http.tells_ends {
+                self.tell_end(&stream, http, now);
+            }
             if http.config.tracing.is_some() {
                 self.end_tracing(&mut stream, now);
             }
         } else {
             self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
+            self.tell_tcp(&mut stream, true, now);
         }
         self.env.end_spans(&stream, now);
         match stream.kind {

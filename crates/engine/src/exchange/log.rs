@@ -70,6 +70,7 @@ pub(crate) fn facts<'a>(
         facts.request = Some(&stream.request);
     }
     facts.info = stream.recorder.info();
+    facts.told = stream.recorder.mesh();
     facts.response = response;
     facts.trailers = stream.recorder.trailers();
     facts.epoch_unix_ns = clock.epoch_unix_ns;
@@ -78,6 +79,7 @@ pub(crate) fn facts<'a>(
     if let Some(cluster) = clusters.get(stream.cluster) {
         facts.cluster = &cluster.config.name;
         facts.cluster_stat_name = &cluster.config.stat_name;
+        facts.mesh = cluster.config.mesh.as_deref();
     }
     if let Some(address) = &stream.recorder.record().upstream_host
         && let Some(host) = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key))
@@ -85,6 +87,9 @@ pub(crate) fn facts<'a>(
         facts.upstream_hostname = &host.hostname;
         if *address == host.address {
             facts.upstream_address = &host.address_text;
+        }
+        if facts.mesh.is_some() {
+            facts.endpoint = clusters.workload(stream.cluster, host);
         }
     }
     facts.hostname = &clock.hostname;

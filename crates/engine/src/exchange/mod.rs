@@ -14,6 +14,7 @@ pub(crate) mod edge;
 pub(crate) mod filters;
 pub(crate) mod finish;
 pub(crate) mod forward;
+pub(crate) mod greetings;
 pub(crate) mod grpc;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;

@@ -9,6 +9,8 @@ use towpath_proto::head::{Head, Version};
 use crate::conn::Connection;
 use crate::conn::spans::Trail;
 use crate::exchange::stream::{Direction, Stream};
+use crate::filter::istio_stats::Told;
+use crate::mesh::StreamMesh;
 use crate::record::{Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
 use crate::tracer::Traced;
@@ -27,6 +29,10 @@ pub(crate) struct Recording {
     pub(crate) trailers: Option<Head>,
     /// What filters have left of it.
     pub(crate) info: StreamInfo,
+    /// What is known of its place in a mesh.
+    pub(crate) mesh: StreamMesh,
+    /// How far its bytes have been told, of a connection of opaque bytes.
+    pub(crate) told: Told,
     /// Where its spans go, if it is traced.
     pub(crate) trail: Option<Trail>,
     /// Its spans in distributed tracing.
@@ -81,6 +87,7 @@ impl Recorder {
         if let Some(recording) = &mut self.0 {
             recording.trailers = None;
             recording.info = StreamInfo::default();
+            recording.mesh = StreamMesh::default();
             recording.traced = None;
         }
     }
@@ -92,6 +99,11 @@ impl Recorder {
     /// What filters have left, where the stream is recorded.
     pub(crate) fn info(&self) -> Option<&StreamInfo> {
         self.0.as_ref().map(|recording| &recording.info)
+    }
+
+    /// What is known of its place in a mesh, where the stream is recorded.
+    pub(crate) fn mesh(&self) -> Option<&StreamMesh> {
+        self.0.as_ref().map(|recording| &recording.mesh)
     }
 
     /// Whether spans are made of it.
@@ -135,6 +147,9 @@ impl Stream {
         record.upstream_host = Some(connection.peer.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
+        if let (Some(tls), Some(upstream)) = (&mut record.upstream_tls, connection.upstream()) {
+            tls.names.clone_from(&upstream.names);
+        }
         if self.request_end == Direction::Ended {
             record.upstream_last_sent = Some(now);
         }

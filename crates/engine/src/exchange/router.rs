@@ -40,6 +40,7 @@ use crate::snapshot::route::{
 };
 use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
+use crate::upstream::protocol::Asks;
 use crate::uri::without_query;
 
 impl Exchange {
@@ -534,7 +535,9 @@ pub(crate) fn choose_host(
     let version = stream.request.version();
     if let Some(wanted) = destination(stream, conns, cluster) {
         let class = cluster.class(stream.priority, version);
-        let picked = wanted.and_then(|it| cluster.pick_destination(it, class, env, now));
+        let class = cluster.class_for(class, &asks(stream));
+        let picked = wanted.zip(class);
+        let picked = picked.and_then(|(it, class)| cluster.pick_destination(it, class, env, now));
         return note_choice(stream, cluster, picked);
     }
     if cluster.aggregate.is_none() {
@@ -543,7 +546,10 @@ pub(crate) fn choose_host(
     let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
     let random = hash.unwrap_or_else(|| env.random.next());
     let (avoid, attempts) = stream.retries.avoided();
-    let class = |cluster: &ClusterState| cluster.class(stream.priority, version);
+    let asks = asks(stream);
+    let class = |cluster: &mut ClusterState| {
+        cluster.class_for(cluster.class(stream.priority, version), &asks)
+    };
     let picked = clusters.pick(stream.cluster, random, &class, avoid, attempts);
     note_choice(stream, clusters.get(stream.cluster)?, picked)
 }
@@ -556,11 +562,19 @@ pub(crate) fn choose_own_host(
     env: &mut Env,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
+    let class = cluster.class_for(class, &asks(stream));
     let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
     let (avoid, attempts) = stream.retries.avoided();
-    let picked = cluster.pick(random, class, avoid, attempts);
+    let picked = class.and_then(|class| cluster.pick(random, class, avoid, attempts));
     note_choice(stream, cluster, picked)
+}
+
+/// What a stream may ask of the TLS to its host.
+#[inline]
+fn asks(stream: &Stream) -> Asks<'_> {
+    let alpn = stream.recorder.mesh().and_then(|mesh| mesh.alpn.get());
+    Asks { alpn: alpn.map(|alpn| &**alpn), request: stream.request.present() }
 }
 
 #[inline]

@@ -31,6 +31,7 @@ impl Exchange {
             self.set_timer(index, TcpTimer::MaxDuration, now + duration);
         }
         self.set_idle(index, tcp.config.idle_timeout, now);
+        self.set_report(index, now);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.trace_begin(Part::Route);
             stream.request_end = Direction::Streaming;
@@ -77,7 +78,8 @@ impl Exchange {
                 let hash = client.map(|client| address_hash(client.ip()));
                 let random = hash.unwrap_or_else(|| env.random.next());
                 let tried = stream.retries.tried.get_or_insert_default();
-                self.upstreams.clusters.pick(id, random, &|_| PoolClass::default(), &tried.hosts, 3)
+                let class = |_: &mut _| Some(PoolClass::default());
+                self.upstreams.clusters.pick(id, random, &class, &tried.hosts, 3)
             }
         };
         let Some(pool_key) = picked else {
@@ -198,6 +200,7 @@ impl Exchange {
                 tcp.stats.idle_timeout.inc();
                 self.close_tcp(index, Close::Flush, now);
             }
+            TcpTimer::Report => self.report_tcp(index, now),
             TcpTimer::MaxDuration => {
                 tcp.stats.max_downstream_connection_duration.inc();
                 stream.flags.set(Flags::DURATION_TIMEOUT);

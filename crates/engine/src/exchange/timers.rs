@@ -54,6 +54,8 @@ pub(crate) enum TcpTimer {
     Idle = IDLE,
     /// `max_downstream_connection_duration`.
     MaxDuration = 4,
+    /// A mesh is told of it.
+    Report = 5,
 }
 
 /// Deadlines of an app's request.
@@ -98,7 +100,7 @@ impl StreamTimer for HttpTimer {
 }
 
 impl StreamTimer for TcpTimer {
-    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration];
+    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration, Self::Report];
 
     fn place(self) -> usize {
         self as usize

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use towpath_proto::proxy::Refusal;
-use towpath_proto::tls::{Fault, Layer};
+use towpath_proto::tls::{Certificate, Distrust, Fault, Layer, ServerName};
 use towpath_proto::{AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
@@ -11,7 +11,8 @@ use crate::conn::spans::handshake_begins;
 use crate::conn::tls::{Handshake, Handshakes, Reached, Secured};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Direction, Stream};
-use crate::ids::{Closer, Protocol, ResetReason};
+use crate::ids::{Closer, PoolKey, Protocol, ResetReason};
+use crate::upstream::cluster::ClusterState;
 
 impl Exchange {
     /// Begins the handshake on a connection that the driver has made; gives it back if its cluster is spoken to in
@@ -33,9 +34,14 @@ impl Exchange {
             return Err(reached);
         };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
-        let name = tls.name.of(&pool.hostname);
+        let asked = cluster.wishes.get(pool.class.wish).and_then(|wish| wish.server.as_ref());
+        // What is no name of RFC 6066 is not sent.
+        let name = match asked.map(|asked| ServerName::new(asked)) {
+            Some(asked) => asked.unwrap_or_else(|_| ServerName::unnamed()),
+            None => tls.name.of(&pool.hostname),
+        };
         let layer = match (&tls.client, &tls.secrets) {
-            (Some(client), _) => client.connect_offering(cluster.fallback_alpn(pool), &name),
+            (Some(client), _) => client.connect_offering(cluster.offer(pool), &name),
             (None, secrets) => {
                 if let Some(secrets) = secrets {
                     secrets.upstream_context_secrets_not_ready.inc();
@@ -108,6 +114,9 @@ impl Exchange {
                 cluster.protocol(made.pool_key, made.stream.is_some(), handshake.layer.alpn());
             if !cluster.takes_alpn(handshake.layer.alpn()) {
                 return self.fail_handshake(attempt, id, Fault::Incompatible, now);
+            }
+            if !cluster.trusts_name(made.pool_key, &handshake.layer) {
+                return self.fail_handshake(attempt, id, Fault::Certificate(Distrust::Name), now);
             }
             // A server that speaks HTTP/1 before it is asked would answer a request that it has not seen.
             if !early.is_empty() && protocol == Protocol::Http1 {
@@ -188,6 +197,9 @@ impl Exchange {
         }
         let hears = connection.contact().is_some();
         connection.mux.receive(plain);
+        if let Some(heard) = connection.mux.take_heard() {
+            self.note_heard(id, heard);
+        }
         if hears {
             self.hear(id, now);
         }
@@ -300,6 +312,16 @@ impl Exchange {
         while let Some((id, fault)) = self.conns.handshakes.broken.pop() {
             self.on_tls_fault(id, fault, now);
         }
+    }
+}
+
+impl ClusterState {
+    /// Whether a server's certificate has the name that the requests of its pool want there.
+    fn trusts_name(&self, pool_key: PoolKey, layer: &Layer) -> bool {
+        let wish = self.pool(pool_key).and_then(|pool| self.wishes.get(pool.class.wish));
+        let Some(name) = wish.and_then(|wish| wish.certified.as_ref()) else { return true };
+        let certificate = layer.peer_certificate().and_then(Certificate::parse);
+        certificate.is_some_and(|certificate| certificate.is_for(name))
     }
 }
 

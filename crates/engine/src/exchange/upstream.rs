@@ -84,6 +84,7 @@ impl Exchange {
         );
         self.upstreams.preconnect(pool_key, &mut self.conns, &mut self.env, now);
         if tunnels {
+            self.greet_server(id);
             self.replay(index, leg, now);
         } else if ends_connect {
             let mut head = self.env.heads.take();

@@ -30,10 +30,14 @@ pub mod grpc_web;
 pub mod header_mutation;
 pub mod header_to_metadata;
 pub mod health_check;
+pub mod istio_alpn;
+pub mod istio_stats;
 #[cfg(feature = "serving")]
 pub mod jwt_authn;
 pub mod local_ratelimit;
 pub mod matching;
+#[cfg(feature = "serving")]
+pub mod peer_metadata;
 pub mod rate_limits;
 pub mod rbac;
 #[cfg(feature = "serving")]
@@ -67,6 +71,11 @@ pub trait FilterConfig: Any + fmt::Debug + Send + Sync {
     fn reads_record(&self) -> bool {
         false
     }
+
+    /// Whether it is told of the end of every stream, as a log is.
+    fn sees_ends(&self) -> bool {
+        false
+    }
 }
 
 /// A filter of one worker's chain.
@@ -78,6 +87,20 @@ pub trait HttpFilter: fmt::Debug {
 
     /// A response begins, of a stream that no [`StreamFilter`] of this filter goes with.
     fn on_response(&self, _response: &mut ResponseView<'_>) {}
+
+    /// A stream is over, whether it came as far as this filter or not. Of filters that [see ends].
+    ///
+    /// [see ends]: FilterConfig::sees_ends
+    fn on_end(&self, _ended: &Ended<'_>) {}
+}
+
+/// A stream that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// What became of it.
+    pub facts: &'a Facts<'a>,
+    /// What the filter had to do with it, if it came that far.
+    pub watcher: Option<&'a dyn StreamFilter>,
 }
 
 /// What a filter does for one stream beyond the request's head.

@@ -3,6 +3,7 @@
 use towpath_proto::{Head, Instant};
 
 use crate::grpc;
+use crate::mesh::{MeshCluster, StreamMesh, Workload};
 use crate::record::Record;
 use crate::stream_info::StreamInfo;
 
@@ -23,6 +24,12 @@ pub struct Facts<'a> {
     pub cluster: &'a str,
     /// The same for who watches: `alt_stat_name`, where it has one.
     pub cluster_stat_name: &'a str,
+    /// What a mesh says of the cluster.
+    pub mesh: Option<&'a MeshCluster>,
+    /// The same of the host.
+    pub endpoint: Option<&'a Workload>,
+    /// What filters have found out of a mesh, where the stream is recorded.
+    pub told: Option<&'a StreamMesh>,
     /// The text of the record's upstream host's address, where it is kept.
     pub upstream_address: &'a [u8],
     /// The name of the upstream host; empty means that it has none.
@@ -61,6 +68,9 @@ impl<'a> Facts<'a> {
             trailers: None,
             cluster: "",
             cluster_stat_name: "",
+            mesh: None,
+            endpoint: None,
+            told: None,
             upstream_address: b"",
             upstream_hostname: "",
             route: "",

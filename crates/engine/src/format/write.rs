@@ -160,10 +160,10 @@ impl Command {
             }
             Self::UpstreamRequestAttemptCount => number(out, u64::from(record.attempts)),
             Self::UpstreamTlsCipher => {
-                record.upstream_tls.is_some_and(|tls| text(out, tls.cipher.name()))
+                record.upstream_tls.as_ref().is_some_and(|tls| text(out, tls.cipher.name()))
             }
             Self::UpstreamTlsVersion => {
-                record.upstream_tls.is_some_and(|tls| text(out, tls.version.name()))
+                record.upstream_tls.as_ref().is_some_and(|tls| text(out, tls.version.name()))
             }
             Self::UpstreamTransportFailureReason => underscored(out, record.transport_failure),
             Self::UpstreamWireBytesReceived => number(out, record.upstream_wire_received),

@@ -220,6 +220,9 @@ impl Local {
             health_check: None,
             outliers: None,
             tallies: Tallies::default(),
+            mesh: None,
+            greetings: None,
+            asked_names: None,
             tls: self.origin_tls(key),
             sockets: Vec::new(),
         })

@@ -103,19 +103,42 @@ pub struct Record {
 }
 
 /// The TLS of an upstream connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTls {
     /// `%UPSTREAM_TLS_VERSION%`.
     pub version: tls::Version,
     /// `%UPSTREAM_TLS_CIPHER%`.
     pub cipher: tls::CipherSuite,
+    /// Who both ends are, to clusters of a mesh.
+    pub names: Option<Arc<TlsNames>>,
+}
+
+/// The first URI in each end's certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsNames {
+    /// The host's.
+    pub peer: Box<str>,
+    /// Ours.
+    pub own: Box<str>,
+}
+
+impl TlsNames {
+    /// Those of an established connection to a server that may have asked for this certificate.
+    pub(crate) fn of(layer: &tls::Layer, own: Option<&[u8]>) -> Self {
+        let first = |der: Option<&[u8]>| {
+            let uris = der.and_then(ShownCertificate::read).map(|shown| shown.uris);
+            let first = uris.and_then(|uris| uris.into_iter().next());
+            first.map(|uri| String::from_utf8_lossy(&uri).into()).unwrap_or_default()
+        };
+        Self { peer: first(layer.peer_certificate()), own: first(own) }
+    }
 }
 
 impl UpstreamTls {
     /// What is known of an established connection.
     pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
         let (version, cipher) = (layer.version()?, layer.cipher_suite()?);
-        Some(Self { version, cipher })
+        Some(Self { version, cipher, names: None })
     }
 }
 

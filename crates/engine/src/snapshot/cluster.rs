@@ -10,6 +10,7 @@ use super::http2::Http2;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
+use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
 use crate::tally::{Tallies, Tally};
 use crate::total::Total;
@@ -64,6 +65,23 @@ pub struct Cluster {
     pub outliers: Option<OutlierDetection>,
     /// What outlier detection compares hosts by.
     pub tallies: Tallies,
+    /// What a mesh says of it.
+    pub mesh: Option<Arc<MeshCluster>>,
+    /// `filters`: sidecars greet each other on connections of opaque bytes.
+    pub greetings: Option<Arc<Greetings>>,
+    /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
+    pub asked_names: Option<AskedNames>,
+}
+
+/// Envoy `UpstreamHttpProtocolOptions`: what a request's host is to the TLS of its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedNames {
+    /// `auto_sni`: the server is asked for by it, unless it is an address.
+    pub sni: bool,
+    /// `auto_san_validation`: the server's certificate must have it.
+    pub certified: bool,
+    /// `override_auto_sni_header`: the field that has it, where a request has one; else `:authority`.
+    pub field: Option<Field>,
 }
 
 impl Cluster {
@@ -90,6 +108,7 @@ impl Cluster {
             && self.http1 == other.http1
             && self.http2 == other.http2
             && self.bolt == other.bolt
+            && self.greetings == other.greetings
     }
 
     /// Where a worker counts its tries on a host, if hosts are compared.
@@ -210,6 +229,8 @@ pub struct Endpoint {
     pub socket: Option<u16>,
     /// `health_check_config`: what is different when it is checked.
     pub check: Option<Arc<EndpointCheck>>,
+    /// Who a mesh says that it is.
+    pub workload: Option<Arc<Workload>>,
 }
 
 impl Endpoint {
@@ -226,6 +247,7 @@ impl Endpoint {
             locality_weight: 0,
             socket: None,
             check: None,
+            workload: None,
         }
     }
 

@@ -15,6 +15,7 @@ pub use crate::cidr::Prefix;
 use crate::matcher::Subject;
 pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
+use crate::mesh::{Greetings, Telemetry};
 use crate::rbac::Rules;
 use crate::total::Total;
 
@@ -334,6 +335,10 @@ pub struct NetworkFilters {
     /// `envoy.filters.network.sni_cluster`: the name of the server that a client asks for names the cluster, in place
     /// of the TCP proxy's own.
     pub sni_cluster: bool,
+    /// Istio's `metadata_exchange`.
+    pub greetings: Option<Arc<Greetings>>,
+    /// Istio's `stats`, of opaque bytes.
+    pub telemetry: Option<Arc<Telemetry>>,
 }
 
 /// Envoy `extensions.filters.network.connection_limit.v3.ConnectionLimit`.

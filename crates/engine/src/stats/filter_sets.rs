@@ -36,6 +36,17 @@ stats! {
 }
 
 stats! {
+    /// `metadata_exchange.…`: of what sidecars of a mesh tell each other before the bytes of apps.
+    GreetingStats {
+        Counter alpn_protocol_found;
+        Counter alpn_protocol_not_found;
+        Counter header_not_found;
+        Counter initial_header_not_found;
+        Counter metadata_added;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.csrf.…`
     CsrfStats {
         Counter missing_source_origin;

@@ -8,6 +8,7 @@ mod breakers;
 mod counter;
 mod filter_sets;
 mod histogram;
+mod istio;
 mod json;
 mod prometheus;
 mod registry;
@@ -26,10 +27,11 @@ pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
     ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
     CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, FaultClusterStats, FaultStats,
-    HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, RbacStats, SetMetadataStats,
-    ZlibStats, ZstdStats,
+    GreetingStats, HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, RbacStats,
+    SetMetadataStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
+pub use istio::{IstioCounter, IstioGauge, IstioHistogram, IstioMetric, Labels};
 pub use json::Json;
 pub use prometheus::Prometheus;
 pub use registry::{Reading, Registry};

@@ -19,12 +19,12 @@ pub struct Prometheus {
     current: Option<Open>,
 }
 
-/// A metric and where its samples are: scopes of one kind stand together in a reading.
+/// A metric and where its samples are.
 struct Family {
     kind: Kind,
     name: String,
-    scopes: Range<usize>,
-    sources: Vec<Source>,
+    /// Scopes that stand together in a reading, and what they have of it.
+    parts: Vec<(Range<usize>, Vec<Source>)>,
 }
 
 /// A statistic of a set that has samples in a family.
@@ -43,8 +43,28 @@ enum Source {
 
 struct Open {
     family: Family,
+    part: usize,
     next_scope: usize,
     typed: bool,
+}
+
+impl Open {
+    fn new(family: Family) -> Self {
+        let next_scope = family.parts.first().map_or(0, |(scopes, _)| scopes.start);
+        Self { family, part: 0, next_scope, typed: false }
+    }
+
+    /// Goes on to another scope; whether there is one.
+    fn advance(&mut self) -> bool {
+        self.next_scope += 1;
+        if self.family.parts.get(self.part).is_some_and(|(all, _)| self.next_scope < all.end) {
+            return true;
+        }
+        self.part += 1;
+        let next = self.family.parts.get(self.part);
+        self.next_scope = next.map_or(0, |(scopes, _)| scopes.start);
+        next.is_some()
+    }
 }
 
 impl Prometheus {
@@ -56,11 +76,11 @@ impl Prometheus {
     /// Writes the samples of one scope.
     fn scope(&self, open: &mut Open, out: &mut String) {
         let (scope, sets) = &self.reading.scopes[open.next_scope];
-        open.next_scope += 1;
         let labels = labels(&self.reading, scope);
         let name = &open.family.name;
         let mut body = String::new();
-        for source in &open.family.sources {
+        let sources = open.family.parts.get(open.part).map_or(&[][..], |(_, sources)| sources);
+        for source in sources {
             match *source {
                 Source::Plain(index) => self.plain(&mut body, name, scope, sets, &labels, index),
                 Source::Labelled(index, label, text) => {
@@ -135,8 +155,7 @@ impl Prometheus {
         let comma = if labels.is_empty() { "" } else { "," };
         let told = match self.query.shape {
             Shape::Cumulative => {
-                let buckets =
-                    self.reading.rules.buckets_of(|| format!("{scope}.{}", name_of(sets, index)));
+                let buckets = self.reading.rules.buckets_of(|| scope.full(name_of(sets, index)));
                 for bucket in buckets {
                     let count = bins.up_to(*bucket);
                     let _ =
@@ -175,7 +194,7 @@ impl Prometheus {
         if self.query.filter.is_none() && keep.is_all() {
             return used || !self.query.used_only;
         }
-        let name = format!("{scope}.{}{suffix}", name_of(sets, index));
+        let name = scope.full(name_of(sets, index)) + suffix;
         keep.keeps(&name) && self.query.takes(&name, used)
     }
 }
@@ -186,14 +205,13 @@ impl Iterator for Prometheus {
     fn next(&mut self) -> Option<String> {
         let mut chunk = String::new();
         while chunk.len() < CHUNK {
-            let Some(mut open) = self.current.take().or_else(|| {
-                let family = self.families.next()?;
-                Some(Open { next_scope: family.scopes.start, family, typed: false })
-            }) else {
+            let Some(mut open) =
+                self.current.take().or_else(|| self.families.next().map(Open::new))
+            else {
                 break;
             };
             self.scope(&mut open, &mut chunk);
-            if open.next_scope < open.family.scopes.end {
+            if open.advance() {
                 self.current = Some(open);
             }
         }
@@ -210,19 +228,23 @@ fn plan(reading: &Reading, query: &Query) -> Vec<Family> {
     let mut families = BTreeMap::<(u8, String), Family>::new();
     let mut start = 0;
     while let Some((scope, sets)) = reading.scopes.get(start) {
-        let kind = std::mem::discriminant(scope);
+        let kind = (std::mem::discriminant(scope), scope.family());
         let rest = reading.scopes[start..].iter();
-        let end = start + rest.take_while(|(s, _)| std::mem::discriminant(s) == kind).count();
+        let is_alike = |scope: &Scope| (std::mem::discriminant(scope), scope.family()) == kind;
+        let end = start + rest.take_while(|(scope, _)| is_alike(scope)).count();
         let names = sets.first().map_or(&[][..], |set| set.names());
         for (index, name) in names.iter().enumerate() {
             let Some(first) = sets.first() else { continue };
             for (kind, suffix, source) in sources(first.value(index), name, index) {
                 if query.wants(kind) {
-                    let name = metric(&format!("envoy_{}_{suffix}", scope.family()));
-                    let family = families.entry((kind as u8, name.clone())).or_insert_with(|| {
-                        Family { kind, name, scopes: start..end, sources: Vec::new() }
-                    });
-                    family.sources.push(source);
+                    let name = metric(&scope.metric(&suffix));
+                    let family = families
+                        .entry((kind as u8, name.clone()))
+                        .or_insert_with(|| Family { kind, name, parts: Vec::new() });
+                    match family.parts.last_mut() {
+                        Some((scopes, sources)) if *scopes == (start..end) => sources.push(source),
+                        _ => family.parts.push((start..end, vec![source])),
+                    }
                 }
             }
         }

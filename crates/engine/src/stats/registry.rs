@@ -26,6 +26,8 @@ pub(super) type Sets = Vec<Arc<dyn StatSet>>;
 struct State {
     /// Who writes, and the set. It is dropped with its last owner.
     sets: BTreeMap<Scope, Vec<Owned>>,
+    /// Sets that stay when nobody writes them any more.
+    lasting: Vec<Arc<dyn StatSet>>,
     /// By scope and index: the totals at the last flush, and what came in the interval before it.
     flushed: BTreeMap<(Scope, usize), Flushed>,
     /// By scope and index: what counters stood at when they were reset.
@@ -78,6 +80,27 @@ impl Registry {
         let weak: Weak<dyn StatSet> = Arc::<S>::downgrade(&set);
         sets.push((worker, weak));
         set
+    }
+
+    /// The same of a set that stays as long as the process, unless there are too many of them: for what peers name.
+    #[must_use]
+    pub fn lasting<S: StatSet + Default>(&self, worker: u32, scope: Scope) -> Option<Arc<S>> {
+        let has_room = {
+            let state = self.lock();
+            let known = state.sets.get(&scope);
+            let is_known = known.is_some_and(|sets| {
+                sets.iter().any(|(owner, set)| *owner == worker && set.strong_count() > 0)
+            });
+            if is_known { None } else { Some(state.lasting.len() < MOST_LASTING) }
+        };
+        if has_room == Some(false) {
+            return None;
+        }
+        let set = self.set(worker, scope);
+        if has_room.is_some() {
+            self.lock().lasting.push(Arc::<S>::clone(&set));
+        }
+        Some(set)
     }
 
     /// Ends an interval of the histograms. To be called every `stats_flush_interval`.
@@ -159,6 +182,9 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How many sets stay.
+const MOST_LASTING: usize = 100_000;
 
 /// The histogram `index` of one scope, over all workers.
 pub(super) fn merged(sets: &[Arc<dyn StatSet>], index: usize) -> Bins {

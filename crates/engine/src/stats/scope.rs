@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::istio::{IstioMetric, Labels};
+
 /// What a set of statistics is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
@@ -101,6 +103,13 @@ pub enum Scope {
     },
     /// `http2`.
     Http2,
+    /// `istiocustom.<metric>`, and its labels: all of the statistic's name.
+    Istio {
+        /// The metric.
+        metric: IstioMetric,
+        /// Its labels.
+        labels: Labels,
+    },
     /// `listener.<address>`.
     Listener(Arc<str>),
     /// `listener.<address>.ssl`.
@@ -127,6 +136,8 @@ pub enum Scope {
     },
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
+    /// `metadata_exchange`.
+    MetadataExchange,
     /// `<stat prefix>.rbac`.
     NetworkRbac(Arc<str>),
     /// `http.<stat prefix>.rds.<route table>`.
@@ -238,6 +249,10 @@ impl fmt::Display for Scope {
             Self::HttpCompression { http, filter, part, .. } => {
                 write!(f, "http.{http}.{filter}.{part}")
             }
+            Self::Istio { metric, labels } => {
+                write!(f, "{ISTIO}.{}", metric.name())?;
+                labels.iter().try_for_each(|(name, value)| write!(f, ".{name}.{value}"))
+            }
             Self::Listener(address) => write!(f, "listener.{address}"),
             Self::ListenerTls(address) => write!(f, "listener.{address}.ssl"),
             Self::ListenerTlsContext(address) => {
@@ -269,6 +284,7 @@ impl fmt::Display for Scope {
             | Self::Filesystem
             | Self::Http2
             | Self::ListenerManager
+            | Self::MetadataExchange
             | Self::Runtime
             | Self::RuntimeDiscovery
             | Self::Server => f.write_str(self.family()),
@@ -276,7 +292,36 @@ impl fmt::Display for Scope {
     }
 }
 
+/// The name of a statistic behind its scope's; it may have none of its own.
+pub(super) fn joined(scope: &str, name: &str) -> String {
+    if name.is_empty() { scope.to_owned() } else { format!("{scope}.{name}") }
+}
+
+/// What stands before the names of metrics that are not Envoy's own; Prometheus does not see it.
+const ISTIO: &str = "istiocustom";
+
 impl Scope {
+    /// The whole name of one of its statistics.
+    pub(super) fn full(&self, name: &str) -> String {
+        joined(&self.to_string(), name)
+    }
+
+    /// The name of a metric of Prometheus.
+    pub(super) fn metric(&self, name: &str) -> String {
+        match self {
+            Self::Istio { metric, .. } => metric.name().to_owned(),
+            _ => format!("envoy_{}_{name}", self.family()),
+        }
+    }
+
+    /// The same without what labels say, where that is not to be found by looking.
+    pub(super) fn without_labels(&self) -> Option<String> {
+        match self {
+            Self::Istio { metric, .. } => Some(format!("{ISTIO}.{}", metric.name())),
+            _ => None,
+        }
+    }
+
     /// What the names of its metrics begin with, after `envoy_`.
     #[must_use]
     pub const fn family(&self) -> &'static str {
@@ -307,6 +352,7 @@ impl Scope {
             Self::FaultCluster { .. } => "http_fault",
             Self::JwtAuthn { .. } => "http_jwt_authn",
             Self::Http2 => "http2",
+            Self::Istio { metric, .. } => metric.name(),
             Self::Listener(_) => "listener",
             Self::ListenerHttp { .. } => "listener_http",
             Self::ListenerTls(_) => "listener_ssl",
@@ -315,6 +361,7 @@ impl Scope {
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
+            Self::MetadataExchange => "metadata_exchange",
             Self::NetworkRbac(_) => "rbac",
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
@@ -387,6 +434,9 @@ impl Scope {
                 label("envoy_http_conn_manager_prefix", http),
                 label("towpath_compression_library", part),
             ],
+            Self::Istio { labels, .. } => {
+                labels.iter().map(|(name, value)| (*name, value.to_string())).collect()
+            }
             Self::Listener(address)
             | Self::ListenerTls(address)
             | Self::ListenerTlsContext(address) => {
@@ -430,6 +480,7 @@ impl Scope {
             | Self::Filesystem
             | Self::Http2
             | Self::ListenerManager
+            | Self::MetadataExchange
             | Self::Runtime
             | Self::RuntimeDiscovery
             | Self::Server

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::registry::{Reading, merged};
+use super::scope::joined;
 use super::{Bins, Gauge, Scope, Stat, StatSet};
 use crate::expression::Regex;
 
@@ -96,7 +97,7 @@ impl Sorted {
         let Some(first) = sets.first() else { return };
         let prefix = scope.to_string();
         for (index, name) in first.names().iter().enumerate() {
-            let full = format!("{prefix}.{name}");
+            let full = joined(&prefix, name);
             let (kind, used, number) = match (first.value(index), self.histograms) {
                 (Stat::Histogram(_), true) => {
                     let total = merged(sets, index);

@@ -174,6 +174,7 @@ impl<'a> Names<'a> {
             }
         }
         stem.push(if stem.ends_with(".worker") { '_' } else { '.' });
+        let stem = scope.without_labels().unwrap_or(stem);
         let fixed = reading.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
         let own = own.into_iter().map(|(name, value)| (dotted(name), value));
         Self {
@@ -196,7 +197,8 @@ impl<'a> Names<'a> {
         label: Option<(&'static str, String)>,
     ) -> bool {
         self.whole.clear();
-        let _ = write!(self.whole, "{}.{name}{suffix}", self.prefix);
+        let dot = if name.is_empty() { "" } else { "." };
+        let _ = write!(self.whole, "{}{dot}{name}{suffix}", self.prefix);
         self.family.clear();
         let _ = write!(self.family, "{}{family}", self.stem);
         self.label = label.map(|(name, value)| (dotted(name), value));

@@ -36,13 +36,14 @@ impl Clusters {
         &mut self,
         id: ClusterId,
         random: u64,
-        class: &dyn Fn(&ClusterState) -> PoolClass,
+        class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
         avoid: &[PoolKey],
         attempts: u32,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         if cluster.aggregate.is_none() {
-            return cluster.pick(random, class(cluster), avoid, attempts);
+            let class = class(cluster)?;
+            return cluster.pick(random, class, avoid, attempts);
         }
         self.pick_of_aggregate(id, random, class, avoid, attempts)
     }
@@ -62,7 +63,7 @@ impl Clusters {
         &mut self,
         id: ClusterId,
         random: u64,
-        class: &dyn Fn(&ClusterState) -> PoolClass,
+        class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
         avoid: &[PoolKey],
         attempts: u32,
     ) -> Option<PoolKey> {
@@ -81,7 +82,8 @@ impl Clusters {
         let chosen = joined.choose(clusters.len(), balancer, threshold, random);
         let chosen = chosen.and_then(|(at, among, random)| {
             let cluster = self.get_mut(*clusters.get(at)?)?;
-            cluster.pick_among(Some(among), random, class(cluster), avoid, attempts)
+            let class = class(cluster)?;
+            cluster.pick_among(Some(among), random, class, avoid, attempts)
         });
         if let Some(cluster) = self.get_mut(id) {
             cluster.aggregate = Some(aggregate);

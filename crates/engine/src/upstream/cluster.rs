@@ -13,17 +13,21 @@ use crate::conn::Connections;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
 use crate::ids::{PoolClass, PoolKey, Priority};
+use crate::mesh::Workload;
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::{Cluster, ClusterId};
-use crate::stats::{BreakerStats, ClusterBoltStats, ClusterStats, Http2Stats, Registry, Scope};
+use crate::stats::{
+    BreakerStats, ClusterBoltStats, ClusterStats, GreetingStats, Http2Stats, Registry, Scope,
+};
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
 use crate::upstream::aggregate::Aggregate;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::pool::Pool;
+use crate::upstream::wishes::Wishes;
 
 /// A cluster's live state.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct ClusterState {
     pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
     /// Where HTTP/2 may be spoken.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+    /// Where its hosts say first who they are.
+    pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
     /// What this worker has in use, by [`Priority`].
     loads: [Load; 2],
     /// How far requests may be counted behind, by [`Priority`].
@@ -60,6 +66,8 @@ pub(crate) struct ClusterState {
     /// The monitor knows that it is used.
     pub(crate) told_traffic: bool,
     pub(crate) pools: Vec<Option<Pool>>,
+    /// What requests have asked of TLS, which classes of pools name by their places.
+    pub(crate) wishes: Wishes,
     /// Its connects are raced: it is an origin of the app.
     pub(crate) races: bool,
     /// No configuration has it any more: it is gone with its last connection.
@@ -67,20 +75,32 @@ pub(crate) struct ClusterState {
 }
 
 /// The pools of one host: that of the default class, and each other once it was wanted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HostPools([Option<u32>; PoolClass::COUNT]);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostPools {
+    usual: [Option<u32>; PoolClass::COUNT],
+    /// Those of requests that asked something of TLS.
+    asked: Vec<(PoolClass, u32)>,
+}
 
 impl HostPools {
     fn get(&self, class: PoolClass) -> Option<u32> {
-        self.0[class.index()]
+        if class.wish == 0 {
+            return self.usual[class.index()];
+        }
+        self.asked.iter().find(|(known, _)| *known == class).map(|(_, pool)| *pool)
     }
 
     pub(crate) fn put(&mut self, class: PoolClass, pool: u32) {
-        self.0[class.index()] = Some(pool);
+        if class.wish == 0 {
+            self.usual[class.index()] = Some(pool);
+        } else {
+            self.asked.push((class, pool));
+        }
     }
 
-    pub(crate) fn iter(self) -> impl Iterator<Item = u32> {
-        self.0.into_iter().flatten()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + use<'_> {
+        let asked = self.asked.iter().map(|(_, pool)| *pool);
+        self.usual.iter().copied().flatten().chain(asked)
     }
 }
 
@@ -124,6 +144,7 @@ impl ClusterState {
             sockets: Vec::new(),
             bolt_stats: None,
             http2_stats: None,
+            greeting_stats: None,
             loads: [Load::default(); 2],
             slack: [0; 2],
             workers: 1,
@@ -136,6 +157,7 @@ impl ClusterState {
             health: None,
             told_traffic: false,
             pools: Vec::new(),
+            wishes: Wishes::default(),
             races: false,
             leaves: false,
         }
@@ -147,6 +169,15 @@ impl ClusterState {
             Some(socket) => self.sockets.get(usize::from(socket))?.as_ref(),
             None => self.tls.as_ref(),
         }
+    }
+
+    /// What the host of a pool is shown, if it asks for a certificate (DER).
+    pub(crate) fn own_certificate(&self, pool_key: PoolKey) -> Option<&[u8]> {
+        let tls = match self.pool(pool_key)?.socket {
+            Some(socket) => self.config.sockets.get(usize::from(socket))?,
+            None => &self.config.tls,
+        };
+        Some(&tls.as_ref()?.certificates.own.first()?.der)
     }
 
     pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
@@ -393,7 +424,7 @@ impl ClusterState {
             self.pools_of.push(pools);
         }
         self.balancer.rebuild(&self.hosts, random);
-        old.into_values().flat_map(|pools| pools.iter()).collect()
+        old.into_values().flat_map(|pools| pools.iter().collect::<Vec<_>>()).collect()
     }
 
     /// What is known of a host.
@@ -428,15 +459,16 @@ impl ClusterState {
     pub(crate) fn note_changes(&mut self, health_flags: &[HealthFlags]) -> Vec<u32> {
         let mut fell = Vec::new();
         for (at, after) in health_flags.iter().enumerate() {
-            let (before, pools) = (self.hosts[at].health_flags, self.pools_of[at]);
+            let before = self.hosts[at].health_flags;
+            let pools: Vec<u32> = self.pools_of[at].iter().collect();
             if before.ejected && !after.ejected {
-                pools.iter().for_each(|pool| self.forgive(pool));
+                pools.iter().for_each(|pool| self.forgive(*pool));
             }
             let is_new = |was: bool, is: bool| is && !was;
             if is_new(before.failed_check, after.failed_check)
                 || is_new(before.ejected, after.ejected)
             {
-                fell.extend(pools.iter());
+                fell.extend(pools);
             }
         }
         fell
@@ -476,6 +508,27 @@ impl ClusterState {
         }
     }
 
+    /// Forgets what requests asked of TLS on which nothing hangs any more, with the pools for it.
+    pub(crate) fn forget_wishes(&mut self) {
+        let mut used = Vec::new();
+        for pools in &mut self.pools_of {
+            pools.asked.retain(|(class, pool)| {
+                let place = *pool as usize;
+                let Some(Some(known)) = self.pools.get(place) else { return false };
+                let hangs = known.connections > 0 || !known.pending.is_empty();
+                if hangs {
+                    used.push(class.wish);
+                } else {
+                    self.pools[place] = None;
+                }
+                hangs
+            });
+        }
+        // Those of hosts that are gone.
+        used.extend(self.pools.iter().flatten().map(|pool| pool.class.wish));
+        self.wishes.keep(&used);
+    }
+
     /// Whether a configuration can take the place of this one's while it serves: it counts and speaks alike.
     pub(crate) fn may_become(&self, config: &Cluster) -> bool {
         let now = &self.config;
@@ -483,6 +536,7 @@ impl ClusterState {
             && now.stat_name == config.stat_name
             && now.bolt.is_some() == config.bolt.is_some()
             && now.http2.is_some() == config.http2.is_some()
+            && now.greetings.is_some() == config.greetings.is_some()
     }
 
     /// Takes another configuration. Answers the pools whose host is gone.
@@ -585,6 +639,12 @@ impl Clusters {
         self.get(pool_key.cluster)?.pool(pool_key)
     }
 
+    /// Who a mesh says that the host of a pool is.
+    pub(crate) fn workload(&self, id: ClusterId, pool: &Pool) -> Option<&Workload> {
+        let host = self.get(id)?.hosts.get(pool.host? as usize)?;
+        host.endpoint.workload.as_deref()
+    }
+
     /// TLS has failed on a connection of a pool.
     pub(crate) fn count_fault(&self, pool_key: PoolKey, fault: Fault) {
         let cluster = self.get(pool_key.cluster);
@@ -665,6 +725,9 @@ impl Upstreams {
         if config.http2.is_some() {
             let scope = Scope::ClusterHttp2(Arc::clone(&config.stat_name));
             cluster.http2_stats = Some(env.registry.set(env.index, scope));
+        }
+        if config.greetings.is_some() {
+            cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));
         }
         cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next());

@@ -12,6 +12,7 @@ pub(crate) mod origin;
 pub(crate) mod passive_health;
 pub(crate) mod pool;
 pub(crate) mod protocol;
+pub(crate) mod wishes;
 
 use towpath_proto::{Close, ConnectionId, Instant};
 

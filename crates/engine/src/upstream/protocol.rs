@@ -2,16 +2,55 @@
 
 use std::sync::Arc;
 
-use towpath_proto::head::Version;
+use towpath_proto::head::{Head, Version};
 use towpath_proto::http1;
+use towpath_proto::tls::Offer;
 
 use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_client};
+use crate::field::Field;
 use crate::ids::{PoolClass, PoolKey, Priority, Protocol};
+use crate::mesh::AlpnOverride;
 use crate::serving::{HTTP2, OfHttp2, SERVES, Serving};
+use crate::snapshot::Cluster;
 use crate::snapshot::http2::Choice;
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::pool::Pool;
+use crate::upstream::wishes::TlsWish;
+
+/// What a request may ask of TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asks<'a> {
+    /// What a filter says that its connection offers.
+    pub(crate) alpn: Option<&'a AlpnOverride>,
+    pub(crate) request: Option<&'a Head>,
+}
+
+impl<'a> Asks<'a> {
+    #[inline]
+    fn anything(&self, config: &Cluster) -> bool {
+        self.alpn.is_some() || config.asked_names.is_some()
+    }
+
+    /// The host that a request names, without its port.
+    fn host(&self, config: &Cluster) -> Option<&'a str> {
+        let request = self.request?;
+        let name = match config.asked_names.as_ref().and_then(|names| names.field.as_ref()) {
+            Some(Field::Header(name)) => request.get_named(name),
+            Some(_) | None => None,
+        };
+        let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| request.authority());
+        let text = std::str::from_utf8(name).ok()?;
+        let host = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?.0,
+            None => text.split(':').next()?,
+        };
+        Some(host).filter(|host| !host.is_empty() && host.len() <= LONGEST_NAME)
+    }
+}
+
+/// What is longer is no name (RFC 1035 §2.3.4).
+const LONGEST_NAME: usize = 253;
 
 impl ClusterState {
     /// What is spoken on a connection of a pool: opaque bytes for a stream that has it to itself, else what the
@@ -46,11 +85,56 @@ impl ClusterState {
     pub(crate) fn class(&self, priority: Priority, version: Version) -> PoolClass {
         let follows =
             self.config.http2.as_ref().is_some_and(|it| it.choice == Choice::AsDownstream);
-        PoolClass { priority, http2: follows && version == Version::Http2 }
+        PoolClass { priority, http2: follows && version == Version::Http2, wish: 0 }
     }
 
-    /// What a pool's connections offer in their handshakes where the configuration does not say it.
-    pub(crate) fn fallback_alpn(&self, pool: &Pool) -> &'static [&'static [u8]] {
+    /// The same for a request that may ask something of TLS. `None` where there are too many such already.
+    pub(crate) fn class_for(&mut self, class: PoolClass, asks: &Asks<'_>) -> Option<PoolClass> {
+        if !asks.anything(&self.config) || !self.config.is_under_tls() {
+            return Some(class);
+        }
+        let wish = self.wish(class, asks);
+        if let Some(wish) = self.wishes.number(&wish) {
+            return Some(PoolClass { wish, ..class });
+        }
+        let number = self.wishes.add(wish.clone()).or_else(|| {
+            self.forget_wishes();
+            self.wishes.add(wish)
+        });
+        Some(PoolClass { wish: number?, ..class })
+    }
+
+    fn wish(&self, class: PoolClass, asks: &Asks<'_>) -> TlsWish {
+        let is_http2 = match self.config.http2.as_ref().map(|http2| http2.choice) {
+            None => false,
+            Some(Choice::AsDownstream) => class.http2,
+            Some(Choice::Always | Choice::Negotiated) => true,
+        };
+        let list = asks.alpn.map(|alpn| if is_http2 { &alpn.http2 } else { &alpn.http1 });
+        let mut wish =
+            TlsWish { alpn: list.filter(|list| !list.is_empty()).cloned(), ..TlsWish::default() };
+        if let (Some(names), Some(host)) = (&self.config.asked_names, asks.host(&self.config)) {
+            // An address is not sent as a name (RFC 6066 §3).
+            if names.sni && host.parse::<std::net::IpAddr>().is_err() {
+                wish.server = Some(Arc::from(host));
+            }
+            if names.certified {
+                wish.certified = Some(Arc::from(host));
+            }
+        }
+        wish
+    }
+
+    /// What a pool's connections offer in their handshakes.
+    pub(crate) fn offer(&self, pool: &Pool) -> Offer<'_> {
+        match self.wishes.get(pool.class.wish).and_then(|wish| wish.alpn.as_ref()) {
+            Some(protocols) => Offer::Instead(protocols),
+            None => Offer::Otherwise(self.fallback_alpn(pool)),
+        }
+    }
+
+    /// The same where the configuration does not say it.
+    fn fallback_alpn(&self, pool: &Pool) -> &'static [&'static [u8]] {
         match self.config.http2.as_ref().map(|http2| http2.choice) {
             Some(Choice::AsDownstream) if pool.class.http2 => &[b"h2"],
             Some(Choice::AsDownstream) => &[b"http/1.1"],

@@ -74,6 +74,9 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         health_check: None,
         outliers: None,
         tallies: Default::default(),
+        mesh: None,
+        greetings: None,
+        asked_names: None,
     }
 }
 

@@ -135,6 +135,18 @@ impl<'a> Certificate<'a> {
         std::iter::from_fn(move || rest.any()).filter_map(|(tag, content)| name(tag, content))
     }
 
+    /// Whether one of its alternative names is this host: a domain, where `*` may stand for the first label of the
+    /// certificate's (RFC 6125 §6.4.3), a URI or an IP address.
+    #[must_use]
+    pub fn is_for(&self, host: &str) -> bool {
+        self.alternative_names().any(|name| match name {
+            AlternativeName::Dns(domain) => is_domain_for(domain, host.as_bytes()),
+            AlternativeName::Uri(uri) => uri == host.as_bytes(),
+            AlternativeName::Ip(ip) => host.parse() == Ok(ip),
+            AlternativeName::Email(_) | AlternativeName::Other { .. } => false,
+        })
+    }
+
     /// The names of the server that it is for: its alternative names for domains, or without any alternative name at
     /// all its subject's common name (RFC 6125 §6.4.4).
     pub(super) fn server_names(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
@@ -147,6 +159,19 @@ impl<'a> Certificate<'a> {
             | AlternativeName::Other { .. } => None,
         });
         domains.chain(common_name)
+    }
+}
+
+fn is_domain_for(domain: &[u8], host: &[u8]) -> bool {
+    if domain.eq_ignore_ascii_case(host) {
+        return true;
+    }
+    let label = host.iter().position(|byte| *byte == b'.');
+    match (domain.strip_prefix(b"*"), label) {
+        (Some(rest), Some(label)) if label > 0 && rest.len() > 1 => {
+            rest.eq_ignore_ascii_case(&host[label..])
+        }
+        _ => false,
     }
 }
 
@@ -334,6 +359,25 @@ const STATUS_REQUEST: &[u8] = &[5];
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_wildcard_stands_for_one_label() {
+        for (domain, host, is_for) in [
+            ("a.test", "A.test", true),
+            ("*.a.test", "b.a.test", true),
+            ("*.a.test", "a.test", false),
+            ("*.a.test", "c.b.a.test", false),
+            ("*.a.test", ".a.test", false),
+            ("*", "a", false),
+            ("b*.a.test", "bb.a.test", false),
+        ] {
+            assert_eq!(
+                is_domain_for(domain.as_bytes(), host.as_bytes()),
+                is_for,
+                "{domain} {host}"
+            );
+        }
+    }
+
     use super::*;
 
     #[test]

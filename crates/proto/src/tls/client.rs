@@ -247,27 +247,35 @@ impl Client {
     /// # Errors
     /// When there is no randomness.
     pub fn connect(&self, server: &ServerName) -> Result<Layer, Fault> {
-        self.connect_offering(&[], server)
+        self.connect_offering(Offer::Otherwise(&[]), server)
     }
 
-    /// The same, which offers the protocols of `fallback` (RFC 7301), the best first, where the settings have none.
+    /// The same, which offers other protocols than the settings say, or those that they do not.
     ///
     /// # Errors
     /// As [`Client::connect`].
-    pub fn connect_offering(
-        &self,
-        fallback: &[&[u8]],
-        server: &ServerName,
-    ) -> Result<Layer, Fault> {
-        let mut alpn = self.0.alpn_protocols.clone();
-        if alpn.is_empty() {
-            alpn.extend(fallback.iter().map(|name| name.to_vec()));
-        }
+    pub fn connect_offering(&self, offer: Offer<'_>, server: &ServerName) -> Result<Layer, Fault> {
+        let alpn = match offer {
+            Offer::Otherwise(names) if self.0.alpn_protocols.is_empty() => {
+                names.iter().map(|name| name.to_vec()).collect()
+            }
+            Offer::Otherwise(_) => self.0.alpn_protocols.clone(),
+            Offer::Instead(names) => names.iter().map(|name| name.to_vec()).collect(),
+        };
         let (config, name) = (Arc::clone(&self.0), server.0.clone());
         let connection = UnbufferedClientConnection::new_with_alpn(config, name, alpn)
             .map_err(|error| Fault::of(&error))?;
         Layer::client(connection)
     }
+}
+
+/// Protocols that a handshake offers (RFC 7301), best first; 1 to 255 bytes each.
+#[derive(Clone, Copy, Debug)]
+pub enum Offer<'a> {
+    /// These where the settings have none.
+    Otherwise(&'a [&'a [u8]]),
+    /// These, whatever the settings have.
+    Instead(&'a [Box<[u8]>]),
 }
 
 /// The name of a server: it is sent if it is a domain name (RFC 6066 §3), and sessions are kept by it.

@@ -37,7 +37,7 @@ mod verify;
 
 pub use certificate::{AlternativeName, Certificate};
 pub use client::{
-    Client, ClientSettings, ClientTemplate, Clock, Identity, ServerName, SettingsError,
+    Client, ClientSettings, ClientTemplate, Clock, Identity, Offer, ServerName, SettingsError,
 };
 pub use fault::{Distrust, Fault};
 pub use hello::Greeting;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use towpath_proto::tls::{ClientTemplate, Clock, Layer, ServerName};
+use towpath_proto::tls::{ClientTemplate, Clock, Layer, Offer, ServerName};
 
 /// What is spoken inside.
 const ALPN: [&[u8]; 1] = [b"h2"];
@@ -39,7 +39,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<S> {
         let client = template.client(&clock);
         let failed = |error: io::Error| error.to_string();
         let fault = |fault| format!("TLS: {fault}");
-        let mut layer = client.connect_offering(&ALPN, name).map_err(fault)?;
+        let mut layer = client.connect_offering(Offer::Otherwise(&ALPN), name).map_err(fault)?;
         let mut plain = BytesMut::new();
         let mut chunk = vec![0; CHUNK];
         loop {

@@ -15,8 +15,11 @@ mod grpc_web;
 mod header_mutation;
 mod header_to_metadata;
 mod health_check;
+mod istio_alpn;
+mod istio_stats;
 mod jwt_authn;
 mod local_ratelimit;
+mod peer_metadata;
 pub(crate) mod rate_limits;
 mod rbac;
 mod set_filter_state;
@@ -61,8 +64,11 @@ pub(crate) const FILTERS: &[Known] = &[
     header_mutation::FILTER,
     header_to_metadata::FILTER,
     health_check::FILTER,
+    istio_alpn::FILTER,
+    istio_stats::FILTER,
     jwt_authn::FILTER,
     local_ratelimit::FILTER,
+    peer_metadata::FILTER,
     rbac::FILTER,
     set_filter_state::FILTER,
     set_metadata::FILTER,

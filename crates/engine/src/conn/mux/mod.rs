@@ -6,6 +6,7 @@
 
 pub(crate) mod bolt_client;
 pub(crate) mod bolt_server;
+pub(crate) mod greeting;
 pub(crate) mod http2;
 pub(crate) mod numbers;
 pub(crate) mod reply;
@@ -19,6 +20,7 @@ use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::{Event, Instant, Next, Out, http1};
 use towpath_trace::Track;
 
+use crate::conn::mux::greeting::{Greeting, Heard};
 use crate::conn::mux::reply::Reply;
 use crate::local::Call;
 use crate::serving::{OfHttp2, Serving};
@@ -125,6 +127,8 @@ pub(crate) enum Violation {
 pub(crate) struct Raw {
     received: Option<Bytes>,
     end: End,
+    /// Where the peer says first who it is.
+    greeting: Option<Serving<Box<Greeting>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,7 +145,7 @@ impl Mux {
         match self {
             Self::Http1Server(server) => server.receive(chunk),
             Self::Http1Client(client) => client.receive(chunk),
-            Self::Raw(raw) => raw.received = Some(chunk),
+            Self::Raw(raw) => raw.receive(chunk),
             Self::App(_) => {}
             Self::BoltServer(server) => server.receive(chunk),
             Self::BoltClient(client) => client.receive(chunk),
@@ -160,6 +164,7 @@ impl Mux {
             Self::Raw(raw) => {
                 if raw.end == End::Open {
                     raw.end = End::Seen;
+                    raw.end_greeting();
                 }
             }
             Self::App(_) => {}
@@ -367,7 +372,7 @@ impl Mux {
             Self::Http1Server(server) => server.buffered(),
             Self::Http1Client(_) | Self::App(_) | Self::BoltClient(_) => 0,
             Self::BoltServer(server) => server.buffered(),
-            Self::Raw(raw) => raw.received.as_ref().map_or(0, Bytes::len),
+            Self::Raw(raw) => raw.buffered(),
             Self::Http2(http2) => http2.buffered(),
             Self::Undecided(first) => first.len(),
             #[cfg(test)]
@@ -744,6 +749,15 @@ impl Mux {
 }
 
 impl Mux {
+    /// What the peer has said of itself, once.
+    #[inline]
+    pub(crate) fn take_heard(&mut self) -> Option<Heard> {
+        match self {
+            Self::Raw(raw) => raw.greeting.as_mut()?.take_heard(),
+            _ => None,
+        }
+    }
+
     /// From here on bytes are opaque.
     pub(crate) fn upgrade(&mut self) {
         let leftover = match self {
@@ -755,7 +769,7 @@ impl Mux {
             Self::Toy(_) => return,
         };
         let received = (!leftover.is_empty()).then_some(leftover);
-        *self = Self::Raw(Raw { received, end: End::Open });
+        *self = Self::Raw(Raw { received, ..Raw::default() });
     }
 }
 
@@ -770,6 +784,32 @@ fn whole(
 }
 
 impl Raw {
+    /// One whose peer says first who it is.
+    pub(crate) fn greeted() -> Self {
+        Self { greeting: Some(Serving::new(Box::default())), ..Self::default() }
+    }
+
+    fn receive(&mut self, chunk: Bytes) {
+        let chunk = match &mut self.greeting {
+            Some(greeting) => greeting.receive(chunk),
+            None => chunk,
+        };
+        self.received = (!chunk.is_empty()).then_some(chunk);
+    }
+
+    fn end_greeting(&mut self) {
+        if let Some(greeting) = &mut self.greeting
+            && greeting.buffered() > 0
+        {
+            self.received = Some(greeting.end());
+        }
+    }
+
+    fn buffered(&self) -> usize {
+        let greeting = self.greeting.as_ref().map_or(0, |greeting| greeting.buffered());
+        greeting + self.received.as_ref().map_or(0, Bytes::len)
+    }
+
     fn poll(&mut self) -> Option<Event> {
         if let Some(chunk) = self.received.take() {
             return Some(Event::Data(chunk));

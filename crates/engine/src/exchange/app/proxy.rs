@@ -4,6 +4,7 @@
 //! time and its memory are those of any other attempt.
 
 use towpath_proto::proxy::{Progress, Refusal};
+use towpath_proto::tls::Offer;
 use towpath_proto::{AttemptId, Close, ConnectionId, Failure, Instant, Output};
 
 use crate::conn::tls::{Handshakes, OpeningTunnel, Reached, Secured};
@@ -29,7 +30,10 @@ impl Exchange {
         };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let layer = tunnel.tls.as_ref().map(|(client, name)| {
-            client.connect_offering(&[b"http/1.1"], name).map_err(Refusal::Tls).map(Box::new)
+            client
+                .connect_offering(Offer::Otherwise(&[b"http/1.1"]), name)
+                .map_err(Refusal::Tls)
+                .map(Box::new)
         });
         let begun = tunnel.handshake().and_then(|handshake| Ok((handshake, layer.transpose()?)));
         self.upstreams.attempts.secure(id, connection);

@@ -21,6 +21,7 @@ use crate::filter::{Answer, Callout, RequestView};
 use crate::grpc;
 use crate::header_ops::Subject;
 use crate::record::ShownCertificate;
+use crate::stream_info::wire::Struct;
 
 pub(super) fn question(
     config: &ExtAuthz,
@@ -187,7 +188,7 @@ pub(super) fn verdict(answer: Answer) -> Verdict {
 fn of_response(response: CheckResponse) -> Verdict {
     let CheckResponse { status, denied, ok, dynamic_metadata } = response;
     let mut verdict = Verdict {
-        metadata: dynamic_metadata.map(wire::Struct::into_values).unwrap_or_default(),
+        metadata: dynamic_metadata.map(Struct::into_values).unwrap_or_default(),
         ..Verdict::default()
     };
     if status.is_none_or(|status| status.code == 0) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use towpath_proto::Address as EngineAddress;
 
+use crate::stream_info::wire::Struct;
 use crate::stream_info::{self, StreamInfo};
 
 /// `CheckRequest`.
@@ -128,43 +129,6 @@ pub(super) struct Metadata {
     filter_metadata: BTreeMap<String, Struct>,
 }
 
-/// `google.protobuf.Struct`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Struct {
-    #[prost(btree_map = "string, message", tag = "1")]
-    fields: BTreeMap<String, Value>,
-}
-
-/// `google.protobuf.Value`.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Value {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
-    kind: Option<Kind>,
-}
-
-/// `google.protobuf.ListValue`.
-#[derive(Clone, PartialEq, prost::Message)]
-struct List {
-    #[prost(message, repeated, tag = "1")]
-    values: Vec<Value>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Kind {
-    #[prost(int32, tag = "1")]
-    Null(i32),
-    #[prost(double, tag = "2")]
-    Number(f64),
-    #[prost(string, tag = "3")]
-    Text(String),
-    #[prost(bool, tag = "4")]
-    Flag(bool),
-    #[prost(message, tag = "5")]
-    Struct(Struct),
-    #[prost(message, tag = "6")]
-    List(List),
-}
-
 /// `CheckResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct CheckResponse {
@@ -283,44 +247,4 @@ pub(super) fn metadata(info: Option<&StreamInfo>, namespaces: &[Box<str>]) -> Me
         filter_metadata.extend(found.map(|found| (namespace.to_string(), found)));
     }
     Metadata { filter_metadata }
-}
-
-impl Struct {
-    fn of(entries: &stream_info::Struct) -> Self {
-        let fields = entries.iter().map(|(key, value)| (key.to_string(), Value::of(value)));
-        Self { fields: fields.collect() }
-    }
-
-    pub(super) fn into_values(self) -> stream_info::Struct {
-        self.fields.into_iter().map(|(key, value)| (key.into(), value.into_value())).collect()
-    }
-}
-
-impl Value {
-    fn of(value: &stream_info::Value) -> Self {
-        let kind = match value {
-            stream_info::Value::Null => Kind::Null(0),
-            stream_info::Value::Bool(flag) => Kind::Flag(*flag),
-            stream_info::Value::Number(number) => Kind::Number(*number),
-            stream_info::Value::String(text) => Kind::Text(text.to_string()),
-            stream_info::Value::List(items) => {
-                Kind::List(List { values: items.iter().map(Self::of).collect() })
-            }
-            stream_info::Value::Struct(entries) => Kind::Struct(Struct::of(entries)),
-        };
-        Self { kind: Some(kind) }
-    }
-
-    fn into_value(self) -> stream_info::Value {
-        match self.kind {
-            None | Some(Kind::Null(_)) => stream_info::Value::Null,
-            Some(Kind::Flag(flag)) => stream_info::Value::Bool(flag),
-            Some(Kind::Number(number)) => stream_info::Value::Number(number),
-            Some(Kind::Text(text)) => stream_info::Value::String(text.into()),
-            Some(Kind::List(list)) => {
-                stream_info::Value::List(list.values.into_iter().map(Self::into_value).collect())
-            }
-            Some(Kind::Struct(entries)) => stream_info::Value::Struct(entries.into_values()),
-        }
-    }
 }
