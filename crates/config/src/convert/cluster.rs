@@ -14,6 +14,7 @@ use super::istio::mesh_cluster;
 use super::tls::has_tls;
 use super::upstream::Upstream;
 use crate::dynamic::Kind;
+use crate::error::Rank;
 use crate::message::Message;
 
 impl Converter<'_> {
@@ -106,6 +107,11 @@ impl Converter<'_> {
             asked_names,
         } = upstream;
         let greetings = self.upstream_filters(message);
+        let mesh = mesh_cluster(message);
+        if message.has("metadata") && mesh.is_none() {
+            let text = "only what a mesh says is read";
+            self.report.finding(message.at("metadata"), Rank::Harmless, text);
+        }
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
         let is_watched = match discovery {
@@ -145,7 +151,7 @@ impl Converter<'_> {
             health_check: health_check.filter(|_| is_watched),
             outliers: self.outliers(message).filter(|_| is_watched),
             tallies: Default::default(),
-            mesh: mesh_cluster(message),
+            mesh,
             greetings,
             asked_names,
         })
