@@ -13,6 +13,7 @@ mod control_plane;
 mod files;
 mod runtime;
 mod secrets;
+mod sidecar;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
