@@ -308,18 +308,16 @@ impl Scope {
 
     /// The name of a metric of Prometheus.
     pub(super) fn metric(&self, name: &str) -> String {
-        match self {
-            Self::Istio { metric, .. } => metric.name().to_owned(),
-            _ => format!("envoy_{}_{name}", self.family()),
+        if let Self::Istio { metric, .. } = self {
+            return metric.name().to_owned();
         }
+        format!("envoy_{}_{name}", self.family())
     }
 
     /// The same without what labels say, where that is not to be found by looking.
     pub(super) fn without_labels(&self) -> Option<String> {
-        match self {
-            Self::Istio { metric, .. } => Some(format!("{ISTIO}.{}", metric.name())),
-            _ => None,
-        }
+        let Self::Istio { metric, .. } = self else { return None };
+        Some(format!("{ISTIO}.{}", metric.name()))
     }
 
     /// What the names of its metrics begin with, after `envoy_`.

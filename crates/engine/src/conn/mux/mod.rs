@@ -752,10 +752,8 @@ impl Mux {
     /// What the peer has said of itself, once.
     #[inline]
     pub(crate) fn take_heard(&mut self) -> Option<Heard> {
-        match self {
-            Self::Raw(raw) => raw.greeting.as_mut()?.take_heard(),
-            _ => None,
-        }
+        let Self::Raw(raw) = self else { return None };
+        raw.greeting.as_mut()?.take_heard()
     }
 
     /// From here on bytes are opaque.

@@ -55,6 +55,7 @@ impl<'a> Parties<'a> {
     pub(crate) fn of(reporter: Reporter, ends: Ends<'a>, falls_back_to_host: bool) -> Self {
         let (peer_principal, own_principal) = principals(reporter, ends);
         let is_client = reporter == Reporter::Client;
+        let has_both = !peer_principal.is_empty() && !own_principal.is_empty();
         let peer = if is_client { ends.upstream.or(ends.endpoint) } else { ends.downstream };
         Self {
             reporter,
@@ -63,8 +64,7 @@ impl<'a> Parties<'a> {
             peer_principal,
             own_principal,
             destination: destination(ends.facts, falls_back_to_host),
-            is_mutual: (!is_client)
-                .then(|| !peer_principal.is_empty() && !own_principal.is_empty()),
+            is_mutual: (!is_client).then_some(has_both),
         }
     }
 

@@ -42,7 +42,7 @@ impl Tells {
         if self.skips_external && facts.cluster == "PassthroughCluster" {
             return false;
         }
-        facts.mesh.is_none_or(|mesh| !mesh.keeps_quiet && !(self.skips_external && mesh.external))
+        facts.mesh.is_none_or(|mesh| !(mesh.keeps_quiet || self.skips_external && mesh.external))
     }
 }
 
