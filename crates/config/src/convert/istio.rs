@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use towpath_engine::mesh::{Greetings, MeshCluster, Reporter, Service, Telemetry, Workload};
+use towpath_engine::mesh::{
+    Greetings, IstioMetric, MeshCluster, Reporter, Service, Telemetry, Workload,
+};
 use towpath_engine::snapshot::listener::Direction;
-use towpath_engine::stats::IstioMetric;
 use towpath_engine::stream_info::{Struct, Value as Held};
 
 use super::Converter;

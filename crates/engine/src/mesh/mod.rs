@@ -11,7 +11,7 @@ mod workload;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-pub use telemetry::{Reporter, Telemetry};
+pub use telemetry::{IstioMetric, Reporter, Telemetry};
 #[cfg(feature = "serving")]
 pub(crate) use told::Peers;
 pub use workload::{Workload, WorkloadKind};

@@ -31,7 +31,7 @@ pub use filter_sets::{
     SetMetadataStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
-pub use istio::{IstioCounter, IstioGauge, IstioHistogram, IstioMetric, Labels};
+pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use prometheus::Prometheus;
 pub use registry::{Reading, Registry};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::istio::{IstioMetric, Labels};
+use super::istio::Labels;
+use crate::mesh::IstioMetric;
 
 /// What a set of statistics is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

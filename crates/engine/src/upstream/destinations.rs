@@ -15,7 +15,8 @@ use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::{Discovery, Endpoint};
 use crate::upstream::Upstreams;
-use crate::upstream::cluster::{ClusterState, HostPools};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::host_pools::HostPools;
 
 /// Where each destination is among the cluster's hosts.
 #[derive(Debug, Default)]

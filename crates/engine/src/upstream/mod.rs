@@ -7,6 +7,7 @@ pub(crate) mod aggregate;
 pub(crate) mod cluster;
 pub(crate) mod connect;
 pub(crate) mod destinations;
+pub(crate) mod host_pools;
 pub(crate) mod liveness;
 pub(crate) mod origin;
 pub(crate) mod passive_health;

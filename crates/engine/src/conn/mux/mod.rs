@@ -9,6 +9,7 @@ pub(crate) mod bolt_server;
 pub(crate) mod greeting;
 pub(crate) mod http2;
 pub(crate) mod numbers;
+mod raw;
 pub(crate) mod reply;
 pub(crate) mod slots;
 #[cfg(test)]
@@ -20,7 +21,8 @@ use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::{Event, Instant, Next, Out, http1};
 use towpath_trace::Track;
 
-use crate::conn::mux::greeting::{Greeting, Heard};
+use crate::conn::mux::greeting::Heard;
+pub(crate) use crate::conn::mux::raw::Raw;
 use crate::conn::mux::reply::Reply;
 use crate::local::Call;
 use crate::serving::{OfHttp2, Serving};
@@ -122,23 +124,6 @@ pub(crate) enum Violation {
     Toy(toy::Malformed),
 }
 
-/// The mux of opaque bytes.
-#[derive(Debug, Default)]
-pub(crate) struct Raw {
-    received: Option<Bytes>,
-    end: End,
-    /// Where the peer says first who it is.
-    greeting: Option<Serving<Box<Greeting>>>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
-    #[default]
-    Open,
-    Seen,
-    Told,
-}
-
 impl Mux {
     /// Takes what arrived.
     pub(crate) fn receive(&mut self, chunk: Bytes) {
@@ -162,10 +147,7 @@ impl Mux {
             Self::Http1Server(server) => server.ended(),
             Self::Http1Client(client) => client.ended(),
             Self::Raw(raw) => {
-                if raw.end == End::Open {
-                    raw.end = End::Seen;
-                    raw.end_greeting();
-                }
+                raw.ended();
             }
             Self::App(_) => {}
             Self::BoltServer(_) | Self::BoltClient(_) => {}
@@ -753,7 +735,7 @@ impl Mux {
     #[inline]
     pub(crate) fn take_heard(&mut self) -> Option<Heard> {
         let Self::Raw(raw) = self else { return None };
-        raw.greeting.as_mut()?.take_heard()
+        raw.take_heard()
     }
 
     /// From here on bytes are opaque.
@@ -766,8 +748,7 @@ impl Mux {
             #[cfg(test)]
             Self::Toy(_) => return,
         };
-        let received = (!leftover.is_empty()).then_some(leftover);
-        *self = Self::Raw(Raw { received, ..Raw::default() });
+        *self = Self::Raw(Raw::after(leftover));
     }
 }
 
@@ -779,43 +760,4 @@ fn whole(
 ) -> Result<Option<(u32, Arrival)>, Violation> {
     let arrived = polled.map_err(Violation::Bolt)?;
     Ok(arrived.map(|(number, frame)| (number, Arrival::Whole(frame))))
-}
-
-impl Raw {
-    /// One whose peer says first who it is.
-    pub(crate) fn greeted() -> Self {
-        Self { greeting: Some(Serving::new(Box::default())), ..Self::default() }
-    }
-
-    fn receive(&mut self, chunk: Bytes) {
-        let chunk = match &mut self.greeting {
-            Some(greeting) => greeting.receive(chunk),
-            None => chunk,
-        };
-        self.received = (!chunk.is_empty()).then_some(chunk);
-    }
-
-    fn end_greeting(&mut self) {
-        if let Some(greeting) = &mut self.greeting
-            && greeting.buffered() > 0
-        {
-            self.received = Some(greeting.end());
-        }
-    }
-
-    fn buffered(&self) -> usize {
-        let greeting = self.greeting.as_ref().map_or(0, |greeting| greeting.buffered());
-        greeting + self.received.as_ref().map_or(0, Bytes::len)
-    }
-
-    fn poll(&mut self) -> Option<Event> {
-        if let Some(chunk) = self.received.take() {
-            return Some(Event::Data(chunk));
-        }
-        if self.end == End::Seen {
-            self.end = End::Told;
-            return Some(Event::End);
-        }
-        None
-    }
 }

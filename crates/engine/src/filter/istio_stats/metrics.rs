@@ -10,11 +10,9 @@ use std::time::Duration;
 use super::labels::{Ends, Parties};
 use crate::format::Facts;
 use crate::grpc;
-use crate::mesh::{Reporter, Telemetry};
+use crate::mesh::{IstioMetric, Reporter, Telemetry};
 use crate::record::Flags;
-use crate::stats::{
-    IstioCounter, IstioGauge, IstioHistogram, IstioMetric, Labels, Registry, Scope, StatSet,
-};
+use crate::stats::{IstioCounter, IstioGauge, IstioHistogram, Labels, Registry, Scope, StatSet};
 
 /// What one worker counts of one configuration.
 #[derive(Debug)]
