@@ -41,6 +41,38 @@ fn problems_have_paths_and_positions() {
     );
 }
 
+/// A field of two kinds: text, or what is nested in it.
+fn nested(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).unwrap();
+    assert!(length < 0x80);
+    [&[number << 3 | 2, length], bytes].concat()
+}
+
+#[test]
+fn an_encoded_typed_struct_is_decoded_where_it_stands() {
+    for name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
+        // `{ max_request_bytes: 7 }`
+        let number = [&[0x11][..], &7f64.to_le_bytes()].concat();
+        let entry = [nested(1, b"max_request_bytes"), nested(2, &number)].concat();
+        let url = b"t/envoy.extensions.filters.http.buffer.v3.Buffer";
+        let inner = [nested(1, url), nested(2, &nested(1, &entry))].concat();
+        let any = [nested(1, format!("t/{name}").as_bytes()), nested(2, &inner)].concat();
+        let filter = [nested(1, b"buffer"), nested(4, &any)].concat();
+        let types = [name.to_owned(), "envoy.extensions.filters.http.buffer.v3.Buffer".to_owned()];
+        let schema = Schema::with(types.iter().map(String::as_str));
+        let of_filter = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";
+        let schema_of =
+            Schema::with([of_filter].into_iter().chain(types.iter().map(String::as_str)));
+        let descriptor = schema_of.message(of_filter).unwrap();
+        let tree = super::binary::tree(&schema_of, descriptor, &filter, &mut Seen::default());
+        let tree = tree.unwrap();
+        let config = tree.get("typed_config").unwrap();
+        assert_eq!(config.get("type_url").unwrap().text(), Some(std::str::from_utf8(url).unwrap()));
+        assert!(config.get("value").unwrap().get("max_request_bytes").is_some(), "{name}");
+        assert!(schema.message(name).is_some(), "{name}");
+    }
+}
+
 #[test]
 fn typed_structs_are_decoded_where_they_stand() {
     let text = "

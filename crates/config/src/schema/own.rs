@@ -165,6 +165,14 @@ const MATCHER_MESSAGES: [Message; 4] = [
     ("HttpAttributesCelMatchInput", &[]),
 ];
 
+/// What carries a type's URL and an untyped value, by its name and by the one that Istio still gives it.
+const TYPED_STRUCT: &str = "xds.type.v3";
+const OLD_TYPED_STRUCT: &str = "udpa.type.v1";
+const TYPED_STRUCT_MESSAGES: [Message; 1] = [(
+    "TypedStruct",
+    &[("type_url", Type::String, One), ("value", Of(".google.protobuf.Struct"), One)],
+)];
+
 /// Istio's `stats.PluginConfig` (`istio.io/api`, `envoy/extensions/stats`): the fields have the numbers of their places.
 const STATS: &str = "stats";
 const STATS_MESSAGES: [Message; 3] = [
@@ -297,12 +305,18 @@ pub(crate) fn files() -> Vec<u8> {
             &MATCHER_MESSAGES,
             &[],
         ),
+        typed_struct("xds/type/v3/typed_struct.proto", TYPED_STRUCT),
+        typed_struct("udpa/type/v1/typed_struct.proto", OLD_TYPED_STRUCT),
         file("towpath/istio/stats.proto", STATS, duration, &STATS_MESSAGES, &STATS_ENUMS),
         file("towpath/istio/alpn.proto", ALPN, &[], &ALPN_MESSAGES, &ALPN_ENUMS),
         file("towpath/istio/peer_metadata.proto", PEER, &[], &PEER_MESSAGES, &[]),
         file("towpath/istio/metadata_exchange.proto", EXCHANGE, &[], &EXCHANGE_MESSAGES, &[]),
     ]
     .concat()
+}
+
+fn typed_struct(name: &str, package: &str) -> Vec<u8> {
+    file(name, package, &["google/protobuf/struct.proto"], &TYPED_STRUCT_MESSAGES, &[])
 }
 
 fn file(
