@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 use towpath_engine::message::{ClusterDescription, HostCounts, HostDescription};
 use towpath_engine::snapshot::Cluster;
-use towpath_engine::snapshot::cluster::Health;
+use towpath_engine::snapshot::cluster::{Health, Limits};
 
 use super::listeners::address;
 use super::query::Query;
@@ -71,12 +71,13 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
                 writeln!(text, "{name}::outlier::{rate}_ejection_threshold::{}", known(threshold));
         }
     }
-    for (priority, name_in_file) in [("default", "DEFAULT"), ("high", "HIGH")] {
-        for (limit, value) in thresholds(bootstrap, name, name_in_file) {
+    for (priority, limits) in [("default", &cluster.limits), ("high", &cluster.high_limits)] {
+        for (limit, value) in thresholds(limits) {
             let _ = writeln!(text, "{name}::{priority}_priority::{limit}::{value}");
         }
     }
-    let _ = writeln!(text, "{name}::added_via_api::false");
+    let is_of_api = !is_of_bootstrap(bootstrap, name);
+    let _ = writeln!(text, "{name}::added_via_api::{is_of_api}");
     for host in hosts {
         let [region, zone, sub_zone] = locality(&host.endpoint.locality);
         let at = &host.endpoint.address;
@@ -113,18 +114,22 @@ fn known(percent: Option<f64>) -> f64 {
 }
 
 fn status(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Value {
-    let named = |priority| {
-        let limits = thresholds(bootstrap, &cluster.name, priority).into_iter();
+    let named = |limits| {
+        let limits = thresholds(limits).into_iter();
         limits.map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>()
     };
     let mut high = Map::from_iter([("priority".to_owned(), json!("HIGH"))]);
-    high.extend(named("HIGH"));
-    json!({
+    high.extend(named(&cluster.high_limits));
+    let mut status = json!({
         "name": *cluster.name,
         "host_statuses": hosts.iter().map(host_status).collect::<Vec<_>>(),
-        "circuit_breakers": {"thresholds": [named("DEFAULT"), high]},
+        "circuit_breakers": {"thresholds": [named(&cluster.limits), high]},
         "observability_name": *cluster.stat_name,
-    })
+    });
+    if !is_of_bootstrap(bootstrap, &cluster.name) {
+        status["added_via_api"] = json!(true);
+    }
+    status
 }
 
 fn host_status(host: &HostDescription) -> Value {
@@ -168,22 +173,19 @@ fn stat(kind: Option<&str>, name: &str, value: u64) -> Value {
 }
 
 /// Circuit breakers as the file has them; workers have a share each.
-fn thresholds(bootstrap: &Value, cluster: &str, priority: &str) -> [(&'static str, u64); 4] {
-    let list = |value: &'_ Value| value.as_array().cloned().unwrap_or_default();
-    let clusters = list(&bootstrap["static_resources"]["clusters"]);
-    let config = clusters.iter().find(|config| config["name"] == cluster).unwrap_or(&Value::Null);
-    let thresholds = list(&config["circuit_breakers"]["thresholds"]);
-    let set = thresholds
-        .iter()
-        .find(|threshold| threshold["priority"].as_str().unwrap_or("DEFAULT") == priority)
-        .unwrap_or(&Value::Null);
+fn thresholds(limits: &Limits) -> [(&'static str, u32); 4] {
     [
-        ("max_connections", 1024),
-        ("max_pending_requests", 1024),
-        ("max_requests", 1024),
-        ("max_retries", 3),
+        ("max_connections", limits.connections),
+        ("max_pending_requests", limits.pending),
+        ("max_requests", limits.requests),
+        ("max_retries", limits.retries),
     ]
-    .map(|(name, default)| (name, set[name].as_u64().unwrap_or(default)))
+}
+
+/// Whether a cluster is one of the bootstrap's, not a control plane's.
+fn is_of_bootstrap(bootstrap: &Value, cluster: &str) -> bool {
+    let clusters = bootstrap["static_resources"]["clusters"].as_array();
+    clusters.into_iter().flatten().any(|config| config["name"] == cluster)
 }
 
 fn counters(counts: &HostCounts) -> [(&'static str, u64); 6] {

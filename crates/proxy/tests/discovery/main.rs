@@ -61,6 +61,7 @@ fn tcp(at: SocketAddr) -> String {
 fn cluster(name: &str) -> String {
     format!(
         "{{ name: {name}, type: EDS, connect_timeout: 1s, \
+         circuit_breakers: {{ thresholds: [ {{ max_connections: 7 }} ] }}, \
          eds_cluster_config: {{ eds_config: {{ ads: {{}}, initial_fetch_timeout: 0s }} }} }}"
     )
 }
@@ -144,6 +145,14 @@ fn what_a_control_plane_sends_serves() {
         let plane = planned(origin(Duration::ZERO));
         let proxy = Proxy::start(&bootstrap(&tcp(plane.address), form), &[]);
         assert_eq!(ask(&proxy, "web"), (200, "hello".to_owned()), "{form}");
+        let (_, clusters) = proxy.get("/clusters");
+        for line in [
+            "app::added_via_api::true",
+            "xds::added_via_api::false",
+            "app::default_priority::max_connections::7",
+        ] {
+            assert!(clusters.lines().any(|one| one == line), "{form}: {clusters}");
+        }
         for (kind, version) in [
             (Type::Cluster, "c1"),
             (Type::Endpoints, "e1"),
