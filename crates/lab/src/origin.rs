@@ -2,7 +2,7 @@
 //!
 //! HTTP/1.1 (and 1.0 with keep-alive, as `ab` speaks it): bodies of requests are consumed, pipelined
 //! requests are answered in order and in one write, every answer is the same. HTTP/2, on the same port by its preface:
-//! each stream has that answer, and one of gRPC a message of as many bytes and status 0. TCP: what comes goes back.
+//! each stream has that answer, and one of gRPC a message of as many bytes and its status. TCP: what comes goes back.
 //! WebSocket: the same, message by message. Bolt: each request is answered with its own content, cut or filled to the
 //! size that is asked for (0: as it is); heartbeats are answered at once. A delay holds each answer back without
 //! holding up any other.
@@ -47,6 +47,8 @@ pub struct Origin {
     pub work: Duration,
     /// The status of each HTTP answer; Bolt has one of its own that stands for it.
     pub status: u16,
+    /// The status of each answer of gRPC: 0 comes behind a message, any other alone.
+    pub grpc_status: u8,
     /// Whether answers of status 200 have an entity tag and can be had from any byte on (`Range: bytes=N-`).
     pub has_ranges: bool,
     /// Whom to ask, over HTTP, before each answer: a service in a chain. With several, each client's
@@ -90,6 +92,7 @@ impl Origin {
             delay: Duration::ZERO,
             work: Duration::ZERO,
             status: 200,
+            grpc_status: 0,
             has_ranges: false,
             next: Vec::new(),
             tls: None,

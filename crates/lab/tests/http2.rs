@@ -269,6 +269,11 @@ fn calls_of_grpc_are_judged_by_their_own_status() {
     let outcome = run(&plan).unwrap();
     assert_eq!((outcome.latency.count(), outcome.errors.total()), (80, 0), "{:?}", outcome.errors);
 
+    let busy = spawn(&Origin { grpc_status: 8, ..Origin::http(local(), 100) }).unwrap();
+    plan.target = Target { path: plan.target.path.clone(), ..busy.address().clone().into() };
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.errors.of("grpc RESOURCE_EXHAUSTED"), 80, "{:?}", outcome.errors);
+
     for (fields, kind) in [
         (&[("grpc-status", "14")][..], "grpc UNAVAILABLE"),
         (&[("grpc-status", "99")][..], "grpc other"),

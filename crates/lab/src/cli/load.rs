@@ -69,8 +69,9 @@ pub struct Load {
     /// Requests that each connection has in flight: streams of HTTP/2, calls of Bolt
     #[arg(long, visible_aliases = ["streams", "pipeline"], value_name = "N", default_value_t = 1)]
     in_flight: usize,
-    /// Call this method of gRPC, with the message in --body-file and a status that must be 0
-    #[arg(long, value_name = "SERVICE/METHOD", conflicts_with_all = ["protocol", "method", "requests"])]
+    /// Call this method of gRPC over HTTP/2, with the message in --body-file (an empty one unless given) and a status
+    /// that must be 0
+    #[arg(long, value_name = "SERVICE/METHOD", conflicts_with_all = ["method", "requests"])]
     grpc: Option<String>,
     /// Version of the Bolt frames
     #[arg(long, value_enum, default_value = "1")]
@@ -243,11 +244,7 @@ impl Load {
         plan.request.method.clone_from(&self.method);
         plan.request.headers.clone_from(&self.header);
         if let Some(name) = &self.grpc {
-            if !is_grpc_method(name) {
-                return Err(super::usage(format!("'{name}' is no SERVICE/METHOD")));
-            }
-            plan.target.path = format!("/{name}");
-            plan.request.make_grpc();
+            call_of(name, &mut plan)?;
         }
         plan.arrivals = self.arrivals()?;
         plan.connections = self.connections;
@@ -338,6 +335,24 @@ pub(super) fn check_in_flight(plan: &Plan) -> Result<(), Box<dyn std::error::Err
         let why = "only HTTP/2 and Bolt have several requests in flight on a connection";
         return Err(super::usage(why));
     }
+    Ok(())
+}
+
+/// Makes each request a call of a method of gRPC.
+fn call_of(name: &str, plan: &mut Plan) -> Result<(), Box<dyn std::error::Error>> {
+    let name = name.strip_prefix('/').unwrap_or(name);
+    if !is_grpc_method(name) {
+        return Err(super::usage(format!("'{name}' is no SERVICE/METHOD")));
+    }
+    if plan.protocol != load::Protocol::Http2 {
+        return Err(super::usage("gRPC is called over HTTP/2 (--protocol h2)"));
+    }
+    if !matches!(plan.target.path.as_str(), "" | "/") {
+        let path = &plan.target.path;
+        return Err(super::usage(format!("the path of a call is its method: {path} has no place")));
+    }
+    plan.target.path = format!("/{name}");
+    plan.request.make_grpc();
     Ok(())
 }
 
@@ -514,6 +529,26 @@ mod tests {
         let words = ["load", "http://127.0.0.1:1/"].iter().chain(words);
         let plan = Words::parse_from(words).load.plan().unwrap();
         (plan.warmup, plan.duration)
+    }
+
+    #[test]
+    fn a_call_of_grpc_has_its_method_for_a_path_and_http_2() {
+        let plan = |target: &str, words: &[&str]| {
+            let words = [&["load", target], words].concat();
+            Words::parse_from(words).load.plan().map_err(|error| error.to_string())
+        };
+        let here = "http://127.0.0.1:1";
+        for words in [&["--grpc", "a.B/C"][..], &["--grpc", "/a.B/C", "--protocol", "h2"]] {
+            let plan = plan(here, words).unwrap();
+            assert_eq!(
+                (plan.protocol, plan.url().as_str()),
+                (load::Protocol::Http2, "http://127.0.0.1:1/a.B/C")
+            );
+        }
+        let no = |target: &str, words: &[&str]| plan(target, words).unwrap_err();
+        assert!(no(here, &["--grpc", "a.B"]).contains("'a.B' is no SERVICE/METHOD"));
+        assert!(no(here, &["--grpc", "a/b", "--protocol", "h1"]).contains("over HTTP/2"));
+        assert!(no("http://127.0.0.1:1/x", &["--grpc", "a/b"]).contains("/x has no place"));
     }
 
     #[test]

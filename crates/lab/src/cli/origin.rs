@@ -12,9 +12,10 @@ use crate::origin;
 
 /// Serve a test origin until interrupted
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example: towpath lab origin --listen 127.0.0.1:8080 --size 1k --delay 2.5ms"
-)]
+#[command(after_help = "\
+A call of gRPC, of whatever method, is answered with a message of --size bytes and status 0.
+
+Example: towpath lab origin --listen 127.0.0.1:8080 --size 1k --delay 2.5ms")]
 pub struct Origin {
     /// Where to listen: HOST:PORT or unix:PATH; port 0 lets the kernel choose
     #[arg(long, value_name = "ADDR")]
@@ -34,6 +35,9 @@ pub struct Origin {
     /// Status of each answer
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..600))]
     status: u16,
+    /// Status of each answer to a call of gRPC; any but 0 comes without a message
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=16))]
+    grpc_status: u8,
     /// Give answers an entity tag, and all that is behind the first N bytes of them on request (`Range: bytes=N-`)
     #[arg(long)]
     ranges: bool,
@@ -50,7 +54,7 @@ pub struct Origin {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Protocol {
-    /// HTTP/1.1, and HTTP/2 to clients that begin with it
+    /// HTTP/1.1, and HTTP/2 with gRPC to clients that begin with it
     #[value(alias = "h1", alias = "h2")]
     Http,
     /// Echo
@@ -84,6 +88,7 @@ impl Origin {
             delay: self.delay,
             work: self.work,
             status: self.status,
+            grpc_status: self.grpc_status,
             has_ranges: self.ranges,
             next: self.next,
         };

@@ -62,6 +62,7 @@ pub(super) struct Answers {
     body: Bytes,
     failure: Head,
     grpc_head: Head,
+    /// Nothing where the status is another than 0, which the head then says.
     grpc_body: Bytes,
     grpc_trailers: Head,
     options: Arc<Options>,
@@ -78,11 +79,15 @@ impl Answers {
         let mut grpc_head = Head::response(origin.status);
         grpc_head.append(Name::ContentType, b"application/grpc");
         let mut grpc_trailers = Head::default();
-        grpc_trailers.append_bytes(b"grpc-status", b"0");
+        let (said_in, grpc_body) = match origin.grpc_status {
+            0 => (&mut grpc_trailers, grpc_message(&filler)),
+            _ => (&mut grpc_head, Vec::new()),
+        };
+        said_in.append_bytes(b"grpc-status", origin.grpc_status.to_string().as_bytes());
         Self {
             head: length(origin.status, origin.size),
             failure: length(502, 0),
-            grpc_body: grpc_message(&filler).into(),
+            grpc_body: grpc_body.into(),
             body: filler.into(),
             grpc_head,
             grpc_trailers,
@@ -166,7 +171,7 @@ impl Session {
             Kind::Head => (&answers.head, Bytes::new()),
             Kind::Grpc => (&answers.grpc_head, answers.grpc_body.clone()),
         };
-        stream.trailers = stream.kind == Kind::Grpc && !is_failed;
+        stream.trailers = stream.kind == Kind::Grpc && !body.is_empty();
         let is_end = body.is_empty() && !stream.trailers;
         stream.left = body;
         self.codec.send_head(number, head, is_end, &mut self.out);
