@@ -47,11 +47,11 @@ pub(crate) trait Sink {
 pub struct Account {
     /// Events read from the rings.
     pub events: u64,
-    /// Events that found their ring full.
+    /// Events that found their ring full; a span counts once, for it has no end without a begin.
     pub lost: u64,
     /// Records overwritten by younger ones before they were read, in flight-recorder mode.
     pub overwritten: u64,
-    /// Events of threads that had no ring: too many threads, or a thread that was ending.
+    /// Events of threads that had no ring: too many threads, or a thread that was ending. A span counts once.
     pub homeless: u64,
     /// Spans of `tracing` beyond the 16,777,216 that may live at once: their events are missing.
     pub refused: u64,

@@ -215,7 +215,7 @@ impl<W: Write> Perfetto<W> {
             TrackId::Thread { ring, aside: 0 } => uuid(seed, THREAD, ring),
             TrackId::Thread { ring, aside } => {
                 let aside = uuid(seed, ASIDE + u64::from(aside), ring);
-                self.track(aside, uuid(seed, THREAD, ring), "crossing spans");
+                self.track(aside, uuid(seed, THREAD, ring), "spans aside");
                 aside
             }
             TrackId::Async { id, parent, aside } => {

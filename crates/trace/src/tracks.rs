@@ -10,7 +10,7 @@ use crate::record::Kind;
 /// Where an event is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum TrackId {
-    /// A thread, by its ring's serial number; `aside` counts tracks for spans that cross others.
+    /// A thread, by its ring's serial number; `aside` counts tracks for spans that cross others or lie too deep.
     Thread { ring: u64, aside: u16 },
     /// A track.
     Async { id: u64, parent: u64, aside: u16 },
@@ -56,6 +56,12 @@ pub(crate) type Out<'a> = &'a mut dyn FnMut(&Item, &Arena);
 
 /// Events a track holds before it lets go of them.
 pub(crate) const HELD: usize = 1 << 13;
+
+/// Perfetto shows so many spans one in the other on a track, and takes deeper ones for spans without an end
+/// (`kMaxDepth` in its `slice_tracker.cc`).
+const DEEPEST: usize = 512;
+/// More tracks are not begun for deep spans of one thread; half a million deep are shown as they come.
+const MOST_BELOW: u16 = 1024;
 
 /// The spans of one thread, whose ends know their begins.
 #[derive(Debug)]
@@ -103,7 +109,10 @@ impl ThreadTrack {
             }
             Kind::Values | Kind::Text => return,
         };
-        let track = TrackId::Thread { ring: self.ring, aside: 0 };
+        let mut track = TrackId::Thread { ring: self.ring, aside: 0 };
+        if what == What::Begin && self.open.len() >= DEEPEST {
+            track = self.below(self.open.len() / DEEPEST);
+        }
         let item = Item {
             ns,
             what,
@@ -116,6 +125,13 @@ impl ThreadTrack {
             self.open.push(OpenSpan { position, held: Some(self.held.len()), begin: item });
         }
         self.held.push(item);
+    }
+
+    /// The track of spans that lie deeper than one track shows, so many tracks down; those of crossing spans are counted
+    /// from the other end.
+    fn below(&self, tracks: usize) -> TrackId {
+        let tracks = u16::try_from(tracks).unwrap_or(MOST_BELOW).min(MOST_BELOW);
+        TrackId::Thread { ring: self.ring, aside: u16::MAX - tracks }
     }
 
     fn end(&mut self, event: &Event, ns: u64, bent: &mut Bent) {
@@ -141,7 +157,7 @@ impl ThreadTrack {
         let aside = self.asides.iter().position(|&free| free <= began).unwrap_or(self.asides.len());
         let track = TrackId::Thread {
             ring: self.ring,
-            aside: u16::try_from(aside + 1).unwrap_or(u16::MAX),
+            aside: u16::try_from(aside + 1).unwrap_or(u16::MAX).min(u16::MAX - MOST_BELOW - 1),
         };
         let before = self.open[at].begin;
         if let Some(held) = self.open[at].held {

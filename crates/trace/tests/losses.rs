@@ -308,6 +308,34 @@ fn crossing_spans_are_moved_aside_and_not_bent() {
 }
 
 #[test]
+fn spans_deeper_than_perfetto_shows_on_a_track_are_on_tracks_below() {
+    fn nest(depth: u64) {
+        let _span = span!(Category::APP, "deep", depth);
+        if depth > 1 {
+            nest(depth - 1);
+        }
+    }
+    let _turn = turn();
+    let recording = Options::new().start().unwrap();
+    let deep = || {
+        for depth in [1100, 512, 513, 1100] {
+            nest(depth);
+        }
+    };
+    std::thread::Builder::new().stack_size(64 << 20).spawn(deep).unwrap().join().unwrap();
+    let capture = recording.stop();
+    assert_eq!((capture.account().aside, capture.account().unfinished), (0, 0));
+    assert_eq!(whole(&capture, "deep.pftrace"), 2 * 1100 + 512 + 513);
+    let Some(judge) = judged(&capture, "deep.pftrace") else { return };
+    let answers = judge.clean(&[
+        "select max(depth) from slice where name = 'deep' group by track_id order by min(ts)",
+        "select count(*) from slice join args using (arg_set_id) where name = 'deep' and key = 'debug.depth'",
+    ]);
+    assert_eq!(text(&answers[0]), [["511"], ["511"], ["75"]]);
+    assert_eq!(text(&answers[1]), [["3225"]]);
+}
+
+#[test]
 fn a_million_events_are_all_there() {
     let _turn = turn();
     let recording = Options::new().ring_bytes(32 << 20).start().unwrap();
