@@ -235,7 +235,9 @@ fn quantity(label: &str) -> Option<Quantity> {
     let is_of_run = is_duration && !is_mean && has(&["s", "sec", "seconds", "test", "run"]);
     match () {
         () if is_rate || has(&["qps", "rps", "tps", "throughput", "req"]) => Some(Quantity::Rate),
-        () if begins("concurren") || has(&["connections", "clients", "vus", "threads"]) => {
+        () if begins("concurren")
+            || has(&["connections", "conns", "clients", "vus", "threads"]) =>
+        {
             Some(Quantity::Concurrency)
         }
         () if has(&["cpu", "cpus"]) => Some(Quantity::Cpu),

@@ -53,6 +53,13 @@ fn csv_with_units_in_the_header_is_read() {
 }
 
 #[test]
+fn a_column_of_conns_is_how_many_were_under_way() {
+    let findings = lint("| rate | mean | conns |\n|---|---|---|\n| 1.2e4 | 9 ms | 60 |\n");
+    let failed = texts(&findings, Level::Fail, "little's law");
+    assert!(failed[0].starts_with("12000/s × 9.000 ms = 108.0"), "{findings:#?}");
+}
+
+#[test]
 fn changes_in_sentences_are_put_per_request() {
     let text = "## Unthrottled\n* Replication of 1: p95 latency increased by 90%, RPS was cut by 44%\n\
         * Replication of 1: CPU usage increased 15%, Memory decreased 5% (due to lower RPS)\n## Throttled\n\
