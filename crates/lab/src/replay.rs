@@ -81,6 +81,9 @@ pub struct Row {
     pub high: Option<f64>,
     /// The original's figure: its subject's for Towpath, its control's for the same control.
     pub published: Option<f64>,
+    /// Whose figure the original's is, as its report has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_of: Option<String>,
 }
 
 /// Values of all rounds, in the order in which rows are to appear.
@@ -89,6 +92,8 @@ struct Samples {
     order: Vec<Key>,
     values: BTreeMap<Key, Vec<f64>>,
     published: BTreeMap<Key, f64>,
+    /// Who stands in whose place: a subject of ours, and the original's.
+    originals: &'static [(&'static str, &'static str)],
     seed: u64,
 }
 
@@ -197,6 +202,12 @@ impl Samples {
         self.published.insert(key, value);
     }
 
+    /// Whose published figure stands beside one of ours.
+    fn original(&self, key: &Key) -> Option<&'static str> {
+        self.published.get(key)?;
+        self.originals.iter().find(|(who, _)| *who == key.who).map(|(_, original)| *original)
+    }
+
     /// All values of one figure.
     fn of(&self, table: &str, case: &str, who: &str, metric: &str) -> &[f64] {
         let is_it = |key: &&Key| {
@@ -237,6 +248,7 @@ impl Samples {
             let who = SUBJECTS.iter().position(|who| *who == key.who).unwrap_or(SUBJECTS.len());
             (table, case, who, key.who.clone(), place(&order, &|other| other == key))
         });
+        let keys = std::mem::take(&mut self.order);
         let row = |key: Key| {
             let values = self.values.get(&key).map_or(&[][..], Vec::as_slice);
             let interval = (values.len() >= 3).then(|| bootstrap(values, median, self.seed));
@@ -245,6 +257,7 @@ impl Samples {
                 low: interval.map(|it| it.low),
                 high: interval.map(|it| it.high),
                 published: self.published.get(&key).copied(),
+                published_of: self.original(&key).map(str::to_owned),
                 table: key.table,
                 case: key.case,
                 who: key.who,
@@ -252,7 +265,7 @@ impl Samples {
                 unit: key.unit.to_owned(),
             }
         };
-        self.order.into_iter().map(row).collect()
+        keys.into_iter().map(row).collect()
     }
 }
 

@@ -202,16 +202,24 @@ impl Table {
     }
 
     fn to_html(&self) -> String {
+        let starts_a_figure = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '−' | '–');
+        let is_figures = |at: usize| {
+            self.rows
+                .iter()
+                .any(|row| row.get(at).is_some_and(|cell| cell.starts_with(starts_a_figure)))
+        };
         let row = |tag: &str, number: Option<usize>, cells: &[String]| {
             let cells: String = cells
                 .iter()
                 .enumerate()
                 .map(|(at, cell)| {
                     let place = number.map(|number| (number, at));
+                    // The name of a column stands over its figures.
                     let is_figure = at > 0
-                        && cell.starts_with(|c: char| {
-                            c.is_ascii_digit() || matches!(c, '+' | '-' | '−' | '–')
-                        });
+                        && match number {
+                            Some(_) => cell.starts_with(starts_a_figure),
+                            None => is_figures(at),
+                        };
                     let is_in = |list: &[_]| place.is_some_and(|place| list.contains(&place));
                     let class = match is_figure {
                         true if is_in(&self.behind) => " class=\"n lost\"",
@@ -261,13 +269,15 @@ const STYLE: &str = "\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;\
 --c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
 @media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{\
-break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}th,td{\
-white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}table{font-size:.65rem!important}}\
+break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}summary{break-after:avoid;list-style:none}th,td{\
+white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}td:first-child{\
+min-width:5.5rem!important}table{font-size:.65rem!important}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
 main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;\
 margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
-.t{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;\
+.t{overflow-x:auto;background:linear-gradient(var(--paper),var(--paper)) right/1.5rem no-repeat local,\
+linear-gradient(to left,var(--line),transparent) right/.8rem no-repeat scroll}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;\
 text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;\
 white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;\
 white-space:normal}.i{white-space:nowrap}\
@@ -275,7 +285,7 @@ white-space:normal}.i{white-space:nowrap}\
 color:var(--soft)}\
 figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{\
 display:block}table{font-size:.8rem}th{min-width:0}th,td{padding:.28rem .2rem}td.w{white-space:normal;\
-min-width:7rem}}figcaption{\
+min-width:7.2rem}th:first-child,td:first-child{position:sticky;left:0;background:var(--paper)}}figcaption{\
 color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;\
 font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\
 pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;overflow-wrap:anywhere}";

@@ -120,6 +120,7 @@ fn row(table: &str, case: &str, who: &str, ns: f64, quartiles: Option<[f64; 2]>)
         low: quartiles.map(|[low, _]| low),
         high: quartiles.map(|[_, high]| high),
         published: published.filter(|_| table == TABLE).map(|published| published.rust),
+        published_of: None,
     }
 }
 

@@ -93,6 +93,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     });
     notes.extend(failures.into_inner().unwrap_or_default());
     let mut samples = samples.into_inner().map_err(|_| io::Error::other("a measurement failed"))?;
+    samples.originals = &[("towpath", "Mars"), ("okhttp", "OkHttp"), ("staggered", "Mars on iOS")];
     publish(&mut samples);
     summarise(&mut samples);
     let mut rows = samples.into_rows();

@@ -21,6 +21,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
         spawn(&Origin::http(crate::address::Address::Tcp(([10, 77, 0, 2], PORT).into()), 1024))
     })?;
     let mut samples = Samples::new(options.seed);
+    samples.originals = &[("towpath", "Envoy Mobile"), ("okhttp", "its control")];
     let mut notes = vec![
         "One request every 200 ms on one connection over the LTE profile, after two seconds of warm-up. Battery is \
          modelled from the packets \

@@ -22,6 +22,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     let half = Conditions { delay: Duration::from_micros(1250), ..Conditions::default() };
     link.follow(&half, &half, &Timeline::default(), options.seed, false);
     let mut samples = Samples::new(options.seed);
+    samples.originals = &[("towpath", "SOFAMosn 0.1.0"), ("envoy", "Envoy 1.7")];
     let mut notes = vec![
         "TCP forwarding by one worker; the client is behind an emulated link with a round trip of 2.5 ms, proxy and \
          server share the far end. \

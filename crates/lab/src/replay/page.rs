@@ -143,6 +143,16 @@ impl<'r> Matrix<'r> {
         self.whos.iter().filter(has).copied().collect()
     }
 
+    /// Whose published figures stand beside a subject's.
+    fn original(&self, who: &'r str) -> &'r str {
+        let mut names = self
+            .rows
+            .iter()
+            .filter(|row| row.who == who)
+            .filter_map(|row| row.published_of.as_deref());
+        names.next().unwrap_or(if who == "towpath" { "its subject" } else { who })
+    }
+
     /// Whether the report has one figure for all subjects of each case.
     fn has_one_published(&self) -> bool {
         let published = self.whos_published();
@@ -162,10 +172,7 @@ impl<'r> Matrix<'r> {
         for who in &self.whos {
             header.push((*who).to_owned());
             if !is_one && published.contains(who) {
-                header.push(format!(
-                    "{PUBLISHED}, {}",
-                    if *who == "towpath" { "its subject" } else { who }
-                ));
+                header.push(format!("{PUBLISHED}, {}", self.original(who)));
             }
         }
         if is_one {
@@ -202,7 +209,7 @@ impl<'r> Matrix<'r> {
 /// `0.18 (0.17 – 0.20)`.
 fn cell(row: &Row) -> String {
     match row.low.zip(row.high) {
-        Some((low, high)) if low.is_finite() && high.is_finite() => {
+        Some((low, high)) if low.is_finite() && high.is_finite() && low < high => {
             format!("{} ({} – {})", show(row.value), show(low), show(high))
         }
         _ if COUNTS.contains(&row.unit.as_str()) && row.value.fract() == 0.0 => {
@@ -218,9 +225,22 @@ fn words(metric: &str) -> String {
         let change = if metric.ends_with("_change") { ", change against none" } else { "" };
         return format!("{words}{change}");
     }
-    let words = metric.replace('_', " ").replace("cpu", "CPU");
+    let known = |word: &str| match word {
+        "cpu" => "CPU".to_owned(),
+        "lte" => "LTE".to_owned(),
+        "3g" => "3G".to_owned(),
+        "wifi" => "Wi-Fi".to_owned(),
+        other => other.to_owned(),
+    };
+    let words = metric.split('_').map(known).collect::<Vec<_>>().join(" ");
+    // A percentile is written small everywhere.
+    let is_percentile =
+        words.starts_with('p') && words[1..].starts_with(|c: char| c.is_ascii_digit());
     let mut letters = words.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    match letters.next() {
+        Some(first) if !is_percentile => first.to_uppercase().chain(letters).collect(),
+        Some(_) | None => words,
+    }
 }
 
 /// Cases that differ in a number stand in its order, whatever order they were run in.
@@ -251,11 +271,14 @@ pub(super) fn distinct<'t>(names: impl Iterator<Item = &'t str>) -> Vec<&'t str>
 /// A number with three digits that matter.
 pub(super) fn show(value: f64) -> String {
     match value.abs() {
-        zero if zero < 5e-4 => "0".to_owned(),
+        zero if zero < 5e-7 => "0".to_owned(),
         large if large >= 100.0 => format!("{value:.0}"),
         medium if medium >= 10.0 => format!("{value:.1}"),
         small if small >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+        less => {
+            let zeros = (-less.log10()).ceil() as usize;
+            format!("{value:.*}", zeros + 2)
+        }
     }
 }
 
@@ -289,7 +312,20 @@ mod tests {
             low: Some(value * 0.95),
             high: Some(value * 1.05),
             published,
+            published_of: None,
         }
+    }
+
+    #[test]
+    fn figures_have_three_digits_and_metrics_are_named_as_they_are_read() {
+        assert_eq!(
+            [0.0178, 0.369, 0.000_25, 0.0, -0.05].map(show),
+            ["0.0178", "0.369", "0.000250", "0", "-0.0500"]
+        );
+        assert_eq!(
+            ["battery_lte_modelled", "battery_wifi_modelled", "p99", "packets"].map(words),
+            ["Battery LTE modelled", "Battery Wi-Fi modelled", "p99", "Packets"]
+        );
     }
 
     #[test]
@@ -298,7 +334,10 @@ mod tests {
             rows: vec![
                 row("20", "towpath", 24.0, Some(71.0)),
                 row("20", "nginx", 20.0, None),
-                row("20", "envoy", 42.0, Some(36.0)),
+                Row {
+                    published_of: Some("Envoy 1.7".to_owned()),
+                    ..row("20", "envoy", 42.0, Some(36.0))
+                },
                 row("200", "towpath", 18.0, Some(34.0)),
                 row("200", "nginx", 21.0, None),
                 row("200", "envoy", 900.0, Some(25.0)),
@@ -309,7 +348,7 @@ mod tests {
         let markdown = page.to_markdown();
         assert!(
             markdown.contains(
-                "| case | towpath | published, its subject | nginx | envoy | published, envoy |"
+                "| case | towpath | published, its subject | nginx | envoy | published, Envoy 1.7 |"
             ),
             "{markdown}"
         );

@@ -20,8 +20,8 @@ struct Tally {
     ahead: Vec<f64>,
     behind: Vec<f64>,
     unclear: Vec<f64>,
-    /// Whether one row of ours has an interval, without which nothing can be told apart.
-    has_intervals: bool,
+    /// Cases without an interval, in which nothing can be told apart.
+    seldom: usize,
 }
 
 /// The sentence for all rows.
@@ -40,7 +40,7 @@ pub(super) fn verdict(rows: &[Row]) -> String {
         }
         for row in of_table.iter().filter(|row| row.metric == *metric) {
             let Some((standing, ratio)) = standing(&of_table, row) else { continue };
-            tally.has_intervals |= row.low.is_some() && row.high.is_some();
+            tally.seldom += usize::from(row.low.is_none() || row.high.is_none());
             // How many times one change is another says nothing.
             let ratio = if metric.ends_with("_change") { f64::NAN } else { ratio };
             match standing {
@@ -148,10 +148,10 @@ impl Tally {
             finite().next().map_or_else(String::new, |_| format!(" ({range} times)"))
         };
         if self.unclear.len() == count && count > 1 {
-            let why = if self.has_intervals {
-                ""
-            } else {
-                ", for each was run too seldom for an interval"
+            let why = match self.seldom {
+                0 => String::new(),
+                all if all == count => ", for each was run too seldom for an interval".to_owned(),
+                some => format!(", and {some} of them were run too seldom for an interval"),
             };
             return Some(format!(
                 "{words}: none of {count} cases tells Towpath from the best peer{}{why}.",
@@ -171,7 +171,15 @@ impl Tally {
         .collect();
         let cases = if count == 1 { "case" } else { "cases" };
         let parts = parts.join(", ");
-        Some(format!("{words}: beside the best peer of {count} {cases} Towpath is {parts}."))
+        let seldom = match self.seldom {
+            some if some > 0 && count > 1 => {
+                format!("; {some} of them too seldom run for an interval")
+            }
+            _ => String::new(),
+        };
+        Some(format!(
+            "{words}: beside the best peer of {count} {cases} Towpath is {parts}{seldom}."
+        ))
     }
 }
 
@@ -206,6 +214,7 @@ mod tests {
             low: spread.map(|spread| value - spread),
             high: spread.map(|spread| value + spread),
             published: None,
+            published_of: None,
         }
     }
 
@@ -249,6 +258,24 @@ mod tests {
             "Time after the network returned: none of 2 cases tells Towpath from the best peer (0.05 times), for \
              each was run too seldom for an interval."
         );
+    }
+
+    #[test]
+    fn cases_that_were_run_too_seldom_are_counted() {
+        let metric = "cpu_per_request";
+        let case = |name, spread| {
+            [("towpath", 10.0), ("envoy", 10.2)]
+                .map(|(who, value)| row(name, who, metric, value, spread))
+        };
+        let told = verdict(&[case("20", Some(1.0)), case("40", None), case("80", None)].concat());
+        assert!(
+            told.ends_with("(0.98 times), and 2 of them were run too seldom for an interval."),
+            "{told}"
+        );
+        let far = [("towpath", 1.0), ("envoy", 9.0)]
+            .map(|(who, value)| row("a", who, metric, value, Some(0.5)));
+        let told = verdict(&[far, case("40", None)].concat());
+        assert!(told.ends_with("; 1 of them too seldom run for an interval."), "{told}");
     }
 
     #[test]

@@ -195,6 +195,7 @@ fn replay_page() -> Page {
         low: Some(90.0 * case as f64),
         high: Some(120.0 * case as f64),
         published: Some(105.0),
+        published_of: None,
     };
     let rows = ["one", "two"].iter().flat_map(|table| {
         (1..4).flat_map(move |case| ["towpath", "envoy"].map(|who| row(table, case, who)))
