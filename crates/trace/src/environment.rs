@@ -22,7 +22,7 @@ pub fn from_env() -> Result<Option<FileRecording>, StartError> {
     };
     let value = value.to_string_lossy();
     let bad = || StartError::Environment(value.chars().take(256).collect());
-    let (what, path) = split(&value).filter(|(_, path)| !path.is_empty()).ok_or_else(bad)?;
+    let (what, path) = split(&value).filter(|parts| is_whole(*parts)).ok_or_else(bad)?;
     let mut options = Options::new().directives(what)?;
     options.is_told = true;
     let asked = PathBuf::from(expanded(path, std::process::id()));
@@ -51,6 +51,12 @@ fn split(value: &str) -> Option<(&str, &str)> {
         }
     }
     None
+}
+
+/// Whether something is to be recorded, and to somewhere.
+fn is_whole((what, path): (&str, &str)) -> bool {
+    let words = what.split('@').next().unwrap_or_default();
+    words.contains(|c| !matches!(c, ',' | ' ')) && !path.is_empty()
 }
 
 fn expanded(path: &str, pid: u32) -> String {
@@ -116,6 +122,16 @@ mod tests {
             ("a::b", None),
         ] {
             assert_eq!(split(value), parts, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_and_where_are_both_said() {
+        for parts in [("", "x"), (", ,", "x"), ("@debug", "x"), ("all", "")] {
+            assert!(!is_whole(parts), "{parts:?}");
+        }
+        for parts in [("all", "x"), ("off", "x"), ("all@debug", "x"), ("a::b=debug", "x")] {
+            assert!(is_whole(parts), "{parts:?}");
         }
     }
 

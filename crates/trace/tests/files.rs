@@ -56,7 +56,7 @@ fn a_file_is_written_as_it_goes() {
         (stat.counters, stat.lost, stat.gaps, stat.beginless, stat.unfinished),
         (6_000, 0, 0, 0, 0)
     );
-    assert_eq!(stat.accounts.len(), 1);
+    assert_eq!((stat.begun, stat.accounted, stat.accounts.len()), (1, 1, 1));
     let text_of = stat.to_string();
     assert!(text_of.contains("outer") && text_of.contains("account: events 30002"), "{text_of}");
     let Some(judge) = Judge::of(&path) else { return };

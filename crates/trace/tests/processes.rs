@@ -203,6 +203,7 @@ mod linux {
             assert_eq!(status.signal(), Some(9), "{status}");
             let stat = stat(&[&path]).unwrap();
             assert!(stat.spans[0].count > 1000, "{stat}");
+            assert!(stat.to_string().contains("without an account: 1 of 1 recordings"), "{stat}");
             cut += u64::from(stat.cut > 0);
             if round % 10 == 0 {
                 importer_agrees(&path, &stat);

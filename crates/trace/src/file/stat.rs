@@ -47,7 +47,11 @@ pub struct Stat {
     pub cut: u64,
     /// Packets of more than 8 MiB, which were not looked at.
     pub too_large: u64,
-    /// The files' own accounts, one per recording: name and value, as they are written.
+    /// Heads of recordings: one without an account was cut off, or goes on in another file.
+    pub begun: u64,
+    /// Accounts at the ends of recordings.
+    pub accounted: u64,
+    /// The first thousand of them: name and value, as they are written.
     pub accounts: Vec<Vec<(String, String)>>,
     /// From the first event to the last, in nanoseconds.
     pub length_ns: u64,
@@ -238,7 +242,11 @@ impl Reader {
         let name = name.unwrap_or_else(|| self.names.of(b""));
         match self.names.text(name) {
             ACCOUNT_NAME => return self.account(annotations(event)),
-            HEAD_NAME | LOST_NAME => return,
+            HEAD_NAME => {
+                self.stat.begun += 1;
+                return;
+            }
+            LOST_NAME => return,
             _ => {}
         }
         let Some(ns) = clocks.boot_ns(packet) else { return };
@@ -271,6 +279,7 @@ impl Reader {
             matches!(key.as_str(), "lost" | "overwritten" | "homeless" | "refused")
         });
         self.stat.lost += missing.filter_map(|(_, value)| value.parse::<u64>().ok()).sum::<u64>();
+        self.stat.accounted += 1;
         if self.stat.accounts.len() < MOST_ACCOUNTS {
             self.stat.accounts.push(account);
         }
@@ -401,6 +410,14 @@ impl fmt::Display for Stat {
         }
         if self.too_large > 0 {
             writeln!(f, "not read: {} packets above 8 MiB", self.too_large)?;
+        }
+        let silent = self.begun.saturating_sub(self.accounted);
+        if silent > 0 {
+            writeln!(
+                f,
+                "without an account: {silent} of {} recordings, which were cut off or go on in another file",
+                self.begun
+            )?;
         }
         for account in &self.accounts {
             let words: Vec<String> =
