@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors that may be used.
     pub cpus: usize,
@@ -44,8 +44,12 @@ impl Machine {
         }
     }
 
-    /// The machine, the program's version and the date, as a page ends with them.
+    /// This machine, the program's version and the date, as a page ends with them.
     pub fn sentence(&self) -> String {
+        format!("{}. Towpath {VERSION}, {}.", self.words(), rfc3339(SystemTime::now()))
+    }
+
+    fn words(&self) -> String {
         let mut text = format!("Machine: {} × {}, Linux {}", self.cpus, self.cpu, self.kernel);
         for (name, setting) in
             [("governor", &self.governor), ("congestion control", &self.congestion_control)]
@@ -54,19 +58,48 @@ impl Machine {
                 let _ = write!(text, ", {name} {setting}");
             }
         }
-        let _ = write!(text, ". Towpath {VERSION}, {}.", rfc3339(SystemTime::now()));
         text
     }
 }
 
+/// By what, when and where a result was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// The command line.
+    pub command: String,
+    /// The version of this program.
+    pub version: String,
+    /// When it was written, in UTC.
+    pub date: String,
+    /// Where.
+    pub machine: Machine,
+}
+
+impl Made {
+    /// By this command, here and now.
+    pub fn now(command: &str) -> Self {
+        Self {
+            command: command.to_owned(),
+            version: VERSION.to_owned(),
+            date: rfc3339(SystemTime::now()),
+            machine: Machine::here(),
+        }
+    }
+
+    /// The machine, the program's version and the date, as a page ends with them.
+    pub fn sentence(&self) -> String {
+        format!("{}. Towpath {}, {}.", self.machine.words(), self.version, self.date)
+    }
+}
+
 /// Adds to a result what it takes to judge and to repeat it: kind, command, version, date, machine.
-pub(crate) fn describe(kind: &str, command: &str, mut value: Value) -> Value {
+pub(crate) fn describe(kind: &str, made: &Made, mut value: Value) -> Value {
     value["schema"] = json!(1);
     value["kind"] = json!(kind);
-    value["command"] = json!(command);
-    value["version"] = json!(VERSION);
-    value["date"] = json!(rfc3339(SystemTime::now()));
-    value["machine"] = json!(Machine::here());
+    value["command"] = json!(made.command);
+    value["version"] = json!(made.version);
+    value["date"] = json!(made.date);
+    value["machine"] = json!(made.machine);
     value
 }
 

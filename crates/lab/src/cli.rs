@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::Value;
 
+use crate::about::Made;
 use crate::compare::ExperimentError;
 use crate::load::LoadError;
 
@@ -132,7 +133,7 @@ fn print_progress(text: &str) {
 
 /// Writes a result with what it takes to judge and to repeat it.
 fn write_result(path: &Path, kind: &str, value: Value) -> io::Result<()> {
-    write_json(path, &crate::about::describe(kind, &command_line(), value))
+    write_json(path, &crate::about::describe(kind, &Made::now(&command_line()), value))
 }
 
 fn write_json(path: &Path, value: &Value) -> io::Result<()> {

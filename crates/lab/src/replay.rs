@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 pub use peers::Peers;
 
+use crate::about::Made;
 use crate::random::Random;
 use crate::stats::{bootstrap, median};
 
@@ -58,6 +59,9 @@ pub struct Replay {
     pub rows: Vec<Row>,
     /// What a reader must know: who was missing, what differs from the original.
     pub notes: Vec<String>,
+    /// By what, when and where, of figures that were read from a file.
+    #[serde(flatten)]
+    pub made: Option<Made>,
 }
 
 /// One figure.

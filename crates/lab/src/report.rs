@@ -271,7 +271,7 @@ const STYLE: &str = "\
 @media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{\
 break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}summary{break-after:avoid;list-style:none}th,td{\
 white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}td:first-child{\
-min-width:5.5rem!important}table{font-size:.65rem!important}}\
+min-width:6.4rem!important}table{font-size:.65rem!important}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
 main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;\
 margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\

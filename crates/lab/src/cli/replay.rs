@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use crate::about::{Made, describe};
 use crate::replay::{self, Options, Peers, Replay};
 
 /// Run a public performance report again
@@ -151,7 +152,9 @@ fn write(
     text: impl Fn(&Replay) -> String,
 ) -> std::io::Result<()> {
     if let Some(path) = json {
-        super::write_result(path, "replay", all.to_json())?;
+        // Figures that were read from a file keep where and when they were made.
+        let made = all.made.clone().unwrap_or_else(|| Made::now(&super::command_line()));
+        super::write_json(path, &describe("replay", &made, all.to_json()))?;
     }
     if let Some(path) = report {
         let page = all.to_page(&format!("Replay: {names}"), &super::command_line());

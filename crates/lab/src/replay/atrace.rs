@@ -179,6 +179,7 @@ mod tests {
                 row(TABLE, "tracing_on_end", "fastrace", 35.5, Some([35.0, 36.0])),
             ],
             notes: Vec::new(),
+            made: None,
         };
         assert_eq!(replay.rows[0].published, Some(1120.8));
         let text = table(&replay).to_markdown();

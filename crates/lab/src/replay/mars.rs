@@ -98,7 +98,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     summarise(&mut samples);
     let mut rows = samples.into_rows();
     rows.sort_by(|a, b| a.table.cmp(&b.table));
-    Ok(Replay { rows, notes })
+    Ok(Replay { rows, notes, made: None })
 }
 
 /// Longest first, so that nothing long starts last.

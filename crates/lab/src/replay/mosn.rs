@@ -74,7 +74,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
     for job in JOBS {
         multiplexed(&job, &link, options, &mut samples, &mut notes, progress)?;
     }
-    Ok(Replay { rows: samples.into_rows(), notes })
+    Ok(Replay { rows: samples.into_rows(), notes, made: None })
 }
 
 /// Bolt and HTTP/2, many requests in flight on each connection.

@@ -3,7 +3,7 @@
 
 use super::verdict::{LEADING, Standing, standing};
 use super::{Replay, Row};
-use crate::about::Machine;
+use crate::about::Made;
 use crate::report::{Dots, Mark, Page, Scale, Table};
 
 impl Replay {
@@ -21,8 +21,19 @@ impl Replay {
             page.text(note);
         }
         page.heading("Conditions");
-        page.text(Machine::here().sentence());
-        page.code(command);
+        match &self.made {
+            Some(made) => {
+                page.text(format!(
+                    "{} Drawn later, from the file of its figures.",
+                    made.sentence()
+                ));
+                page.code(&made.command);
+            }
+            None => {
+                page.text(Made::now(command).sentence());
+                page.code(command);
+            }
+        }
         page
     }
 }
@@ -128,9 +139,8 @@ impl<'r> Matrix<'r> {
             subjects: self
                 .whos
                 .iter()
-                .copied()
-                .chain(one.then_some(PUBLISHED))
-                .map(str::to_owned)
+                .map(|who| (*who).to_owned())
+                .chain(one.then(|| self.one_published()))
                 .collect(),
             rows: self.cases.iter().map(|case| ((*case).to_owned(), marks(case))).collect(),
         }
@@ -141,6 +151,16 @@ impl<'r> Matrix<'r> {
         let has =
             |who: &&&str| self.rows.iter().any(|row| row.who == **who && row.published.is_some());
         self.whos.iter().filter(has).copied().collect()
+    }
+
+    /// What the only published figures are called.
+    fn one_published(&self) -> String {
+        match self.whos_published().as_slice() {
+            [who] if self.rows.iter().any(|row| row.published_of.is_some()) => {
+                format!("{PUBLISHED}, {}", self.original(who))
+            }
+            _ => PUBLISHED.to_owned(),
+        }
     }
 
     /// Whose published figures stand beside a subject's.
@@ -176,7 +196,7 @@ impl<'r> Matrix<'r> {
             }
         }
         if is_one {
-            header.push(PUBLISHED.to_owned());
+            header.push(self.one_published());
         }
         let mut table = Table { header, ..Table::default() };
         for case in &self.cases {
@@ -343,6 +363,7 @@ mod tests {
                 row("200", "envoy", 900.0, Some(25.0)),
             ],
             notes: vec!["A note.".to_owned()],
+            made: None,
         };
         let page = replay.to_page("Replay", "towpath lab replay mosn");
         let markdown = page.to_markdown();
@@ -379,6 +400,32 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_a_files_figures_says_who_made_them() {
+        let made = Made {
+            command: "towpath lab replay mosn --json it.json".to_owned(),
+            date: "2026-11-20T12:21:59Z".to_owned(),
+            ..Made::now("")
+        };
+        let of = |command: &str| {
+            Replay { made: None, ..Replay::default() }.to_page("", command).to_markdown()
+        };
+        assert!(of("the command").contains("the command"));
+        let text = serde_json::to_string(&crate::about::describe(
+            "replay",
+            &made,
+            Replay::default().to_json(),
+        ));
+        let read: Replay = serde_json::from_str(&text.unwrap()).unwrap();
+        assert_eq!(read.made.as_ref(), Some(&made));
+        let markdown = read.to_page("", "another command").to_markdown();
+        assert!(
+            markdown.contains(&made.command)
+                && markdown.contains("2026-11-20T12:21:59Z. Drawn later")
+        );
+        assert!(!markdown.contains("another command"), "{markdown}");
+    }
+
+    #[test]
     fn cases_stand_in_the_order_of_their_numbers() {
         assert_eq!(
             in_order(vec!["20 % loss", "3G", "5 % loss", "100 % loss"]),
@@ -391,19 +438,20 @@ mod tests {
         let other = Row { table: "other".to_owned(), ..row("a", "none", 1.0, None) };
         let rows = vec![row("a", "towpath", 8.0, None), other, row("a", "envoy", 74.0, None)];
         let table = rows[0].table.clone();
-        let markdown = Replay { rows, notes: Vec::new() }.to_page("", "").to_markdown();
+        let markdown = Replay { rows, notes: Vec::new(), made: None }.to_page("", "").to_markdown();
         assert_eq!(markdown.matches(&format!("### {table}\n")).count(), 1, "{markdown}");
-        assert!(markdown.contains("of 1 case "), "{markdown}");
+        assert!(markdown.contains("Towpath is ahead of the best peer"), "{markdown}");
     }
 
     #[test]
     fn one_published_figure_for_all_has_one_column() {
         let rows =
             vec![row("a", "towpath", 8.0, Some(105.0)), row("a", "envoy", 74.0, Some(105.0))];
-        let markdown =
-            Replay { rows: rows.clone(), notes: Vec::new() }.to_page("", "").to_markdown();
+        let markdown = Replay { rows: rows.clone(), notes: Vec::new(), made: None }
+            .to_page("", "")
+            .to_markdown();
         assert!(markdown.contains("| case | towpath | envoy | published |"), "{markdown}");
-        let html = Replay { rows, notes: Vec::new() }.to_page("", "").to_html();
+        let html = Replay { rows, notes: Vec::new(), made: None }.to_page("", "").to_html();
         let hollow = html.matches("published: 105").count();
         assert_eq!(hollow, 2, "once, for each of the two screens");
     }

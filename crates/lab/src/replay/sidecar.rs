@@ -75,7 +75,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
         }
         compare(&mut samples, case, &name, &subjects);
     }
-    Ok(Replay { rows: samples.into_rows(), notes })
+    Ok(Replay { rows: samples.into_rows(), notes, made: None })
 }
 
 /// A proxy beside each service.

@@ -158,6 +158,15 @@ impl Tally {
                 range(&self.unclear)
             ));
         }
+        if count == 1 {
+            let [ahead, behind, unclear] = [&self.ahead, &self.behind, &self.unclear];
+            let where_it_is = match (ahead.is_empty(), behind.is_empty()) {
+                (false, _) => format!("ahead of the best peer{}", range(ahead)),
+                (_, false) => format!("behind the best peer{}", range(behind)),
+                (true, true) => format!("not told apart from the best peer{}", range(unclear)),
+            };
+            return Some(format!("{words}: Towpath is {where_it_is}."));
+        }
         let part = |ratios: &[f64], what: &str| {
             (!ratios.is_empty()).then(|| format!("{what} in {}{}", ratios.len(), range(ratios)))
         };
@@ -169,17 +178,14 @@ impl Tally {
         .into_iter()
         .flatten()
         .collect();
-        let cases = if count == 1 { "case" } else { "cases" };
         let parts = parts.join(", ");
         let seldom = match self.seldom {
-            some if some > 0 && count > 1 => {
+            some if some > 0 => {
                 format!("; {some} of them too seldom run for an interval")
             }
             _ => String::new(),
         };
-        Some(format!(
-            "{words}: beside the best peer of {count} {cases} Towpath is {parts}{seldom}."
-        ))
+        Some(format!("{words}: beside the best peer of {count} cases Towpath is {parts}{seldom}."))
     }
 }
 
@@ -312,7 +318,9 @@ mod tests {
             row("5 s", "towpath", "after_recovery", 0.4, None),
             row("5 s", "curl", "after_recovery", 8.0, None),
         ];
-        assert!(verdict(&rows).contains("of 1 case Towpath is not told apart in 1 (0.05 times)"));
+        assert!(
+            verdict(&rows).contains("Towpath is not told apart from the best peer (0.05 times)")
+        );
         assert_eq!(verdict(&rows[1..]), "1 figures, none of them beside a peer's");
         let published =
             |value| Row { published: Some(5.0), ..row("on", "towpath", "time", value, None) };

@@ -94,6 +94,10 @@ impl Dots {
         let (x, paint) = (x_at(mark.value), color(mark.subject));
         let name = self.subjects.get(mark.subject).map_or("", String::as_str);
         let tip = match (mark.band, mark.is_published) {
+            // The name of those that stand by themselves says it already.
+            (_, true) if name.starts_with("published") => {
+                format!("{name}: {} {}", show(mark.value), self.unit)
+            }
             (_, true) => format!("{name}, published: {} {}", show(mark.value), self.unit),
             (Some((low, high)), _) => {
                 format!(

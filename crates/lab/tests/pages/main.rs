@@ -200,7 +200,7 @@ fn replay_page() -> Page {
     let rows = ["one", "two"].iter().flat_map(|table| {
         (1..4).flat_map(move |case| ["towpath", "envoy"].map(|who| row(table, case, who)))
     });
-    let replay = Replay { rows: rows.collect(), notes: vec!["A note.".to_owned()] };
+    let replay = Replay { rows: rows.collect(), notes: vec!["A note.".to_owned()], made: None };
     replay.to_page("Replay: test", "towpath lab replay")
 }
 
