@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::load::{Protocol, check_in_flight};
+use super::load::{Protocol, check_in_flight, write_wrapped};
 use super::secure::Secure;
 use super::units::{parse_milliseconds, parse_rate, parse_seconds, parse_size};
 use crate::address::Target;
@@ -68,6 +68,17 @@ pub struct Knee {
     json: Option<PathBuf>,
 }
 
+/// In lines that a terminal of eighty columns shows whole.
+fn summary(sentence: &str, warnings: &[String]) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_wrapped(&mut text, "", sentence);
+    for warning in warnings {
+        let _ = write_wrapped(&mut text, "  warning    ", warning);
+    }
+    text
+}
+
 impl Knee {
     pub(super) fn run(self) -> super::Outcome {
         if !(0.0..100.0).contains(&self.percentile)
@@ -112,9 +123,26 @@ impl Knee {
             super::write_result(path, "knee", value)?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
-            let warnings = found.warnings.iter().map(|warning| format!("  warning    {warning}\n"));
-            super::print(&format!("{}\n{}", found.sentence(&search), warnings.collect::<String>()));
+            super::print(&summary(&found.sentence(&search), &found.warnings));
         }
         Ok(if found.rate.is_some() { ExitCode::SUCCESS } else { super::REFUTED.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_fits_a_terminal_of_eighty_columns() {
+        let sentence =
+            "p99 ≤ 20ms holds up to 261 requests/s and breaks at 273; the limit was the machine";
+        let warning = "at the last rate that held, the generator waited for a CPU 17 % of the time";
+        let text = summary(sentence, &[warning.to_owned()]);
+        assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
+        assert_eq!(
+            text.split_whitespace().collect::<Vec<_>>().join(" "),
+            format!("{sentence} warning {warning}")
+        );
     }
 }

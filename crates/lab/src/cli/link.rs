@@ -476,7 +476,7 @@ fn summary(report: &Report, tuning: &Tuning) -> String {
         let _ = writeln!(text, "  {name:<11}  {}", traffic_line(traffic));
     }
     for warning in report.warnings() {
-        let _ = writeln!(text, "  warning      {warning}");
+        let _ = super::load::write_wrapped(&mut text, "  warning      ", &warning);
     }
     text
 }
@@ -522,26 +522,41 @@ fn conditions_json(conditions: &Conditions) -> Value {
     })
 }
 
-/// `780 kbit/s, 50 ms, 2 % loss`.
+/// `780 kbit/s, 50 ms, 2 % lost`.
 fn conditions_words(conditions: &Conditions) -> String {
-    let rate = match &conditions.rate {
+    let bits = |rate: f64| match rate {
+        large if large >= 1e7 => format!("{} Mbit/s", large / 1e6),
+        small => format!("{} kbit/s", (small / 1e2).round() / 1e1),
+    };
+    let mut words = match &conditions.rate {
         Rate::Unlimited => "any rate".to_owned(),
-        Rate::BitsPerSecond(rate) => format!("{:.0} kbit/s", rate / 1e3),
+        Rate::BitsPerSecond(rate) => bits(*rate),
         Rate::Trace(trace) => {
-            format!("a trace of {:.0} kbit/s on average", trace.mean_bits_per_second() / 1e3)
+            format!("a trace of {} on average", bits(trace.mean_bits_per_second()))
         }
     };
-    let loss = conditions.loss.share() * 100.0;
-    let aqm = match conditions.aqm {
-        Aqm::TailDrop => String::new(),
-        aqm @ (Aqm::CoDel { .. } | Aqm::Pie { .. }) => {
-            format!(" behind {}{}", aqm_words(aqm), if conditions.ecn { " with marks" } else { "" })
+    if matches!(conditions.aqm, Aqm::CoDel { .. } | Aqm::Pie { .. }) {
+        let marks = if conditions.ecn { " with marks" } else { "" };
+        words += &format!(" behind {}{marks}", aqm_words(conditions.aqm));
+    }
+    let is_some = |time: Duration| !time.is_zero();
+    words += &match (is_some(conditions.delay), is_some(conditions.jitter)) {
+        (false, false) => ", no delay".to_owned(),
+        (true, false) => format!(", {:?}", conditions.delay),
+        (_, true) => {
+            format!(", {:?} to {:?}", conditions.delay, conditions.delay + conditions.jitter)
         }
     };
-    format!(
-        "{rate}{aqm}, delay {:?} and up to {:?} more, {loss:.3} % loss",
-        conditions.delay, conditions.jitter
-    )
+    for (share, what) in [
+        (conditions.loss.share(), "lost"),
+        (conditions.reorder, "held back"),
+        (conditions.duplicate, "twice"),
+    ] {
+        if share > 0.0 {
+            words += &format!(", {} % {what}", (share * 1e5).round() / 1e3);
+        }
+    }
+    words
 }
 
 fn aqm_words(aqm: Aqm) -> String {
@@ -699,6 +714,23 @@ mod tests {
     struct Words {
         #[command(flatten)]
         link: Link,
+    }
+
+    #[test]
+    fn conditions_are_told_in_words_without_what_is_not_there() {
+        let mut conditions = Conditions::default();
+        assert_eq!(conditions_words(&conditions), "any rate, no delay");
+        conditions.rate = Rate::BitsPerSecond(780e3);
+        conditions.delay = Duration::from_millis(50);
+        conditions.loss = Loss::Bernoulli(0.005);
+        assert_eq!(conditions_words(&conditions), "780 kbit/s, 50ms, 0.5 % lost");
+        (conditions.rate, conditions.jitter) =
+            (Rate::BitsPerSecond(2.5e7), Duration::from_millis(30));
+        (conditions.duplicate, conditions.aqm) = (0.2, parse_aqm("codel").unwrap());
+        assert_eq!(
+            conditions_words(&conditions),
+            "25 Mbit/s behind codel:5ms/100ms, 50ms to 80ms, 0.5 % lost, 20 % twice"
+        );
     }
 
     #[test]

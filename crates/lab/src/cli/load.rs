@@ -492,7 +492,7 @@ fn connections(plan: &Plan, outcome: &Outcome) -> String {
 }
 
 /// Words in lines that a terminal of eighty columns shows whole.
-fn write_wrapped(text: &mut String, label: &str, words: &str) -> std::fmt::Result {
+pub(super) fn write_wrapped(text: &mut String, label: &str, words: &str) -> std::fmt::Result {
     let mut line = label.to_owned();
     for word in words.split(' ') {
         if line.chars().count() + word.chars().count() >= 80 && line.len() > label.len() {
