@@ -133,7 +133,7 @@ impl ReplayCommand {
         let all = result.map_err(|error| format!("atrace: {error}"))?;
         let text = |all: &Replay| {
             let notes: String = all.notes.iter().map(|note| format!("{note}\n")).collect();
-            let rulers = all.rows.iter().filter(|row| row.table == "rulers");
+            let rulers = all.rows.iter().filter(|row| row.table == replay::atrace::RULERS);
             let rulers: String =
                 rulers.map(|row| format!("{:<52} {:>8.2} ns\n", row.case, row.value)).collect();
             format!("{notes}\n{rulers}\n{}", replay::atrace::table(all).to_markdown())

@@ -43,7 +43,7 @@ pub fn run(is_quick: bool, progress: &mut dyn FnMut(&str)) -> io::Result<Replay>
     progress("rulers");
     for figure in run.of(cases::rulers(marker.as_ref().ok())) {
         replay.rows.push(row(
-            "rulers",
+            RULERS,
             figure.name,
             "this machine",
             figure.median,
@@ -56,7 +56,7 @@ pub fn run(is_quick: bool, progress: &mut dyn FnMut(&str)) -> io::Result<Replay>
             Some((name, "ruler")) => {
                 let name = format!("{name}, in turns with the cases");
                 replay.rows.push(row(
-                    "rulers",
+                    RULERS,
                     &name,
                     "this machine",
                     figure.median,
@@ -107,6 +107,7 @@ pub fn table(replay: &Replay) -> Table {
 }
 
 pub(super) const TABLE: &str = "libatrace_rust";
+pub(crate) const RULERS: &str = "rulers";
 
 fn row(table: &str, case: &str, who: &str, ns: f64, quartiles: Option<[f64; 2]>) -> Row {
     let published = published::CASES.iter().find(|published| published.name == case);

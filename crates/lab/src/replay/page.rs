@@ -10,7 +10,10 @@ impl Replay {
     /// The figures as a page.
     pub fn to_page(&self, title: &str, command: &str) -> Page {
         let mut page = Page::new(title, self.verdict());
-        for name in distinct(self.rows.iter().map(|row| row.table.as_str())) {
+        let mut names = distinct(self.rows.iter().map(|row| row.table.as_str()));
+        // What the machine does by itself comes behind what the report is about.
+        names.sort_by_key(|name| *name == super::atrace::RULERS);
+        for name in names {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.table == name).collect();
             add_table(&mut page, name, &rows);
         }
@@ -306,7 +309,7 @@ pub(super) fn show(value: f64) -> String {
 const COUNTS: [&str; 3] = ["requests", "outages", "of 1"];
 const PUBLISHED: &str = "published";
 /// Tables whose figures are medians of windows.
-const MEDIANS: [&str; 2] = [super::atrace::TABLE, "rulers"];
+const MEDIANS: [&str; 2] = [super::atrace::TABLE, super::atrace::RULERS];
 
 #[cfg(test)]
 mod tests {
@@ -441,6 +444,14 @@ mod tests {
         let markdown = Replay { rows, notes: Vec::new(), made: None }.to_page("", "").to_markdown();
         assert_eq!(markdown.matches(&format!("### {table}\n")).count(), 1, "{markdown}");
         assert!(markdown.contains("Towpath is ahead of the best peer"), "{markdown}");
+    }
+
+    #[test]
+    fn rulers_stand_behind_what_they_measure() {
+        let table = |table: &str| Row { table: table.to_owned(), ..row("a", "towpath", 8.0, None) };
+        let rows = vec![table("rulers"), table("libatrace_rust")];
+        let markdown = Replay { rows, ..Replay::default() }.to_page("", "").to_markdown();
+        assert!(markdown.find("### rulers") > markdown.find("### libatrace_rust"), "{markdown}");
     }
 
     #[test]
