@@ -270,7 +270,7 @@ const STYLE: &str = "\
 --c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
 @media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{\
 break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}summary{break-after:avoid;list-style:none}\
-.t{overflow:visible!important;background:none!important}th,td{\
+.t{overflow:visible!important;background:none!important;break-inside:avoid}th,td{\
 white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}td:first-child{\
 min-width:6.4rem!important}table{font-size:.65rem!important}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\

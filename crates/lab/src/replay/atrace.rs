@@ -42,13 +42,7 @@ pub fn run(is_quick: bool, progress: &mut dyn FnMut(&str)) -> io::Result<Replay>
     let run = Run { windows: if is_quick { 31 } else { 151 } };
     progress("rulers");
     for figure in run.of(cases::rulers(marker.as_ref().ok())) {
-        replay.rows.push(row(
-            RULERS,
-            figure.name,
-            "this machine",
-            figure.median,
-            spread(&figure),
-        ));
+        replay.rows.push(row(RULERS, figure.name, "this machine", figure.median, spread(&figure)));
     }
     progress("our paths");
     for figure in run.of(cases::original(marker.as_ref().ok())) {

@@ -32,8 +32,8 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
          figure per request. \
          Each service here is busy for as long as the study's were, because a percentage says as much about the \
          services as about the sidecar; \
-         sidecar_cpu_per_request does not depend on them. All share this machine's processors, so rates are not \
-         comparable with the study's."
+         the CPU per request of the sidecar alone does not depend on them. All share this machine's processors, so \
+         rates are not comparable with the study's."
             .to_owned(),
     ];
     if options.is_quick {
