@@ -123,6 +123,8 @@ pub(crate) enum ResetReason {
     ClusterGone,
     /// An answer with `x-envoy-ratelimited`.
     RateLimited,
+    /// An answer with a header that the policy looks for.
+    Headers,
     /// An answer with this status, which the policy may not want.
     Status(u16),
     /// An answer with this status of gRPC, which the policy does not want.
@@ -147,6 +149,7 @@ impl ResetReason {
             | Self::NoHost
             | Self::ClusterGone
             | Self::RateLimited
+            | Self::Headers
             | Self::Status(_)
             | Self::GrpcStatus(_) => Failure::Reset,
         }
@@ -181,6 +184,7 @@ impl ResetReason {
             | Self::NoHost
             | Self::ClusterGone
             | Self::RateLimited
+            | Self::Headers
             | Self::Status(_)
             | Self::GrpcStatus(_) => Reset::LocalReset,
         }

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use rig::{Rig, Script};
 use scene::{Plan, retries};
-use towpath_engine::snapshot::route::RetryOn;
+use towpath_engine::snapshot::route::{RateLimitedBackOff, ResetHeader, RetryOn};
+use towpath_proto::HeaderName;
 
 #[test]
 fn the_time_for_one_attempt_does_not_go_on_while_the_next_is_waited_for() {
@@ -41,6 +42,45 @@ fn the_time_for_one_attempt_does_not_go_on_while_the_next_is_waited_for() {
     let answer = &outcome.answers(&[]).whole[0];
     assert_eq!(answer.status, 200);
     assert!(answer.keeps_alive());
+}
+
+/// The rig's clock begins at the second 1,700,000,000 since 1970.
+#[test]
+fn an_answer_says_when_it_is_asked_again() {
+    // With the answer's field, and how long it is waited at least and at most.
+    let cases = [
+        ("X-After: 20", 20, 30),
+        ("X-At: 1700000040", 39, 60),
+        ("X-After: 61\r\nX-At: 1700000040", 39, 60),
+        ("X-After: soon", 0, 1),
+        ("X-At: 1699999999", 0, 1),
+        ("X-After: 18446744073709551615", 0, 1),
+    ];
+    for (field, least, most) in cases {
+        let mut plan = Plan::new(1);
+        plan.adjust_forward = |forward| {
+            let mut policy = retries(RetryOn::STATUS_5XX, 1);
+            let header = |name, is_timestamp| ResetHeader {
+                name: HeaderName::new(name).unwrap(),
+                is_timestamp,
+            };
+            policy.rate_limited = Some(RateLimitedBackOff {
+                headers: vec![header("x-after", false), header("x-at", true)],
+                max: Duration::from_secs(60),
+            });
+            forward.timeout = None;
+            forward.retry = Some(Arc::new(policy));
+        };
+        let mut rig = Rig::new(plan);
+        let busy = format!("HTTP/1.1 503 Busy\r\n{field}\r\nContent-Length: 0\r\n\r\n");
+        rig.script = Some(Script { pieces: vec![busy.into_bytes()], close: false });
+        let client = rig.connect();
+        rig.ask(client, b"GET /case HTTP/1.1\r\nHost: a\r\n\r\n");
+        rig.wait(Duration::from_secs(least));
+        assert_eq!(least == 0 || rig.take().answers(&[]).whole.is_empty(), true, "{field}");
+        rig.wait(Duration::from_secs(most - least));
+        assert_eq!(rig.take().answers(&[]).whole[0].status, 200, "{field}");
+    }
 }
 
 const LONG: Duration = Duration::from_secs(1);

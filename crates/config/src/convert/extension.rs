@@ -45,6 +45,7 @@ pub(super) const RESOURCE_DETECTOR: Kind =
     kind("resource detector", "envoy.extensions.tracers.opentelemetry.resource_detectors.");
 pub(super) const RETRY_PREDICATE: Kind =
     kind("retry host predicate", "envoy.extensions.retry.host.");
+pub(super) const RETRY_PRIORITY: Kind = kind("retry priority", "envoy.extensions.retry.priority.");
 pub(super) const SAMPLER: Kind =
     kind("sampler", "envoy.extensions.tracers.opentelemetry.samplers.");
 pub(super) const STATS_SINK: Kind = kind("statistics sink", "envoy.extensions.stat_sinks.");

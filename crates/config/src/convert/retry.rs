@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::route::{RetryOn, RetryPolicy};
+use towpath_engine::snapshot::route::{RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy};
+use towpath_proto::HeaderName;
 
 use super::Converter;
-use super::extension::RETRY_PREDICATE;
+use super::extension::{RETRY_PREDICATE, RETRY_PRIORITY};
 use crate::error::Rank;
 use crate::message::Message;
 
@@ -38,6 +39,12 @@ impl Converter<'_> {
                 .number32("host_selection_retry_max_attempts")
                 .filter(|attempts| *attempts > 0)
                 .unwrap_or(1),
+            headers: self.header_matchers(message, "retriable_headers"),
+            request_headers: self.header_matchers(message, "retriable_request_headers"),
+            rate_limited: message
+                .message("rate_limited_retry_back_off")
+                .map(|back_off| self.rate_limited_back_off(back_off)),
+            previous_priorities: self.previous_priorities(message),
         };
         Some(Arc::new(policy))
     }
@@ -54,9 +61,6 @@ impl Converter<'_> {
                 continue;
             }
             match word {
-                "retriable-headers" => {
-                    self.report.unsupported(at, "`retriable-headers` is not there")
-                }
                 "http3-post-connect-failure" => {
                     self.report.finding(
                         at,
@@ -92,6 +96,29 @@ impl Converter<'_> {
         (base, max)
     }
 
+    fn rate_limited_back_off(&mut self, message: &Message) -> RateLimitedBackOff {
+        let headers: Vec<_> = message.messages("reset_headers").collect();
+        let headers = headers.into_iter().filter_map(|header| {
+            let name = HeaderName::new(&header.text("name").to_ascii_lowercase());
+            let name = name.map_err(|_| {
+                self.report.problem(header.at("name"), "is no name of a header");
+            });
+            let is_timestamp = header.choice("format") == "UNIX_TIMESTAMP";
+            Some(ResetHeader { name: name.ok()?, is_timestamp })
+        });
+        let headers = headers.collect();
+        RateLimitedBackOff {
+            headers,
+            max: message.duration("max_interval").unwrap_or(DEFAULT_RESET_MAX),
+        }
+    }
+
+    fn previous_priorities(&mut self, message: &Message) -> Option<u32> {
+        let priority = message.message("retry_priority")?;
+        let (config, _) = self.extension(priority, RETRY_PRIORITY, &[PREVIOUS_PRIORITIES])?;
+        config.number32("update_frequency")
+    }
+
     fn avoids_previous_hosts(&mut self, message: &Message) -> bool {
         let predicates: Vec<_> = message.messages("retry_host_predicate").collect();
         let mut avoids = false;
@@ -103,4 +130,7 @@ impl Converter<'_> {
 }
 
 const DEFAULT_BASE: Duration = Duration::from_millis(25);
+const DEFAULT_RESET_MAX: Duration = Duration::from_secs(300);
+const PREVIOUS_PRIORITIES: &str =
+    "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig";
 const PREVIOUS_HOSTS: &str = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";

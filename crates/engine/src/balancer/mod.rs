@@ -18,6 +18,7 @@ mod schedule;
 
 use self::hashed::Key;
 pub(crate) use self::joined::{Among, Joined};
+pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health};
 use crate::snapshot::health::HealthFlags;
@@ -130,6 +131,13 @@ impl Balancer {
             }
             attempt += 1;
         }
+    }
+
+    /// Which hosts a stream may be given that has been to some priorities; nothing where that makes no difference.
+    pub(crate) fn past(&self, past: &mut PastPriorities, random: u64) -> Option<Among> {
+        let sizes: Vec<Sizes> = self.sizes().collect();
+        let (priority, class) = past.load(&sizes)?.choose(&mut Dice(random))?;
+        Some(Among { priority, class })
     }
 
     /// Whether too few hosts were healthy for the last pick, so that it was among all or failed (`lb_healthy_panic`).

@@ -214,6 +214,87 @@ impl Load {
     }
 }
 
+/// The priorities that the tries of a stream went to. Envoy: `previous_priorities`.
+#[derive(Debug)]
+pub(crate) struct PastPriorities {
+    /// After so many tries it is looked again which priorities are to be avoided.
+    every: usize,
+    tried: Vec<usize>,
+    avoided: Vec<bool>,
+    /// What is left when these are avoided.
+    load: Option<Load>,
+}
+
+impl PastPriorities {
+    pub(crate) fn new(every: u32) -> Self {
+        let every = usize::try_from(every).unwrap_or(usize::MAX).max(1);
+        Self { every, tried: Vec::new(), avoided: Vec::new(), load: None }
+    }
+
+    /// A try went there.
+    pub(crate) fn note(&mut self, priority: usize) {
+        self.tried.push(priority);
+    }
+
+    /// How the next try is shared out; nothing where that is as for any stream.
+    pub(super) fn load(&mut self, sizes: &[Sizes]) -> Option<&Load> {
+        if self.tried.len() < self.every {
+            return None;
+        }
+        if self.tried.len().is_multiple_of(self.every) {
+            self.avoided.resize(sizes.len(), false);
+            for priority in &self.tried {
+                if let Some(avoided) = self.avoided.get_mut(*priority) {
+                    *avoided = true;
+                }
+            }
+            self.load = Load::without(sizes, &self.avoided);
+            if self.load.is_none() {
+                // All have been tried: it begins anew.
+                self.avoided.fill(false);
+                self.tried.clear();
+            }
+        }
+        self.load.as_ref()
+    }
+}
+
+impl Load {
+    /// The shares of those that are not avoided; nothing where none of these has hosts.
+    fn without(sizes: &[Sizes], avoided: &[bool]) -> Option<Self> {
+        let part = |of: fn(&Sizes) -> u64| -> Vec<u64> {
+            let percent = |(sizes, avoided): (&Sizes, &bool)| {
+                if *avoided { 0 } else { sizes.percent(of(sizes)) }
+            };
+            sizes.iter().zip(avoided).map(percent).collect()
+        };
+        let (healthy, degraded) = (part(|it| it.healthy), part(|it| it.degraded));
+        let available = (healthy.iter().sum::<u64>() + degraded.iter().sum::<u64>()).min(100);
+        if available == 0 {
+            return None;
+        }
+        let mut loads = vec![(0, 0); sizes.len()];
+        let mut left = 100;
+        // What rounding leaves over is given out again.
+        while left > 0 {
+            for (load, health) in loads.iter_mut().zip(&healthy) {
+                let share = left.min(health * 100 / available);
+                (load.0, left) = (load.0 + share, left - share);
+            }
+            for (load, health) in loads.iter_mut().zip(&degraded) {
+                let share = left.min(health * 100 / available);
+                (load.1, left) = (load.1 + share, left - share);
+            }
+        }
+        let mut shares = Self::default();
+        for (priority, (healthy, degraded)) in loads.into_iter().enumerate() {
+            shares.add(healthy, priority, Class::Healthy);
+            shares.add(degraded, priority, Class::Degraded);
+        }
+        Some(shares)
+    }
+}
+
 fn panics(Sizes { healthy, degraded, all, .. }: Sizes, threshold: u8) -> bool {
     all > 0 && (healthy + degraded) * 100 < all * u64::from(threshold)
 }

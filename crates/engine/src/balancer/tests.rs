@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use towpath_proto::Address;
 
-use super::priority::{Class, Load};
+use super::priority::{Class, Load, PastPriorities, Sizes};
 use super::*;
 
 const LEAST_REQUEST: Policy = Policy::LeastRequest { choices: 2, bias_milli: 1000 };
@@ -298,7 +298,8 @@ fn joined(shapes: &[&[(usize, usize, usize)]]) -> Vec<(usize, u32)> {
         hosts.iter().map(|hosts| balancer(Policy::RoundRobin, hosts)).collect();
     let mut joined = Joined::default();
     let picks = (0..1000).map(|random| {
-        let chosen = joined.choose(balancers.len(), |at| balancers.get(at), 50, random * random);
+        let chosen =
+            joined.choose(balancers.len(), |at| balancers.get(at), 50, random * random, None);
         let (at, among, random) = chosen.unwrap();
         let host = balancers[at].pick_among(Some(among), &hosts[at], random, &never, 0).unwrap();
         (at, hosts[at][host].endpoint.priority)
@@ -330,11 +331,48 @@ fn shares_follow_the_hosts() {
     let mut joined = Joined::default();
     let mut choose = |first: &Balancer, there: usize| {
         let balancers = [first, &second];
-        joined.choose(2, |at| balancers.get(at).copied().filter(|_| at < there), 50, 3)
+        joined.choose(2, |at| balancers.get(at).copied().filter(|_| at < there), 50, 3, None)
     };
     assert_eq!(choose(&first, 2).unwrap().0, 0);
     first.rebuild(&ill, 8);
     assert_eq!(choose(&first, 2).unwrap().0, 1);
     assert_eq!(choose(&first, 1).unwrap().0, 0, "the second is gone");
     assert!(choose(&first, 0).is_none());
+}
+
+/// The sequence that Envoy's documentation of `previous_priorities` has: P0 100, P1 0 and P2 50 percent healthy.
+#[test]
+fn priorities_that_were_tried_are_avoided_until_none_is_left() {
+    let sizes =
+        [100, 0, 50].map(|healthy| Sizes { healthy, degraded: 0, all: 100, overprovisioning: 100 });
+    let mut past = PastPriorities::new(1);
+    assert!(past.load(&sizes).is_none(), "the first try is as any");
+    past.note(0);
+    assert_eq!(past.load(&sizes).unwrap().percents(), [(100, 2, Class::Healthy)]);
+    past.note(2);
+    assert!(past.load(&sizes).is_none(), "it begins anew");
+    past.note(0);
+    assert_eq!(past.load(&sizes).unwrap().percents(), [(100, 2, Class::Healthy)]);
+}
+
+#[test]
+fn priorities_are_avoided_after_so_many_tries_and_rounding_loses_nothing() {
+    let sizes = [33, 33, 33, 33].map(|healthy| Sizes {
+        healthy,
+        degraded: 1,
+        all: 100,
+        overprovisioning: 100,
+    });
+    let mut past = PastPriorities::new(2);
+    past.note(1);
+    assert!(past.load(&sizes).is_none());
+    past.note(1);
+    let percents = past.load(&sizes).unwrap().percents();
+    assert_eq!(percents.iter().map(|share| share.0).sum::<u64>(), 100);
+    assert!(percents.iter().all(|share| share.1 != 1), "{percents:?}");
+    past.note(0);
+    let kept = past.load(&sizes).unwrap().percents();
+    assert_eq!(kept, percents, "it is looked again after two more");
+    past.note(9);
+    assert!(past.load(&[]).is_none(), "all hosts are gone");
 }

@@ -205,10 +205,13 @@ pub(crate) fn strip_edge(head: &mut Head) {
 
 /// What only a peer from inside may say, whatever stands between it and us.
 pub(crate) fn strip_external(head: &mut Head) {
-    const OURS: [Name; 10] = [
+    const OURS: [Name; 13] = [
         Name::XEnvoyRetryOn,
         Name::XEnvoyRetryGrpcOn,
         Name::XEnvoyMaxRetries,
+        Name::XEnvoyRetriableStatusCodes,
+        Name::XEnvoyRetriableHeaderNames,
+        Name::XEnvoyHedgeOnPerTryTimeout,
         Name::XEnvoyUpstreamAltStatName,
         Name::XEnvoyUpstreamRqTimeoutMs,
         Name::XEnvoyUpstreamRqPerTryTimeoutMs,

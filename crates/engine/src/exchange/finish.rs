@@ -304,11 +304,15 @@ impl Exchange {
         match timer {
             HttpTimer::Response => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
-                self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
+                // A wait before a retry is no host's.
+                let is_under_way = upstream != UpstreamState::BackingOff;
+                if is_under_way {
+                    self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
+                }
                 if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
                     self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
                 }
-                if unanswered {
+                if unanswered && is_under_way {
                     self.charge(index, 504);
                 }
                 let text = b"upstream request timeout";
@@ -375,11 +379,7 @@ impl Exchange {
                 }
             }
             HttpTimer::BackOff if self.go_on_waited(index, now) => {}
-            HttpTimer::BackOff => {
-                let Some(stream) = self.streams.get_mut(index) else { return };
-                stream.upstream = UpstreamState::None;
-                self.place_stream(index, now);
-            }
+            HttpTimer::BackOff => self.end_back_off(index, now),
         }
     }
 

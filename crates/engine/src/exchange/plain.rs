@@ -99,6 +99,7 @@ impl Exchange {
         stream.cluster = id;
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
         stream.retries.begin(retry, &stream.request, origin != Origin::Edge);
+        stream.retries.limit(retry, &stream.request);
         stream.response_timeout = forward.timeout.into();
         stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout).into();
         timeouts_from_headers(stream, origin);

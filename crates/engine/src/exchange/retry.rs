@@ -11,22 +11,23 @@
 
 use std::time::Duration;
 
-use towpath_proto::head::{Head, Method};
+use towpath_proto::head::{Head, HeaderName, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Close, Instant};
 
+use crate::balancer::PastPriorities;
 use crate::conn::Connections;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::tracing::TryEnd;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
-use crate::snapshot::route::{RetryOn, RetryPolicy};
-use crate::upstream::cluster::Resource;
+use crate::snapshot::route::{RateLimitedBackOff, RetryOn, RetryPolicy};
+use crate::upstream::cluster::{Avoided, Resource};
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -55,6 +56,7 @@ impl Exchange {
             | ResetReason::NoHost
             | ResetReason::ClusterGone
             | ResetReason::RateLimited
+            | ResetReason::Headers
             | ResetReason::Status(_)
             | ResetReason::GrpcStatus(_) => return,
         };
@@ -90,12 +92,19 @@ pub(crate) struct Retries {
     pub(crate) received_before: u64,
 }
 
-/// The hosts that a stream has been to.
+/// The hosts that a stream has been to, and what else few streams know of their retries.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
     pub(crate) hosts: Vec<PoolKey>,
     /// How often another host is drawn where such a one comes up.
     pub(crate) attempts: u32,
+    /// The priorities that it has been to, if they are to be avoided.
+    priorities: Option<PastPriorities>,
+    /// What its client wants to be retried: answers with one of these headers, or with one of these statuses.
+    header_names: Vec<HeaderName>,
+    statuses: Vec<u16>,
+    /// The wait before the next try is what an answer asked for.
+    is_asked_to_wait: bool,
 }
 
 impl Retries {
@@ -110,28 +119,68 @@ impl Retries {
             if policy.avoid_previous_hosts {
                 self.tried.get_or_insert_default().attempts = policy.host_attempts;
             }
+            if let Some(every) = policy.previous_priorities {
+                self.tried.get_or_insert_default().priorities = Some(PastPriorities::new(every));
+            }
         }
         if !trusted {
             return;
         }
         if let Some(on) = request.get(Name::XEnvoyRetryOn) {
             self.on = self.on.with(conditions(on, RetryOn::named));
-            self.remaining = self.remaining.max(1);
         }
         if let Some(on) = request.get(Name::XEnvoyRetryGrpcOn) {
             self.on = self.on.with(conditions(on, RetryOn::named_for_grpc));
-            self.remaining = self.remaining.max(1);
         }
-        if self.on != RetryOn::default()
-            && let Some(retries) = request.get(Name::XEnvoyMaxRetries).and_then(parse_number)
-        {
+        if self.on == RetryOn::default() {
+            return;
+        }
+        if policy.is_none() {
+            self.remaining = 1;
+        }
+        if let Some(retries) = request.get(Name::XEnvoyMaxRetries).and_then(parse_number) {
             self.remaining = retries;
+        }
+        if let Some(statuses) = request.get(Name::XEnvoyRetriableStatusCodes) {
+            let statuses = statuses.split(|&byte| byte == b',').filter_map(parse_number);
+            self.tried.get_or_insert_default().statuses = statuses.collect();
+        }
+        if let Some(names) = request.get(Name::XEnvoyRetriableHeaderNames) {
+            let names = names.split(|&byte| byte == b',').filter_map(header_name);
+            self.tried.get_or_insert_default().header_names = names.collect();
         }
     }
 
-    /// Hosts to avoid, and how often another is drawn where such a one comes up.
-    pub(crate) fn avoided(&self) -> (&[PoolKey], u32) {
-        self.tried.as_deref().map_or((&[], 0), |it| (&it.hosts, it.attempts))
+    /// Forbids retries of a request that the policy's `retriable_request_headers` do not name.
+    pub(crate) fn limit(&mut self, policy: Option<&RetryPolicy>, request: &Head) {
+        let Some(policy) = policy.filter(|policy| !policy.request_headers.is_empty()) else {
+            return;
+        };
+        if !policy.request_headers.iter().any(|header| header.matches(request)) {
+            self.on = RetryOn::default();
+        }
+    }
+
+    /// What another host is to be chosen for.
+    pub(crate) fn avoided(&mut self) -> Avoided<'_> {
+        self.tried.as_deref_mut().map_or_else(Avoided::default, |it| Avoided {
+            hosts: &it.hosts,
+            attempts: it.attempts,
+            priorities: it.priorities.as_mut(),
+        })
+    }
+
+    /// Notes whether the wait before the next try is what an answer asked for.
+    fn note_wait(&mut self, is_asked: bool) {
+        match self.tried.as_deref_mut() {
+            Some(tried) => tried.is_asked_to_wait = is_asked,
+            None if is_asked => self.tried.get_or_insert_default().is_asked_to_wait = true,
+            None => {}
+        }
+    }
+
+    fn is_asked_to_wait(&self) -> bool {
+        self.tried.as_deref().is_some_and(|tried| tried.is_asked_to_wait)
     }
 
     /// Whether a second try may ever be made, so that the body must be kept.
@@ -140,15 +189,26 @@ impl Retries {
     }
 
     /// Why an answer is one that the policy may not want, beyond its status.
-    pub(crate) fn objection(&self, response: &Head) -> Option<ResetReason> {
-        if self.on == RetryOn::default() {
-            return None;
-        }
+    pub(crate) fn objection(
+        &self,
+        policy: Option<&RetryPolicy>,
+        response: &Head,
+    ) -> Option<ResetReason> {
         if response.get(Name::XEnvoyRateLimited).is_some() {
             return Some(ResetReason::RateLimited);
         }
+        if self.on.has(RetryOn::HEADERS) && self.looks_for(policy, response) {
+            return Some(ResetReason::Headers);
+        }
         let reason = ResetReason::GrpcStatus(grpc::status_of(response)?);
         self.wants(None, reason, true).then_some(reason)
+    }
+
+    /// Whether a response has a header that is retried.
+    fn looks_for(&self, policy: Option<&RetryPolicy>, response: &Head) -> bool {
+        let named = self.tried.as_deref().map_or(&[][..], |tried| &tried.header_names);
+        policy.is_some_and(|policy| policy.headers.iter().any(|header| header.matches(response)))
+            || named.iter().any(|name| response.get_named(name).is_some())
     }
 
     pub(crate) fn wants(
@@ -181,17 +241,40 @@ impl Retries {
             ),
             ResetReason::Overflow | ResetReason::NoHost | ResetReason::ClusterGone => false,
             ResetReason::RateLimited => on.has(RetryOn::RATE_LIMITED),
+            ResetReason::Headers => on.has(RetryOn::HEADERS),
             ResetReason::GrpcStatus(status) => on.has(RetryOn::of_grpc_status(status)),
             ResetReason::Status(status) => {
                 (on.has(RetryOn::STATUS_5XX) && (500..600).contains(&status))
                     || (on.has(RetryOn::GATEWAY_ERROR) && (502..=504).contains(&status))
                     || (on.has(RetryOn::STATUS_4XX) && status == 409)
-                    || (on.has(RetryOn::STATUS_CODES)
-                        && policy
-                            .is_some_and(|policy| policy.statuses.binary_search(&status).is_ok()))
+                    || (on.has(RetryOn::STATUS_CODES) && self.names(policy, status))
             }
         }
     }
+
+    /// Whether a status is one of `retriable_status_codes`, or of those that the client named.
+    fn names(&self, policy: Option<&RetryPolicy>, status: u16) -> bool {
+        policy.is_some_and(|policy| policy.statuses.binary_search(&status).is_ok())
+            || self.tried.as_deref().is_some_and(|tried| tried.statuses.contains(&status))
+    }
+}
+
+impl RateLimitedBackOff {
+    /// How long a response asks to be left alone, `unix` being the time since 1970.
+    fn interval(&self, response: &Head, unix: Duration) -> Option<Duration> {
+        let each = self.headers.iter().filter_map(|header| {
+            let number = response.get_named(&header.name).and_then(parse_number::<u64>)?;
+            let from = if header.is_timestamp { unix.as_secs() } else { 0 };
+            number.checked_sub(from).map(Duration::from_secs)
+        });
+        each.into_iter().find(|interval| *interval <= self.max)
+    }
+}
+
+/// A name of a header in a list; what is none can be in no response.
+fn header_name(text: &[u8]) -> Option<HeaderName> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    HeaderName::new(&text.to_ascii_lowercase()).ok()
 }
 
 /// Whether a request with this method may be sent again when it is not known what became of it (RFC 9110 §9.2.2).
@@ -278,10 +361,7 @@ impl Exchange {
         let succeeded = self.release_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let context = stream.context.clone();
-        let policy =
-            stream.route.and_then(|route| crate::exchange::stream::Routed::of(&context, route));
-        let policy =
-            policy.and_then(|routed| routed.forward()).and_then(|forward| forward.retry.as_deref());
+        let policy = stream.route.and_then(|route| Routed::of(&context, route)?.retry_policy());
         if !stream.retries.wants(policy, reason, request_sent) {
             if let Some(pool_key) = succeeded {
                 stream.count(|stats| stats.upstream_rq_retry_success.inc());
@@ -311,22 +391,39 @@ impl Exchange {
         }
         cluster.retry_began(stream.priority);
         stream.retries.counted = Some(counted);
-        cluster.stats.upstream_rq_retry.inc();
-        stream.count(|stats| stats.upstream_rq_retry.inc());
         stream.retries.remaining -= 1;
-        let (base, most) =
-            policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
-        let bound = base.saturating_mul(1 << stream.retries.done.min(20)).min(most);
+        let unix = self.env.clock.since_1970(now);
+        let asked = policy.and_then(|policy| asked_interval(policy, stream, reason, unix));
+        stream.retries.note_wait(asked.is_some());
+        let (least, bound) = match asked {
+            Some(interval) => (interval, interval / 2),
+            None => (Duration::ZERO, back_off_bound(policy, stream.retries.done)),
+        };
         stream.retries.done += 1;
         stream.upstream = UpstreamState::BackingOff;
         stream.clear_attempt_timers();
         stream.trace_part(Part::BackOff);
-        let wait = Duration::from_nanos(
+        let chance = Duration::from_nanos(
             self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
         );
-        cluster.stats.upstream_rq_retry_backoff_exponential.inc();
-        self.set_timer(index, HttpTimer::BackOff, now + wait);
+        self.set_timer(index, HttpTimer::BackOff, now + least + chance);
         true
+    }
+
+    /// A back-off is over: only now the retry is counted, as in Envoy.
+    pub(crate) fn end_back_off(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.upstream = UpstreamState::None;
+        if let Some(cluster) = self.upstreams.clusters.get(stream.cluster) {
+            let stats = &cluster.stats;
+            stats.upstream_rq_retry.inc();
+            match stream.retries.is_asked_to_wait() {
+                true => stats.upstream_rq_retry_backoff_ratelimited.inc(),
+                false => stats.upstream_rq_retry_backoff_exponential.inc(),
+            }
+        }
+        stream.count(|stats| stats.upstream_rq_retry.inc());
+        self.place_stream(index, now);
     }
 
     /// A retry got what the policy takes for an answer.
@@ -380,9 +477,10 @@ impl Exchange {
                 self.local_reply(index, 503, b"", details::CLUSTER_NOT_FOUND, now);
                 return;
             }
-            ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => {
-                return;
-            }
+            ResetReason::Status(_)
+            | ResetReason::GrpcStatus(_)
+            | ResetReason::RateLimited
+            | ResetReason::Headers => return,
             ResetReason::Connect(_)
             | ResetReason::ConnectTimeout
             | ResetReason::Tls(_)
@@ -479,10 +577,37 @@ pub(crate) const fn flag_of(reason: ResetReason) -> Option<Flags> {
         ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
         ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
         ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
-        ResetReason::Status(_) | ResetReason::GrpcStatus(_) | ResetReason::RateLimited => {
-            return None;
-        }
+        ResetReason::Status(_)
+        | ResetReason::GrpcStatus(_)
+        | ResetReason::RateLimited
+        | ResetReason::Headers => return None,
     })
+}
+
+/// How long the answer that is retried asks to be left alone, if the policy listens to that.
+fn asked_interval(
+    policy: &RetryPolicy,
+    stream: &Stream,
+    reason: ResetReason,
+    unix: Duration,
+) -> Option<Duration> {
+    let is_answer = matches!(
+        reason,
+        ResetReason::Status(_)
+            | ResetReason::GrpcStatus(_)
+            | ResetReason::RateLimited
+            | ResetReason::Headers
+    );
+    let response = stream.response.present().filter(|_| is_answer)?;
+    let interval = policy.rate_limited.as_ref()?.interval(response, unix);
+    interval.filter(|interval| !interval.is_zero())
+}
+
+/// What the wait before a retry is drawn below, after so many.
+fn back_off_bound(policy: Option<&RetryPolicy>, done: u32) -> Duration {
+    let (base, most) =
+        policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
+    base.saturating_mul(1 << done.min(20)).min(most)
 }
 
 /// Envoy's default: 25 ms, at most ten times that.

@@ -290,6 +290,9 @@ impl Exchange {
             return;
         }
         self.rewrite(index, forward, now);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.retries.limit(forward.retry.as_deref(), &stream.request);
+        }
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
             self.start_response_timer(index, now);
         }
@@ -535,7 +538,7 @@ pub(crate) fn choose_host(
     let version = stream.request.version();
     if let Some(wanted) = destination(stream, conns, cluster) {
         let class = cluster.class(stream.priority, version);
-        let class = cluster.class_for(class, &asks(stream));
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
         let picked = wanted.zip(class);
         let picked = picked.and_then(|(it, class)| cluster.pick_destination(it, class, env, now));
         return note_choice(stream, cluster, picked);
@@ -545,12 +548,12 @@ pub(crate) fn choose_host(
     }
     let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
     let random = hash.unwrap_or_else(|| env.random.next());
-    let (avoid, attempts) = stream.retries.avoided();
-    let asks = asks(stream);
+    let (id, priority) = (stream.cluster, stream.priority);
+    let asks = asks(&stream.recorder, &stream.request);
     let class = |cluster: &mut ClusterState| {
-        cluster.class_for(cluster.class(stream.priority, version), &asks)
+        cluster.class_for(cluster.class(priority, version), &asks)
     };
-    let picked = clusters.pick(stream.cluster, random, &class, avoid, attempts);
+    let picked = clusters.pick(id, random, &class, stream.retries.avoided());
     note_choice(stream, clusters.get(stream.cluster)?, picked)
 }
 
@@ -562,19 +565,19 @@ pub(crate) fn choose_own_host(
     env: &mut Env,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
-    let class = cluster.class_for(class, &asks(stream));
+    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
     let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
-    let (avoid, attempts) = stream.retries.avoided();
-    let picked = class.and_then(|class| cluster.pick(random, class, avoid, attempts));
+    let picked =
+        class.and_then(|class| cluster.pick(random, class, stream.retries.avoided()));
     note_choice(stream, cluster, picked)
 }
 
 /// What a stream may ask of the TLS to its host.
 #[inline]
-fn asks(stream: &Stream) -> Asks<'_> {
-    let alpn = stream.recorder.mesh().and_then(|mesh| mesh.alpn.get());
-    Asks { alpn: alpn.map(|alpn| &**alpn), request: stream.request.present() }
+fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
+    let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.as_deref());
+    Asks { alpn, request: request.present() }
 }
 
 #[inline]
@@ -736,12 +739,14 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
     {
         stream.per_try_timeout = Limit::NONE;
     }
-    const SPENT: [Name; 5] = [
+    const SPENT: [Name; 7] = [
         Name::XEnvoyUpstreamRqTimeoutMs,
         Name::XEnvoyUpstreamRqPerTryTimeoutMs,
         Name::XEnvoyRetryOn,
         Name::XEnvoyRetryGrpcOn,
         Name::XEnvoyMaxRetries,
+        Name::XEnvoyRetriableStatusCodes,
+        Name::XEnvoyRetriableHeaderNames,
     ];
     if let Some(head) = stream.request.present_mut() {
         head.remove_each(&SPENT);

@@ -28,12 +28,13 @@ use crate::exchange::retry::Retries;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::timers;
 use crate::grpc;
-use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, StreamIndex};
+use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::Flags;
 use crate::route::Picked;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{
-    Action, ClusterChoice, Forward, Route, VirtualCluster, VirtualHost, WeightedCluster,
+    Action, ClusterChoice, Forward, RetryOn, RetryPolicy, Route, VirtualCluster, VirtualHost,
+    WeightedCluster,
 };
 use crate::snapshot::{ClusterId, RouteTable};
 use crate::stats::RequestStats;
@@ -274,6 +275,10 @@ impl<'a> Routed<'a> {
         Some(Self { table, host, route, weighted, virtual_cluster })
     }
 
+    pub(crate) fn retry_policy(&self) -> Option<&'a RetryPolicy> {
+        self.forward()?.retry.as_deref()
+    }
+
     pub(crate) fn forward(&self) -> Option<&'a Forward> {
         match &self.route.action {
             Action::Forward(forward) => Some(forward),
@@ -469,6 +474,15 @@ impl Stream {
     /// The route that was taken, looked up.
     pub(crate) fn routed(&self) -> Option<Routed<'_>> {
         Routed::of(&self.context, self.route?)
+    }
+
+    /// What speaks against passing a response on, beyond its status.
+    pub(crate) fn objection(&self) -> Option<ResetReason> {
+        if self.retries.on == RetryOn::default() {
+            return None;
+        }
+        let policy = self.routed().and_then(|routed| routed.retry_policy());
+        self.retries.objection(policy, &self.response)
     }
 
     /// What is so of the route that was taken.

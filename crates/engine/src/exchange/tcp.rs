@@ -16,7 +16,7 @@ use crate::record::Flags;
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
-use crate::upstream::cluster::Resource;
+use crate::upstream::cluster::{Avoided, Resource};
 use crate::upstream::pool::Lease;
 
 impl Exchange {
@@ -78,8 +78,9 @@ impl Exchange {
                 let hash = client.map(|client| address_hash(client.ip()));
                 let random = hash.unwrap_or_else(|| env.random.next());
                 let tried = stream.retries.tried.get_or_insert_default();
+                let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
                 let class = |_: &mut _| Some(PoolClass::default());
-                self.upstreams.clusters.pick(id, random, &class, &tried.hosts, 3)
+                self.upstreams.clusters.pick(id, random, &class, avoided)
             }
         };
         let Some(pool_key) = picked else {
@@ -177,6 +178,7 @@ impl Exchange {
             | ResetReason::PerTryTimeout
             | ResetReason::PerTryIdleTimeout
             | ResetReason::RateLimited
+            | ResetReason::Headers
             | ResetReason::Status(_)
             | ResetReason::GrpcStatus(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
         };

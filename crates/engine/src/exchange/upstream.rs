@@ -184,7 +184,7 @@ impl Exchange {
             .get(id)
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key);
-        let objection = stream.retries.objection(&stream.response);
+        let objection = stream.objection();
         if let Some(pool_key) = pool_key {
             let outcome = HostOutcome::Answered(status_for_host(stream));
             self.upstreams.note(pool_key, outcome, &mut self.env);

@@ -373,7 +373,7 @@ pub enum RedirectPath {
 }
 
 /// Envoy `RetryPolicy`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RetryPolicy {
     /// What is retried.
     pub on: RetryOn,
@@ -393,6 +393,33 @@ pub struct RetryPolicy {
     pub avoid_previous_hosts: bool,
     /// `host_selection_retry_max_attempts`: default 1.
     pub host_attempts: u32,
+    /// `retriable_headers`: what `retriable-headers` looks for in a response; one that matches is enough.
+    pub headers: Vec<HeaderMatcher>,
+    /// `retriable_request_headers`: only requests of which one matches are retried; all where there is none.
+    pub request_headers: Vec<HeaderMatcher>,
+    /// `rate_limited_retry_back_off`.
+    pub rate_limited: Option<RateLimitedBackOff>,
+    /// `retry_priority` with `previous_priorities`: after so many tries, and each time after as many more, the
+    /// priorities that were tried are not picked again. Never 0.
+    pub previous_priorities: Option<u32>,
+}
+
+/// Envoy `RetryPolicy.RateLimitedRetryBackOff`: the response says when to come again.
+#[derive(Clone, Debug)]
+pub struct RateLimitedBackOff {
+    /// `reset_headers`: the first with a number that is taken counts.
+    pub headers: Vec<ResetHeader>,
+    /// `max_interval`: what asks for more is not listened to. Default 300 s.
+    pub max: Duration,
+}
+
+/// Envoy `RetryPolicy.ResetHeader`.
+#[derive(Clone, Debug)]
+pub struct ResetHeader {
+    /// `name`.
+    pub name: HeaderName,
+    /// `format: UNIX_TIMESTAMP`: it names a point in time, not a number of seconds from now.
+    pub is_timestamp: bool,
 }
 
 /// `retry_on`, as a set.
@@ -430,6 +457,9 @@ impl RetryOn {
     /// `unavailable`.
     pub const GRPC_UNAVAILABLE: Self = Self(1 << 13);
 
+    /// `retriable-headers`.
+    pub const HEADERS: Self = Self(1 << 14);
+
     /// A condition of `x-envoy-retry-on`.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
@@ -443,6 +473,7 @@ impl RetryOn {
             b"retriable-4xx" => Self::STATUS_4XX,
             b"retriable-status-codes" => Self::STATUS_CODES,
             b"envoy-ratelimited" => Self::RATE_LIMITED,
+            b"retriable-headers" => Self::HEADERS,
             _ => return None,
         })
     }

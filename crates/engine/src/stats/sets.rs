@@ -97,6 +97,7 @@ stats! {
         Counter upstream_rq_per_try_timeout;
         Counter upstream_rq_retry;
         Counter upstream_rq_retry_backoff_exponential;
+        Counter upstream_rq_retry_backoff_ratelimited;
         Counter upstream_rq_retry_limit_exceeded;
         Counter upstream_rq_retry_overflow;
         Counter upstream_rq_retry_success;

@@ -9,7 +9,7 @@ use crate::balancer::Joined;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::{Avoided, ClusterState, Clusters};
 
 /// What an aggregate keeps.
 #[derive(Debug)]
@@ -30,22 +30,21 @@ impl Aggregate {
 }
 
 impl Clusters {
-    /// Chooses a host for a stream of a cluster, not one of `avoid` if there is another.
+    /// Chooses a host for a stream of a cluster, not one to be avoided if there is another.
     #[inline]
     pub(crate) fn pick(
         &mut self,
         id: ClusterId,
         random: u64,
         class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
-        avoid: &[PoolKey],
-        attempts: u32,
+        avoided: Avoided<'_>,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         if cluster.aggregate.is_none() {
             let class = class(cluster)?;
-            return cluster.pick(random, class, avoid, attempts);
+            return cluster.pick(random, class, avoided);
         }
-        self.pick_of_aggregate(id, random, class, avoid, attempts)
+        self.pick_of_aggregate(id, random, class, avoided)
     }
 
     /// Whether a request's hash decides which host of a cluster it goes to.
@@ -64,8 +63,7 @@ impl Clusters {
         id: ClusterId,
         random: u64,
         class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
-        avoid: &[PoolKey],
-        attempts: u32,
+        mut avoided: Avoided<'_>,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         let (threshold, bolt) =
@@ -79,11 +77,12 @@ impl Clusters {
             let cluster = self.get(*clusters.get(at)?).filter(has_hosts)?;
             Some(&cluster.balancer)
         };
-        let chosen = joined.choose(clusters.len(), balancer, threshold, random);
+        let past = avoided.priorities.take();
+        let chosen = joined.choose(clusters.len(), balancer, threshold, random, past);
         let chosen = chosen.and_then(|(at, among, random)| {
             let cluster = self.get_mut(*clusters.get(at)?)?;
             let class = class(cluster)?;
-            cluster.pick_among(Some(among), random, class, avoid, attempts)
+            cluster.pick_among(Some(among), random, class, avoided)
         });
         if let Some(cluster) = self.get_mut(id) {
             cluster.aggregate = Some(aggregate);

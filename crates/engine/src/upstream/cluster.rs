@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
-use crate::balancer::{Among, Balancer, Host, membership};
+use crate::balancer::{Among, Balancer, Host, PastPriorities, membership};
 use crate::conn::Connections;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
@@ -73,6 +73,17 @@ pub(crate) struct ClusterState {
     pub(crate) races: bool,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
+}
+
+/// Where a stream is not to be sent again.
+#[derive(Debug, Default)]
+pub(crate) struct Avoided<'a> {
+    /// The hosts that it has been to.
+    pub(crate) hosts: &'a [PoolKey],
+    /// How often another is drawn where one of them comes up.
+    pub(crate) attempts: u32,
+    /// The priorities that it has been to.
+    pub(crate) priorities: Option<&'a mut PastPriorities>,
 }
 
 /// What circuit breakers limit.
@@ -260,15 +271,22 @@ impl ClusterState {
         }
     }
 
-    /// Chooses a host for a stream, not one of `avoid` if there is another.
+    /// Chooses a host for a stream, not one to be avoided if there is another.
     pub(crate) fn pick(
         &mut self,
         random: u64,
         class: PoolClass,
-        avoid: &[PoolKey],
-        attempts: u32,
+        avoided: Avoided<'_>,
     ) -> Option<PoolKey> {
-        self.pick_among(None, random, class, avoid, attempts)
+        let Avoided { hosts, attempts, priorities: Some(past) } = avoided else {
+            return self.pick_among(None, random, class, avoided);
+        };
+        let among = self.balancer.past(past, random);
+        let avoided = Avoided { hosts, attempts, priorities: None };
+        let picked = self.pick_among(among, random, class, avoided)?;
+        let host = self.pool(picked).and_then(|pool| self.hosts.get(pool.host? as usize));
+        past.note(host.map_or(0, |host| host.endpoint.priority as usize));
+        Some(picked)
     }
 
     /// The same; where an aggregate has decided for it, among which hosts.
@@ -277,8 +295,7 @@ impl ClusterState {
         among: Option<Among>,
         random: u64,
         class: PoolClass,
-        avoid: &[PoolKey],
-        attempts: u32,
+        Avoided { hosts: avoid, attempts, .. }: Avoided<'_>,
     ) -> Option<PoolKey> {
         let (id, pools_of) = (self.id, &self.pools_of);
         let avoids = |pool: u32| avoid.contains(&PoolKey { cluster: id, pool });

@@ -331,6 +331,10 @@ pub fn retries(on: RetryOn, retries: u32) -> RetryPolicy {
         max_interval: Duration::from_millis(250),
         avoid_previous_hosts: false,
         host_attempts: 1,
+        headers: Vec::new(),
+        request_headers: Vec::new(),
+        rate_limited: None,
+        previous_priorities: None,
     }
 }
 

@@ -67,6 +67,7 @@ suites!(
     routes,
     headers,
     timing,
+    retries,
     local_replies,
     logs,
     opaque,

@@ -158,6 +158,7 @@ impl Exchange {
             | ResetReason::NoHost
             | ResetReason::ClusterGone
             | ResetReason::RateLimited
+            | ResetReason::Headers
             | ResetReason::Status(_)
             | ResetReason::GrpcStatus(_) => Error::Overflow,
         }
