@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::TcpProxy;
+use towpath_engine::snapshot::listener::{TcpLogOptions, Tunneling};
 use towpath_engine::snapshot::route::{ClusterChoice, HeaderOps, WeightedCluster};
 
 use super::Converter;
@@ -23,8 +24,48 @@ impl Converter<'_> {
             hashes_client: message.messages("hash_policy").any(|policy| policy.has("source_ip")),
             max_duration: message.duration("max_downstream_connection_duration"),
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
+            tunneling: self.tunneling(message),
             access_logs,
+            log_options: self.tcp_log_options(message),
         })
+    }
+
+    fn tunneling(&mut self, message: &Message) -> Option<Box<Tunneling>> {
+        let config = message.message("tunneling_config")?;
+        let hostname = self.format(config.text("hostname"), false, config.at("hostname"));
+        let path = config.text("post_path");
+        let post_path = match (config.flag("use_post"), path) {
+            (true, "") => Some(Arc::from(&b"/"[..])),
+            (true, path) => Some(Arc::from(path.as_bytes())),
+            (false, "") => None,
+            (false, _) => {
+                self.report.problem(config.at("post_path"), "goes with `use_post: true` only");
+                None
+            }
+        };
+        let headers = HeaderOps { remove: Vec::new(), add: self.added(config, "headers_to_add") };
+        Some(Box::new(Tunneling { hostname: hostname?, post_path, headers }))
+    }
+
+    fn tcp_log_options(&mut self, message: &Message) -> TcpLogOptions {
+        const INTERVAL: &str = "access_log_flush_interval";
+        const ON_CONNECTED: &str = "flush_access_log_on_connected";
+        let Some(options) = message.message("access_log_options") else {
+            return TcpLogOptions {
+                interval: message.duration(INTERVAL),
+                on_connected: message.flag(ON_CONNECTED),
+                on_start: false,
+            };
+        };
+        if message.has(INTERVAL) || message.flag(ON_CONNECTED) {
+            self.report
+                .problem(&options.at, "it says the same twice: the older fields stand beside it");
+        }
+        TcpLogOptions {
+            interval: options.duration(INTERVAL),
+            on_connected: options.flag(ON_CONNECTED),
+            on_start: options.flag("flush_access_log_on_start"),
+        }
     }
 
     /// A cluster that does not exist is no error to Envoy here: connections are closed while it is missing.

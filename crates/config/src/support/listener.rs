@@ -196,6 +196,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_connect_attempts",
             "max_downstream_connection_duration",
             "hash_policy",
+            "tunneling_config",
+            "access_log_options",
+            "access_log_flush_interval",
+            "flush_access_log_on_connected",
         ],
         harmless: &[(
             "max_downstream_connection_duration_jitter_percentage",
@@ -204,10 +208,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("on_demand", "xDS is not there"),
             ("metadata_match", "subsets are not there"),
-            ("tunneling_config", "TCP is not tunnelled over HTTP"),
-            ("access_log_flush_interval", "a connection is logged when it ends"),
-            ("flush_access_log_on_connected", "a connection is logged when it ends"),
-            ("access_log_options", "a connection is logged when it ends"),
             ("proxy_protocol_tlvs", "the PROXY protocol is not there"),
             ("upstream_connect_mode", "the upstream is connected when a connection is accepted"),
             ("backoff_options", "connects are tried again at once"),
@@ -222,6 +222,29 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.type.v3.HashPolicy.SourceIp",
         honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig",
+        honoured: &["hostname", "use_post", "post_path", "headers_to_add"],
+        harmless: &[],
+        changes: &[
+            ("propagate_response_headers", "headers of the proxy's response are not kept"),
+            ("propagate_response_trailers", "trailers of the proxy's response are not kept"),
+            ("request_id_extension", "tunnels have no request id"),
+            ("request_id_header", "tunnels have no request id"),
+            ("request_id_metadata_key", "tunnels have no request id"),
+            ("formatters", "formatter extensions are not there"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TcpAccessLogOptions",
+        honoured: &[
+            "access_log_flush_interval",
+            "flush_access_log_on_connected",
+            "flush_access_log_on_start",
+        ],
         harmless: &[],
         changes: &[],
     },

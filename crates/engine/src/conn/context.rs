@@ -13,7 +13,7 @@ use crate::rbac::Subject;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
     ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
-    NetworkRbac, Terminal,
+    NetworkRbac, TcpLogOptions, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
@@ -260,7 +260,9 @@ fn no_listener() -> (Listener, FilterChain) {
         hashes_client: false,
         max_duration: None,
         max_connect_attempts: 1,
+        tunneling: None,
         access_logs: Vec::new(),
+        log_options: TcpLogOptions::default(),
     };
     let chain = FilterChain {
         name: "".into(),

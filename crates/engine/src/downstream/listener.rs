@@ -454,7 +454,11 @@ impl Env {
         };
         let is_recorded = match &kind {
             ChainKind::Http(http) => is_recorded(&http.config),
-            ChainKind::Tcp(tcp) => !tcp.config.access_logs.is_empty() || tcp.metrics.is_some(),
+            ChainKind::Tcp(tcp) => {
+                !tcp.config.access_logs.is_empty()
+                    || tcp.config.tunneling.is_some()
+                    || tcp.metrics.is_some()
+            }
             ChainKind::Local => true,
         };
         let limits = chain.filters.limits.iter().map(|limit| {

@@ -358,7 +358,9 @@ impl Exchange {
         let refused = match stream.upgrade {
             Upgrade::No | Upgrade::Done => false,
             Upgrade::Requested => status != 101,
-            Upgrade::Connect | Upgrade::ConnectHere => !(200..300).contains(&status),
+            Upgrade::Connect | Upgrade::ConnectHere | Upgrade::Post => {
+                !(200..300).contains(&status)
+            }
         };
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;

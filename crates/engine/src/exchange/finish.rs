@@ -190,7 +190,7 @@ impl Exchange {
         let is_tcp = matches!(stream.kind, Kind::Tcp(_));
         let opaque = stream.upgrade == Upgrade::Done || is_tcp;
         match upstream {
-            UpstreamState::Active(leg) if complete && is_tcp => {
+            UpstreamState::Active(leg) if complete && is_tcp && unchanged => {
                 self.sever(index, leg, Close::Flush, now);
             }
             UpstreamState::Active(leg) if complete => {

@@ -41,6 +41,14 @@ impl Exchange {
         }
     }
 
+    /// Writes lines for a TCP connection whose upstream is connected, if they are wanted.
+    pub(crate) fn log_connected(&mut self, index: StreamIndex, now: Instant) {
+        let tcp = self.streams.get(index).and_then(|stream| stream.context.tcp());
+        if tcp.is_some_and(|tcp| tcp.config.log_options.on_connected) {
+            self.log_under_way(index, TCP_UPSTREAM_CONNECTED, now);
+        }
+    }
+
     /// Writes lines for a stream whose route has been chosen, if they are wanted.
     pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
         let http = self.streams.get(index).and_then(|stream| stream.context.http());
@@ -107,5 +115,11 @@ pub(crate) const DOWNSTREAM_START: &str = "DownstreamStart";
 pub(crate) const DOWNSTREAM_PERIODIC: &str = "DownstreamPeriodic";
 
 pub(crate) const DOWNSTREAM_END: &str = "DownstreamEnd";
+
+pub(crate) const TCP_CONNECTION_START: &str = "TcpConnectionStart";
+
+pub(crate) const TCP_UPSTREAM_CONNECTED: &str = "TcpUpstreamConnected";
+
+pub(crate) const TCP_PERIODIC: &str = "TcpPeriodic";
 
 pub(crate) const TCP_CONNECTION_END: &str = "TcpConnectionEnd";

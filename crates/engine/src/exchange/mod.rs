@@ -34,6 +34,7 @@ pub(crate) mod timers;
 pub(crate) mod tls;
 pub(crate) mod tracing;
 pub(crate) mod tunnel;
+mod tunneling;
 pub(crate) mod upstream;
 
 use std::rc::Rc;

@@ -140,6 +140,8 @@ pub(crate) enum Upgrade {
     Connect,
     /// CONNECT that ends here: the host is given the tunnel's bytes and sees no request.
     ConnectHere,
+    /// POST whose content, and that of its response, are the bytes of a TCP connection.
+    Post,
     /// Bytes are opaque in both directions.
     Done,
 }
@@ -492,6 +494,11 @@ impl Stream {
             return Plain::default();
         };
         http.plain.get(route.host, route.route)
+    }
+
+    /// Whether it is a TCP connection whose bytes go on as they are, not as a tunnel through a proxy.
+    pub(crate) const fn is_plain_tcp(&self) -> bool {
+        matches!((self.kind, self.upgrade), (Kind::Tcp(_), Upgrade::No))
     }
 
     /// Whether nothing of a response went downstream.

@@ -8,8 +8,9 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
+use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
 use crate::exchange::router::destination;
-use crate::exchange::stream::{Direction, UpstreamState};
+use crate::exchange::stream::{Direction, Upgrade, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::Flags;
@@ -37,6 +38,13 @@ impl Exchange {
             stream.request_end = Direction::Streaming;
             stream.response_end = Direction::AwaitingHead;
             stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
+        }
+        let options = tcp.config.log_options;
+        if let Some(interval) = options.interval {
+            self.set_timer(index, TcpTimer::LogFlush, now + interval);
+        }
+        if options.on_start {
+            self.log_under_way(index, TCP_CONNECTION_START, now);
         }
         let random = self.env.random.next();
         let asked = || self.conns.table.get(id)?.downstream()?.server_name().cloned();
@@ -92,6 +100,10 @@ impl Exchange {
         };
         stream.retries.tried.get_or_insert_default().hosts.push(pool_key);
         stream.retries.pool_key = Some(pool_key);
+        let context = stream.context.clone();
+        if let Some(tunneling) = context.tcp().and_then(|tcp| tcp.config.tunneling.as_deref()) {
+            return self.place_tunneled(index, pool_key, tunneling, now);
+        }
         if self.lease_raw(index, pool_key, now) == Lease::Overflow {
             self.end_tcp(index, ResetReason::Overflow, now);
         }
@@ -131,10 +143,19 @@ impl Exchange {
     pub(crate) fn retry_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let cluster = stream.retries.pool_key.map(|_| stream.cluster);
-        let connecting = matches!(
+        let is_connect = matches!(
             reason,
             ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_)
         );
+        // Until a proxy has let it through, all that fails is its connect.
+        let asks = stream.asks_for_tunnel();
+        if asks && reason != ResetReason::Overflow {
+            stream.flags.set(Flags::UPSTREAM_CONNECTION_FAILURE);
+        }
+        if asks && is_connect {
+            stream.recorder.note(|record| record.tunnel_status = 0);
+        }
+        let connecting = is_connect || asks;
         match cluster {
             Some(cluster) if connecting && stream.retries.remaining > 0 => {
                 stream.retries.remaining -= 1;
@@ -150,9 +171,11 @@ impl Exchange {
                     stream.recorder.note(|record| {
                         record.upstream_host = host.map(|host| host.address.clone())
                     });
-                    stream.recorder.note(|record| {
-                        record.transport_failure = reason.reset().transport_failure()
-                    });
+                    if is_connect {
+                        stream.recorder.note(|record| {
+                            record.transport_failure = reason.reset().transport_failure()
+                        });
+                    }
                     stream.flags.set_last_try_failed();
                 }
                 self.end_tcp(index, reason, now);
@@ -182,13 +205,19 @@ impl Exchange {
             | ResetReason::Status(_)
             | ResetReason::GrpcStatus(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
         };
-        stream.flags.set(flag);
+        // Why a tunnel was not opened has been told; of one that was open Envoy tells nothing.
+        let is_told = stream.upgrade != Upgrade::No
+            && !matches!(reason, ResetReason::NoHost | ResetReason::ClusterGone);
+        if !is_told {
+            stream.flags.set(flag);
+        }
         if let (Some(tcp), ResetReason::ClusterGone) = (stream.context.tcp(), reason) {
             tcp.stats.downstream_cx_no_route.inc();
         }
         // A client whose upstream was reset in the middle, or whose bytes go nowhere, sees a reset too, not a clean
         // end; but behind all that came.
-        let broken = matches!(reason, ResetReason::Terminated | ResetReason::Reset);
+        let broken = !stream.asks_for_tunnel()
+            && matches!(reason, ResetReason::Terminated | ResetReason::Reset);
         let how = if broken || stream.body.len() > 0 { Close::FlushReset } else { Close::Flush };
         self.close_tcp(index, how, now);
     }
@@ -203,6 +232,12 @@ impl Exchange {
                 self.close_tcp(index, Close::Flush, now);
             }
             TcpTimer::Report => self.report_tcp(index, now),
+            TcpTimer::LogFlush => {
+                self.log_under_way(index, TCP_PERIODIC, now);
+                if let Some(interval) = tcp.config.log_options.interval {
+                    self.set_timer(index, TcpTimer::LogFlush, now + interval);
+                }
+            }
             TcpTimer::MaxDuration => {
                 tcp.stats.max_downstream_connection_duration.inc();
                 stream.flags.set(Flags::DURATION_TIMEOUT);

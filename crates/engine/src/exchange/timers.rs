@@ -56,6 +56,8 @@ pub(crate) enum TcpTimer {
     MaxDuration = 4,
     /// A mesh is told of it.
     Report = 5,
+    /// `access_log_flush_interval`.
+    LogFlush = 7,
 }
 
 /// Deadlines of an app's request.
@@ -100,7 +102,7 @@ impl StreamTimer for HttpTimer {
 }
 
 impl StreamTimer for TcpTimer {
-    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration, Self::Report];
+    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration, Self::Report, Self::LogFlush];
 
     fn place(self) -> usize {
         self as usize

@@ -132,7 +132,7 @@ impl Stream {
     pub(crate) const fn asks_for_tunnel(&self) -> bool {
         match self.upgrade {
             Upgrade::No | Upgrade::Done => false,
-            Upgrade::Requested | Upgrade::Connect | Upgrade::ConnectHere => true,
+            Upgrade::Requested | Upgrade::Connect | Upgrade::ConnectHere | Upgrade::Post => true,
         }
     }
 

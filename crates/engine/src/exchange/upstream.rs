@@ -47,7 +47,7 @@ impl Exchange {
         }
         let Some(number) = connection.mux.open() else { return };
         let leg = Leg { connection: id, number };
-        let tunnels = matches!(stream.kind, Kind::Tcp(_));
+        let tunnels = stream.is_plain_tcp();
         stream.trace_part(if tunnels { Phase::Tunnel } else { Phase::Send });
         let sent_before = connection.bytes_sent;
         let waited = connection.opened < now;
@@ -85,6 +85,7 @@ impl Exchange {
         self.upstreams.preconnect(pool_key, &mut self.conns, &mut self.env, now);
         if tunnels {
             self.greet_server(id);
+            self.log_connected(index, now);
             self.replay(index, leg, now);
         } else if ends_connect {
             let mut head = self.env.heads.take();
@@ -118,7 +119,7 @@ impl Exchange {
         // Over HTTP/2 the stream's content is the tunnel's; over HTTP/1 the tunnel comes behind the message.
         let awaits_tunnel = stream.awaits_tunnel() || (is_http2 && stream.asks_for_tunnel());
         let end = if awaits_tunnel {
-            !is_http2
+            !is_http2 && stream.upgrade != Upgrade::Post
         } else {
             stream.request_end == Direction::Ended
                 && stream.body.len() == 0
@@ -177,6 +178,9 @@ impl Exchange {
         }
         let status = stream.response_status();
         let UpstreamState::Active(leg) = stream.upstream else { return };
+        if let Kind::Tcp(_) = stream.kind {
+            return self.on_tunnel_answered(index, leg, end, now);
+        }
         let id = leg.connection;
         let pool_key = self
             .conns
@@ -216,7 +220,7 @@ impl Exchange {
         let switches = match stream.upgrade {
             Upgrade::No | Upgrade::Done => false,
             Upgrade::Requested => status == 101,
-            Upgrade::Connect | Upgrade::ConnectHere => (200..300).contains(&status),
+            Upgrade::Connect | Upgrade::ConnectHere | Upgrade::Post => (200..300).contains(&status),
         };
         if switches {
             let is_http2 = self.conns.table.get(id).is_some_and(|it| it.mux.is_http2());
@@ -274,6 +278,10 @@ impl Exchange {
 
     /// A 1xx other than 101.
     pub(crate) fn on_informational(&mut self, index: StreamIndex, head: Head, _now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if let Kind::Tcp(_) = stream.kind {
+            return self.env.heads.give(head);
+        }
         self.charge(index, head.status());
         let Some(stream) = self.streams.get(index) else { return };
         let Leg { connection: downstream, number } = stream.downstream;

@@ -165,6 +165,9 @@ impl Command {
             Self::UpstreamTlsVersion => {
                 record.upstream_tls.as_ref().is_some_and(|tls| text(out, tls.version.name()))
             }
+            Self::UpstreamTransportFailureReason if record.tunnel_status != 0 => {
+                text(out, "tunnel_response:") && number(out, record.tunnel_status.into())
+            }
             Self::UpstreamTransportFailureReason => underscored(out, record.transport_failure),
             Self::UpstreamWireBytesReceived => number(out, record.upstream_wire_received),
             Self::UpstreamWireBytesSent => number(out, record.upstream_wire_sent),

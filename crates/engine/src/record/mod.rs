@@ -70,6 +70,8 @@ pub struct Record {
     pub termination: &'static str,
     /// Envoy's `%UPSTREAM_TRANSPORT_FAILURE_REASON%`.
     pub transport_failure: &'static str,
+    /// The status with which an HTTP proxy has refused a tunnel last; 0 where none has.
+    pub tunnel_status: u16,
     /// How often the request was sent upstream.
     pub attempts: u32,
     /// The host that answered, or was tried last.
@@ -172,6 +174,7 @@ impl Record {
             details: "",
             termination: "",
             transport_failure: "",
+            tunnel_status: 0,
             attempts: 0,
             upstream_host: None,
             upstream_local: None,

@@ -9,9 +9,10 @@ use towpath_proto::tls::Greeting;
 use towpath_proto::{Address, ListenOptions};
 
 use super::log::AccessLog;
-use super::route::ClusterChoice;
+use super::route::{ClusterChoice, HeaderOps};
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 pub use crate::cidr::Prefix;
+use crate::format::Format;
 use crate::matcher::Subject;
 pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
@@ -395,6 +396,32 @@ pub struct TcpProxy {
     pub hashes_client: bool,
     /// Upstream connections tried before giving up; at least 1.
     pub max_connect_attempts: u32,
+    /// `tunneling_config`: the bytes are carried by an HTTP request to the upstream.
+    pub tunneling: Option<Box<Tunneling>>,
     /// One line for each connection.
     pub access_logs: Vec<AccessLog>,
+    /// `access_log_options`: when there are further lines.
+    pub log_options: TcpLogOptions,
+}
+
+/// Envoy `TcpProxy.TunnelingConfig`.
+#[derive(Debug)]
+pub struct Tunneling {
+    /// `hostname`: the authority that is asked for.
+    pub hostname: Format,
+    /// `use_post` and `post_path`: POST to this path. Without it CONNECT.
+    pub post_path: Option<Arc<[u8]>>,
+    /// `headers_to_add`.
+    pub headers: HeaderOps,
+}
+
+/// Envoy `TcpProxy.TcpAccessLogOptions`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpLogOptions {
+    /// `access_log_flush_interval`: a line each time, at least 1 ms.
+    pub interval: Option<Duration>,
+    /// `flush_access_log_on_connected`: one when the upstream is connected.
+    pub on_connected: bool,
+    /// `flush_access_log_on_start`: one when the client is accepted.
+    pub on_start: bool,
 }

@@ -18,7 +18,7 @@ use towpath_engine::local::message::{
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream};
 use towpath_engine::snapshot::cluster::{Endpoint, Limits};
-use towpath_engine::snapshot::listener::{TcpProxy, Terminal};
+use towpath_engine::snapshot::listener::{TcpLogOptions, TcpProxy, Terminal};
 use towpath_engine::snapshot::route::{Action, ClusterChoice, RetryOn};
 use towpath_engine::snapshot::{Cluster, ClusterId, Snapshot};
 use towpath_engine::stats::{Query, Registry};
@@ -673,7 +673,9 @@ fn snapshot(random: &mut Random) -> Snapshot {
             hashes_client: false,
             max_duration: None,
             max_connect_attempts: 2,
+            tunneling: None,
             access_logs: Vec::new(),
+            log_options: TcpLogOptions::default(),
         };
         snapshot.listeners.push(Arc::new(scene::listener(TCP, Terminal::Tcp(Arc::new(tcp)))));
     }

@@ -17,8 +17,8 @@ use towpath_engine::snapshot::cluster::{
 };
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpProxy,
-    Terminal,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpLogOptions,
+    TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
@@ -274,7 +274,9 @@ impl Plan {
             hashes_client: false,
             max_duration: None,
             max_connect_attempts: 1,
+            tunneling: None,
             access_logs: Vec::new(),
+            log_options: TcpLogOptions::default(),
         };
         snapshot.listeners.push(secured(listener(TCP, Terminal::Tcp(Arc::new(tcp)))));
         snapshot

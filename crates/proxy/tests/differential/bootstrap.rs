@@ -66,7 +66,9 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
              {name}\n"
         );
         text.push_str(&indented(&tcp.proxy, 10));
-        text.push_str(&access_log(&format!("{name} {TCP_LOG}"), 10));
+        if !has(&tcp.proxy, "access_log") {
+            text.push_str(&access_log(&format!("{name} {TCP_LOG}"), 10));
+        }
     }
     if !suite.secrets.is_empty() {
         text.push_str("  secrets:\n");

@@ -71,6 +71,7 @@ suites!(
     local_replies,
     logs,
     opaque,
+    tunneling,
     admin,
     drain,
     statistics,

@@ -1,0 +1,122 @@
+//! TCP through an HTTP proxy: a connection's bytes as the content of a request of our own. Envoy: `tunneling_config`.
+//!
+//! Arrives: a TCP stream with its host. Leaves: CONNECT (or POST) to that host, and when it lets us through, a stream whose
+//! bytes go through the one forwarding loop. What a client sends before that is kept, up to its connection's limit.
+
+use towpath_proto::head::{Head, Version};
+use towpath_proto::{Close, Instant};
+
+use crate::conn::spans::Part;
+use crate::env::Work;
+use crate::exchange::Exchange;
+use crate::exchange::log::{Setting, facts};
+use crate::exchange::stream::{Direction, Upgrade, UpstreamState};
+use crate::header_ops::Subject;
+use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
+use crate::snapshot::listener::Tunneling;
+use crate::upstream::pool::{Lease, Wish};
+
+impl Exchange {
+    /// Asks the pool of a host for a connection on which a tunnel can be asked for.
+    pub(crate) fn place_tunneled(
+        &mut self,
+        index: StreamIndex,
+        pool_key: PoolKey,
+        tunneling: &Tunneling,
+        now: Instant,
+    ) {
+        self.word_tunnel_request(index, pool_key, tunneling, now);
+        let wish =
+            Wish { stream: index, reuses: true, opened_after: None, repeatable: false, turn: None };
+        match self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now) {
+            Lease::Ready(connection) => self.attach(index, connection, now),
+            Lease::Pending => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.upstream = UpstreamState::Pending(pool_key);
+                }
+            }
+            Lease::Overflow | Lease::QueueFull => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    // It would not be otherwise at once.
+                    stream.retries.remaining = 0;
+                }
+                self.retry_tcp(index, ResetReason::Overflow, now);
+            }
+        }
+    }
+
+    /// Makes the request of a stream.
+    fn word_tunnel_request(
+        &mut self,
+        index: StreamIndex,
+        pool_key: PoolKey,
+        tunneling: &Tunneling,
+        now: Instant,
+    ) {
+        let Self { streams, upstreams, env, .. } = self;
+        let Some(stream) = streams.get_mut(index) else { return };
+        let clusters = &upstreams.clusters;
+        let host = clusters.pool(pool_key).map(|pool| pool.address.clone());
+        stream.recorder.note(|record| record.upstream_host = host);
+        let mut head = env.heads.take();
+        // The stream's own content is the tunnel's, as in HTTP/2 (RFC 9113 §8.5), whatever the host speaks.
+        head.set_version(Version::Http2);
+        let facts = facts(stream, None, Setting { clusters, clock: &env.clock }, now);
+        let mut authority = Vec::new();
+        tunneling.hostname.write(&mut authority, &facts);
+        head.set_authority(&authority);
+        match &tunneling.post_path {
+            Some(path) => {
+                let cluster = clusters.get(pool_key.cluster);
+                let is_secure = cluster.is_some_and(|it| it.tls_of(pool_key).is_some());
+                head.set_method(b"POST");
+                head.set_scheme(if is_secure { b"https" } else { b"http" });
+                head.set_path(path);
+            }
+            None => {
+                head.set_method(b"CONNECT");
+            }
+        }
+        tunneling.headers.apply(&mut head, Subject::Request, &facts, &mut env.scratch);
+        stream.request.put(head, &mut env.heads);
+        stream.upgrade =
+            if tunneling.post_path.is_some() { Upgrade::Post } else { Upgrade::Connect };
+    }
+
+    /// The host has answered: the tunnel is open, or another host is tried.
+    pub(crate) fn on_tunnel_answered(
+        &mut self,
+        index: StreamIndex,
+        leg: Leg,
+        end: bool,
+        now: Instant,
+    ) {
+        let (Some(stream), Some(connection)) =
+            (self.streams.get_mut(index), self.conns.table.get_mut(leg.connection))
+        else {
+            return;
+        };
+        let is_message = connection.mux.is_http2() || stream.upgrade == Upgrade::Post;
+        let status = stream.response.present().map_or(0, Head::status);
+        // As Envoy: any success by HTTP/1.1, else 200 alone, and there must be content to come.
+        let is_open = match connection.mux.is_http2() {
+            true => status == 200,
+            false => (200..300).contains(&status),
+        };
+        if !is_open || (end && is_message) {
+            stream.recorder.note(|record| record.tunnel_status = status);
+            self.detach(index, Close::Abort, now);
+            return self.retry_tcp(index, ResetReason::Status(status), now);
+        }
+        if stream.upgrade == Upgrade::Connect {
+            connection.mux.upgrade();
+        }
+        stream.upgrade = Upgrade::Done;
+        stream.response_end = Direction::Streaming;
+        stream.trace_part(Part::Tunnel);
+        self.log_connected(index, now);
+        self.env.work.push_back(Work::Read(leg.connection));
+        self.replay(index, leg, now);
+        self.update_source(index, true);
+    }
+}
