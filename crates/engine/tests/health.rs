@@ -246,6 +246,9 @@ fn http() -> Probe {
         headers: HeaderOps::default(),
         expected: std::iter::once(200..201).collect(),
         retriable: Vec::new(),
+        send: [].into(),
+        receive: Vec::new(),
+        looked_at: 1024,
     })
 }
 

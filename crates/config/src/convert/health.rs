@@ -103,6 +103,14 @@ impl Converter<'_> {
             "METHOD_UNSPECIFIED" => "GET".to_owned(),
             method => method.to_owned(),
         };
+        let send = self.http_payload(message, &method);
+        let receive = self.payloads(message);
+        let looked_at = message.number("response_buffer_size").unwrap_or(LOOKED_AT);
+        let wanted = receive.iter().flatten().map(|piece| piece.len() as u64).sum::<u64>();
+        if looked_at != 0 && wanted > looked_at {
+            let text = format!("is {wanted} bytes long, and {looked_at} are looked at");
+            self.report.problem(message.at("receive"), text);
+        }
         let headers = self.request_ops(message);
         let expected = self.statuses(message, "expected_statuses");
         let retriable = self.statuses(message, "retriable_statuses");
@@ -118,7 +126,26 @@ impl Converter<'_> {
             headers,
             expected: expected?,
             retriable: retriable?,
+            send: send?,
+            receive: receive?,
+            looked_at,
         })
+    }
+
+    /// The content of an HTTP check.
+    fn http_payload(&mut self, message: &Message, method: &str) -> Option<Arc<[u8]>> {
+        let Some(send) = message.message("send") else { return Some(Arc::from([])) };
+        if !["POST", "PUT", "PATCH", "OPTIONS"].contains(&method) {
+            let text = format!("a check with the method {method} has no content");
+            self.report.problem(&send.at, text);
+        }
+        self.payload(send)
+    }
+
+    fn payloads(&mut self, message: &Message) -> Option<Vec<Arc<[u8]>>> {
+        let wanted: Vec<_> = message.messages("receive").collect();
+        let pieces: Vec<_> = wanted.into_iter().map(|wanted| self.payload(wanted)).collect();
+        pieces.into_iter().collect()
     }
 
     /// Ranges of statuses without their ends.
@@ -143,9 +170,8 @@ impl Converter<'_> {
             Some(send) => self.payload(send),
             None => Some(Arc::from([])),
         };
-        let wanted: Vec<_> = message.messages("receive").collect();
-        let receive: Vec<_> = wanted.into_iter().map(|wanted| self.payload(wanted)).collect();
-        Some(TcpProbe { send: send?, receive: receive.into_iter().collect::<Option<_>>()? })
+        let receive = self.payloads(message);
+        Some(TcpProbe { send: send?, receive: receive? })
     }
 
     /// Bytes, or text in hexadecimal digits.
@@ -203,5 +229,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 const NO_TRAFFIC_INTERVAL: Duration = Duration::from_secs(60);
+/// Envoy's default of `response_buffer_size`.
+const LOOKED_AT: u64 = 1024;
 /// What a check sends or waits for, at most.
 const MOST_PAYLOAD_BYTES: usize = 64 * 1024;

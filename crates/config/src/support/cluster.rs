@@ -416,14 +416,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "retriable_statuses",
             "codec_client_type",
             "method",
+            "send",
+            "receive",
+            "response_buffer_size",
         ],
         harmless: &[],
-        changes: &[
-            ("send", "a check has no body"),
-            ("receive", "a response is judged by its status"),
-            ("response_buffer_size", "a response is judged by its status"),
-            ("service_name_matcher", "the name of the service is not compared"),
-        ],
+        changes: &[("service_name_matcher", "the name of the service is not compared")],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck.TcpHealthCheck",

@@ -18,7 +18,7 @@ use crate::format::Facts;
 use crate::header_ops::{Scratch, Subject};
 use crate::record::Record;
 use crate::snapshot::Cluster;
-use crate::snapshot::health::{BoltProbe, HealthCheck, HttpProbe, Probe, TcpProbe};
+use crate::snapshot::health::{BoltProbe, HealthCheck, HttpProbe, Probe};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +45,11 @@ pub(super) enum Dialogue {
         client: Box<Client>,
         /// What the head of the answer came to.
         said: Option<Outcome>,
+        content: Pieces,
+        /// How much of the answer's content came.
+        length: u64,
     },
-    Tcp {
-        /// What came and was not matched yet.
-        received: Vec<u8>,
-        /// How many of the wanted pieces came.
-        matched: usize,
-    },
+    Tcp(Pieces),
     Bolt {
         decoder: Decoder,
         asked: u32,
@@ -59,14 +57,24 @@ pub(super) enum Dialogue {
     Grpc(GrpcDialogue),
 }
 
+/// What came of the pieces that are wanted one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    /// What came and was not matched yet.
+    received: Vec<u8>,
+    /// How many of the wanted pieces came.
+    matched: usize,
+}
+
 impl Dialogue {
     /// For a fresh connection.
     pub(super) fn new(check: &HealthCheck, cluster: &Cluster) -> Self {
         match &check.probe {
             Probe::Http(_) => {
-                Self::Http { client: Box::new(Client::new(Arc::clone(&cluster.http1))), said: None }
+                let client = Box::new(Client::new(Arc::clone(&cluster.http1)));
+                Self::Http { client, said: None, content: Pieces::default(), length: 0 }
             }
-            Probe::Tcp(_) => Self::Tcp { received: Vec::new(), matched: 0 },
+            Probe::Tcp(_) => Self::Tcp(Pieces::default()),
             Probe::Bolt(_) => {
                 let options = cluster.bolt.as_ref().map(|bolt| bolt.options.clone());
                 Self::Bolt { decoder: Decoder::new(options.unwrap_or(ANSWER_OPTIONS)), asked: 0 }
@@ -87,13 +95,18 @@ impl Dialogue {
         out: &mut Out,
     ) {
         match (self, &check.probe) {
-            (Self::Http { client, said }, Probe::Http(probe)) => {
-                *said = None;
-                client.encode_head(&question(probe, authority, now), true, out);
+            (Self::Http { client, said, content, length }, Probe::Http(probe)) => {
+                (*said, *length) = (None, 0);
+                content.clear();
+                let is_empty = probe.send.is_empty();
+                client.encode_head(&question(probe, authority, now), is_empty, out);
+                if !is_empty {
+                    client.encode_data(Bytes::copy_from_slice(&probe.send), out);
+                    client.encode_end(out);
+                }
             }
-            (Self::Tcp { received, matched }, Probe::Tcp(probe)) => {
-                received.clear();
-                *matched = 0;
+            (Self::Tcp(pieces), Probe::Tcp(probe)) => {
+                pieces.clear();
                 out.push(Bytes::copy_from_slice(&probe.send));
             }
             (Self::Bolt { asked, .. }, Probe::Bolt(BoltProbe { version })) => {
@@ -102,7 +115,7 @@ impl Dialogue {
                 let _ = Message::heartbeat(*version, *asked).write(out);
             }
             (Self::Grpc(dialogue), Probe::Grpc(probe)) => dialogue.ask(probe, authority, now, out),
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {}
+            (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {}
         }
     }
 
@@ -115,20 +128,20 @@ impl Dialogue {
         out: &mut Out,
     ) -> Option<Outcome> {
         match (self, &check.probe) {
-            (Self::Http { client, said }, Probe::Http(probe)) => {
+            (Self::Http { client, said, content, length }, Probe::Http(probe)) => {
                 client.receive(chunk);
-                read_http(client, said, probe, heads)
+                read_http(client, said, (content, length), probe, heads)
             }
-            (Self::Tcp { received, matched }, Probe::Tcp(probe)) => {
-                received.extend_from_slice(&chunk);
-                match_pieces(received, matched, probe)
+            (Self::Tcp(pieces), Probe::Tcp(probe)) => {
+                let is_whole = pieces.take(&chunk, &probe.receive);
+                is_whole.then_some(Outcome::Success { degraded: false })
             }
             (Self::Bolt { decoder, asked }, Probe::Bolt(_)) => {
                 decoder.receive(chunk);
                 read_bolt(decoder, *asked)
             }
             (Self::Grpc(dialogue), Probe::Grpc(_)) => dialogue.receive(chunk, heads, out),
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
+            (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {
                 Some(Outcome::Broken)
             }
         }
@@ -137,11 +150,11 @@ impl Dialogue {
     /// The host sends nothing more: an answer that nothing else ends is over.
     pub(super) fn ended(&mut self, check: &HealthCheck, heads: &mut HeadPool) -> Outcome {
         match (self, &check.probe) {
-            (Self::Http { client, said }, Probe::Http(probe)) => {
+            (Self::Http { client, said, content, length }, Probe::Http(probe)) => {
                 client.ended();
-                read_http(client, said, probe, heads).unwrap_or(Outcome::Broken)
+                read_http(client, said, (content, length), probe, heads).unwrap_or(Outcome::Broken)
             }
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
+            (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {
                 Outcome::Broken
             }
         }
@@ -151,7 +164,7 @@ impl Dialogue {
     pub(super) fn is_reusable(&self) -> bool {
         match self {
             Self::Http { client, .. } => client.reusable(),
-            Self::Tcp { .. } | Self::Bolt { .. } => true,
+            Self::Tcp(_) | Self::Bolt { .. } => true,
             Self::Grpc(dialogue) => dialogue.is_reusable(),
         }
     }
@@ -169,7 +182,7 @@ impl Dialogue {
                 dialogue.is_reusable()
             }
             // It would be misunderstood at the next check.
-            Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } => false,
+            Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } => false,
         }
     }
 }
@@ -192,6 +205,9 @@ fn question(probe: &HttpProbe, authority: &str, now: Instant) -> Head {
         probe.path.as_bytes(),
     );
     head.set(Name::UserAgent, b"Envoy/HC");
+    if !probe.send.is_empty() {
+        head.set_number(Name::ContentLength, probe.send.len() as u64);
+    }
     let record = Record::default();
     let facts = Facts::new(&record, now);
     probe.headers.apply(&mut head, Subject::Request, &facts, &mut Scratch::default());
@@ -202,9 +218,17 @@ fn question(probe: &HttpProbe, authority: &str, now: Instant) -> Head {
 fn read_http(
     client: &mut Client,
     said: &mut Option<Outcome>,
+    (content, length): (&mut Pieces, &mut u64),
     probe: &HttpProbe,
     heads: &mut HeadPool,
 ) -> Option<Outcome> {
+    // An answer that the status is good of is not good without its content.
+    let whole = |said: Option<Outcome>, content: &Pieces| match said {
+        Some(Outcome::Success { .. }) if content.matched < probe.receive.len() => {
+            Some(Outcome::Refused)
+        }
+        said => said,
+    };
     loop {
         match client.poll(heads) {
             Ok(Some(Event::Head { head, end })) => {
@@ -212,16 +236,24 @@ fn read_http(
                 heads.give(head);
                 *said = Some(outcome);
                 if end {
-                    return Some(outcome);
+                    return whole(*said, content);
                 }
             }
             Ok(Some(Event::Informational(head))) => heads.give(head),
             Ok(Some(Event::Trailers(trailers))) => {
                 heads.give(trailers);
-                return *said;
+                return whole(*said, content);
             }
-            Ok(Some(Event::End)) => return *said,
-            Ok(Some(Event::Data(_))) => {}
+            Ok(Some(Event::End)) => return whole(*said, content),
+            Ok(Some(Event::Data(chunk))) => {
+                let left = match probe.looked_at {
+                    0 => u64::MAX,
+                    most => most.saturating_sub(*length),
+                };
+                let seen = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+                content.take(&chunk[..seen], &probe.receive);
+                *length = length.saturating_add(chunk.len() as u64);
+            }
             Ok(None) => return None,
             Err(_) => return Some(Outcome::Broken),
         }
@@ -239,19 +271,29 @@ fn judge(head: &Head, probe: &HttpProbe) -> Outcome {
     }
 }
 
-/// Finds the wanted pieces one behind the other; what is between them does not matter.
-fn match_pieces(received: &mut Vec<u8>, matched: &mut usize, probe: &TcpProbe) -> Option<Outcome> {
-    while let Some(piece) = probe.receive.get(*matched) {
-        let Some(at) = find(received, piece) else {
-            // A piece may begin at the end of what came; nothing before that is of use.
-            let keep = piece.len().saturating_sub(1).min(received.len());
-            received.drain(..received.len() - keep);
-            return None;
-        };
-        received.drain(..at + piece.len());
-        *matched += 1;
+impl Pieces {
+    fn clear(&mut self) {
+        self.received.clear();
+        self.matched = 0;
     }
-    Some(Outcome::Success { degraded: false })
+
+    /// Finds the wanted pieces one behind the other; what is between them does not matter. Whether all have come.
+    fn take(&mut self, chunk: &[u8], wanted: &[Arc<[u8]>]) -> bool {
+        if self.matched < wanted.len() {
+            self.received.extend_from_slice(chunk);
+        }
+        while let Some(piece) = wanted.get(self.matched) {
+            let Some(at) = find(&self.received, piece) else {
+                // A piece may begin at the end of what came; nothing before that is of use.
+                let keep = piece.len().saturating_sub(1).min(self.received.len());
+                self.received.drain(..self.received.len() - keep);
+                return false;
+            };
+            self.received.drain(..at + piece.len());
+            self.matched += 1;
+        }
+        true
+    }
 }
 
 fn find(bytes: &[u8], piece: &[u8]) -> Option<usize> {
@@ -284,3 +326,34 @@ fn read_bolt(decoder: &mut Decoder, asked: u32) -> Option<Outcome> {
 
 /// A cluster that does not speak Bolt has no options for it.
 const ANSWER_OPTIONS: Options = Options { max_frame: 64 * 1024 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether all pieces were found in what came, chunk by chunk.
+    fn found(chunks: &[&[u8]], wanted: &[&[u8]]) -> bool {
+        let wanted: Vec<Arc<[u8]>> = wanted.iter().map(|piece| Arc::from(*piece)).collect();
+        let mut pieces = Pieces::default();
+        let longest = wanted.iter().map(|piece| piece.len()).max().unwrap_or(0);
+        let mut all = wanted.is_empty();
+        for chunk in chunks {
+            all = pieces.take(chunk, &wanted);
+            assert!(pieces.received.len() < longest.max(1) || all, "what is of no use is kept");
+        }
+        all
+    }
+
+    #[test]
+    fn pieces_are_found_in_their_order_wherever_chunks_are_cut() {
+        let text = b"-one--two-";
+        for at in 0..=text.len() {
+            let (one, other) = text.split_at(at);
+            assert!(found(&[one, other], &[b"one", b"two"]), "{at}");
+            assert!(!found(&[one, other], &[b"two", b"one"]), "{at}");
+            assert!(!found(&[one, other], &[b"one", b"one"]), "{at}");
+        }
+        assert!(found(&[b"a"], &[]));
+        assert!(!found(&[b""], &[b"a"]));
+    }
+}

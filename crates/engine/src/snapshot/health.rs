@@ -79,6 +79,12 @@ pub struct HttpProbe {
     pub expected: Vec<Range<u16>>,
     /// `retriable_statuses`: failures that count towards the threshold. Any other makes a host unhealthy at once.
     pub retriable: Vec<Range<u16>>,
+    /// `send`: the content of the request; it has none when empty.
+    pub send: Arc<[u8]>,
+    /// `receive`: all of them must stand in the answer's content, in this order.
+    pub receive: Vec<Arc<[u8]>>,
+    /// `response_buffer_size`: how much of the content is looked at, in bytes; all of it when 0. Default 1024.
+    pub looked_at: u64,
 }
 
 /// Envoy `HealthCheck.GrpcHealthCheck`.
