@@ -8,7 +8,7 @@ use towpath_engine::field::Field;
 use towpath_engine::filter::FilterConfig;
 use towpath_engine::filter::matching::{Matching, Skip};
 use towpath_engine::matcher::tree::{Branches, Outcome, Predicate, Ranges, Tree};
-use towpath_engine::matcher::{Input, Whose};
+use towpath_engine::matcher::{Input, MetadataMatcher, Whose};
 
 use super::Converter;
 use super::extension::{INPUT_MATCHER, MATCHING_ACTION, MATCHING_INPUT};
@@ -147,7 +147,11 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
     }
 
     fn single(&self, converter: &mut Converter<'c>, message: &Message) -> Option<Predicate> {
-        let input = message.message("input").and_then(|input| self.input(converter, input));
+        let holder = message.message("input")?;
+        let input = self.input(converter, holder);
+        if matches!(input, Some(Input::Metadata)) {
+            return self.metadata(converter, holder, message);
+        }
         if let Some(text) = message.message("value_match") {
             let matcher = converter.string_matcher(text);
             return Some(Predicate::Text(input?, matcher?));
@@ -159,6 +163,29 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         Some(Predicate::Address(input?, ranges.into_iter().collect::<Option<_>>()?))
     }
 
+    /// A value of metadata, which the matcher of metadata alone looks at.
+    fn metadata(
+        &self,
+        converter: &mut Converter<'c>,
+        holder: &Message,
+        message: &Message,
+    ) -> Option<Predicate> {
+        let Some(custom) = message.message("custom_match") else {
+            converter.report.unsupported(&message.at, NO_TEXT);
+            return None;
+        };
+        let (config, _) = converter.extension(custom, INPUT_MATCHER, &[METADATA])?;
+        let value = converter.value_matcher(config.message("value")?)?;
+        let (input, _) = converter.extension(holder, MATCHING_INPUT, &[METADATA_INPUT])?;
+        let keys = input.messages("path").map(|segment| segment.text("key").into());
+        Some(Predicate::Metadata(MetadataMatcher {
+            namespace: input.text("filter").into(),
+            path: keys.collect(),
+            value,
+            invert: config.flag("invert"),
+        }))
+    }
+
     fn map(
         &mut self,
         converter: &mut Converter<'c>,
@@ -166,6 +193,10 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         depth: usize,
     ) -> Option<Branches<A>> {
         let input = tree.message("input").and_then(|input| self.input(converter, input));
+        if matches!(input, Some(Input::Metadata)) {
+            converter.report.unsupported(&tree.at, NO_TEXT);
+            return None;
+        }
         let field = tree.oneof("tree_type")?;
         let Value::Message(inner) = &field.value else { return None };
         match field.descriptor.name() {
@@ -238,6 +269,11 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         let name = config.descriptor.full_name();
         let (_, read) = INPUTS.iter().find(|(known, _)| *known == name)?;
         let input = read(converter, config)?;
+        if matches!(input, Input::Metadata) && !(self.place.allows)(&input) {
+            let text = format!("{} does not look at metadata", self.place.name);
+            converter.report.unsupported(at, text);
+            return None;
+        }
         if !(self.place.allows)(&input) {
             converter.report.problem(at, format!("{} cannot match `{name}`", self.place.name));
             return None;
@@ -254,7 +290,7 @@ macro_rules! input {
 
 type ReadInput = fn(&mut Converter<'_>, &Message) -> Option<Input>;
 
-const INPUTS: [(&str, ReadInput); 14] = [
+const INPUTS: [(&str, ReadInput); 15] = [
     ("envoy.type.matcher.v3.HttpRequestHeaderMatchInput", request_header),
     ("envoy.type.matcher.v3.HttpRequestQueryParamMatchInput", |_, config| {
         Some(Input::QueryParameter(config.text("query_param").as_bytes().into()))
@@ -268,6 +304,7 @@ const INPUTS: [(&str, ReadInput); 14] = [
     (input!("network", "ServerNameInput"), |_, _| Some(Input::ServerName)),
     (input!("network", "TransportProtocolInput"), |_, _| Some(Input::Transport)),
     (input!("network", "ApplicationProtocolInput"), |_, _| Some(Input::Protocols)),
+    (METADATA_INPUT, |_, _| Some(Input::Metadata)),
     (input!("ssl", "UriSanInput"), |_, _| Some(Input::Uris)),
     (input!("ssl", "DnsSanInput"), |_, _| Some(Input::Domains)),
     (input!("ssl", "SubjectInput"), |_, _| Some(Input::CertificateSubject)),
@@ -284,6 +321,9 @@ fn request_header(converter: &mut Converter<'_>, config: &Message) -> Option<Inp
 }
 
 const MAX_DEPTH: usize = 32;
+const NO_TEXT: &str = "a value of metadata is no text; the metadata matcher looks at it";
+const METADATA_INPUT: &str = input!("network", "DynamicMetadataInput");
+const METADATA: &str = "envoy.extensions.matching.input_matchers.metadata.v3.Metadata";
 const IP: &str = "envoy.extensions.matching.input_matchers.ip.v3.Ip";
 const IP_TREE: &str = "xds.type.matcher.v3.IPMatcher";
 const SKIP: &str = "envoy.extensions.filters.common.matcher.action.v3.SkipFilter";

@@ -25,7 +25,7 @@ impl Converter<'_> {
     }
 
     /// A `ValueMatcher`; how deep it nests the reader of messages limits.
-    fn value_matcher(&mut self, matcher: &Message) -> Option<ValueMatcher> {
+    pub(super) fn value_matcher(&mut self, matcher: &Message) -> Option<ValueMatcher> {
         let field = matcher.oneof("match_pattern")?;
         Some(match (field.descriptor.name(), &field.value) {
             ("null_match", _) => ValueMatcher::Null,

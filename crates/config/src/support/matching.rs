@@ -78,6 +78,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     input!("network", "ServerNameInput"),
     input!("network", "TransportProtocolInput"),
     input!("network", "ApplicationProtocolInput"),
+    whole(
+        "envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
+        &["filter", "path"],
+    ),
+    whole(
+        "envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput.PathSegment",
+        &["key"],
+    ),
+    whole("envoy.extensions.matching.input_matchers.metadata.v3.Metadata", &["value", "invert"]),
     input!("ssl", "UriSanInput"),
     input!("ssl", "DnsSanInput"),
     input!("ssl", "SubjectInput"),

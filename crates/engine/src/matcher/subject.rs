@@ -97,13 +97,15 @@ pub enum Input {
     Domains,
     /// `SubjectInput` of the client's certificate.
     CertificateSubject,
+    /// `DynamicMetadataInput`: a value, which is no text. A matcher of metadata says where it stands.
+    Metadata,
 }
 
 impl Input {
-    /// Whether it is a part of a request's head.
+    /// Whether it is a part of a request's head, or what filters left of the request.
     #[must_use]
     pub const fn is_of_request(&self) -> bool {
-        matches!(self, Self::RequestHeader(_) | Self::QueryParameter(_))
+        matches!(self, Self::RequestHeader(_) | Self::QueryParameter(_) | Self::Metadata)
     }
 
     /// Whether it is known only while a filter chain is chosen.
@@ -151,6 +153,7 @@ impl Input {
             Self::Uris => comma_separated(&peer()?.uris),
             Self::Domains => comma_separated(&peer()?.domains),
             Self::CertificateSubject => not_empty(&peer()?.subject),
+            Self::Metadata => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Input, StringMatcher, Subject};
+use super::{Input, MetadataMatcher, StringMatcher, Subject};
 use crate::cidr::Prefix;
 
 /// A tree whose leaves are actions.
@@ -53,6 +53,8 @@ pub enum Predicate {
     Text(Input, StringMatcher),
     /// `single_predicate` with a `custom_match` that looks at addresses.
     Address(Input, Vec<Prefix>),
+    /// `single_predicate` with a `custom_match` that looks at a value of dynamic metadata.
+    Metadata(MetadataMatcher),
     /// `or_matcher`.
     AnyOf(Vec<Self>),
     /// `and_matcher`.
@@ -160,6 +162,7 @@ impl Predicate {
                 let ip = input.ip(subject);
                 ip.is_some_and(|ip| ranges.iter().any(|range| range.contains(ip)))
             }
+            Self::Metadata(matcher) => matcher.matches(subject.info),
             Self::AnyOf(predicates) => predicates.iter().any(|it| it.takes(subject)),
             Self::All(predicates) => predicates.iter().all(|it| it.takes(subject)),
             Self::Not(predicate) => !predicate.takes(subject),
@@ -169,6 +172,7 @@ impl Predicate {
     fn inputs(&self, visit: &mut impl FnMut(&Input)) {
         match self {
             Self::Text(input, _) | Self::Address(input, _) => visit(input),
+            Self::Metadata(_) => visit(&Input::Metadata),
             Self::AnyOf(predicates) | Self::All(predicates) => {
                 predicates.iter().for_each(|predicate| predicate.inputs(visit));
             }
