@@ -34,6 +34,8 @@ pub mod matcher;
 pub mod mesh;
 pub mod message;
 mod number;
+#[cfg(feature = "serving")]
+mod protobuf;
 mod random;
 pub mod rbac;
 pub mod record;

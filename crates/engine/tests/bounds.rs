@@ -415,7 +415,9 @@ fn rate(http: &mut Http, enforced: Option<Fraction>) {
         rate_limits: Vec::new(),
         stage: 0,
         host_limits: HostLimits::default(),
+        most_values: 20,
         takes_common: true,
+        tells: false,
         as_exhausted: false,
     })));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::filter::ext_authz::GrpcService;
+use towpath_engine::filter::grpc_service::GrpcService;
 use towpath_engine::snapshot::route::{HeaderAction, HeaderOp, HeaderOps};
 
 use super::Converter;

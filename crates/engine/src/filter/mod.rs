@@ -25,6 +25,8 @@ pub mod decompressor;
 pub mod ext_authz;
 pub mod fault;
 pub mod grpc_http1_bridge;
+#[cfg(feature = "serving")]
+pub mod grpc_service;
 pub mod grpc_stats;
 pub mod grpc_web;
 pub mod header_mutation;
@@ -39,6 +41,8 @@ pub mod matching;
 #[cfg(feature = "serving")]
 pub mod peer_metadata;
 pub mod rate_limits;
+#[cfg(feature = "serving")]
+pub mod ratelimit;
 pub mod rbac;
 #[cfg(feature = "serving")]
 mod realm;

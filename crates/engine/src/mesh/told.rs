@@ -13,7 +13,8 @@ use super::workload::{
     OWNER, REGION, VERSION, Workload, ZONE,
 };
 use super::{GREETING_MAGIC, NoGreeting};
-use crate::stream_info::{Struct, Value, wire};
+use crate::protobuf;
+use crate::stream_info::{Struct, Value};
 
 impl Workload {
     /// What is told of it.
@@ -50,14 +51,14 @@ impl Workload {
     /// What `x-envoy-peer-metadata` says of it: a `google.protobuf.Struct` in base64.
     #[must_use]
     pub fn header(&self) -> String {
-        BASE64.encode(wire::Struct::of(&self.to_struct()).encode_to_vec())
+        BASE64.encode(protobuf::Struct::of(&self.to_struct()).encode_to_vec())
     }
 
     /// Reads such a header.
     #[must_use]
     pub fn from_header(value: &[u8]) -> Option<Self> {
         let bytes = BASE64.decode(value).ok()?;
-        Some(Self::of(&wire::Struct::decode(&*bytes).ok()?.into_values()))
+        Some(Self::of(&protobuf::Struct::decode(&*bytes).ok()?.into_values()))
     }
 
     /// What a sidecar says of it on a connection of opaque bytes: how long it is, and a `google.protobuf.Any` of a
@@ -69,7 +70,7 @@ impl Workload {
         if !id.is_empty() {
             both.insert(PEER_ID.into(), Value::String(id.into()));
         }
-        let value = wire::Struct::of(&both).encode_to_vec();
+        let value = protobuf::Struct::of(&both).encode_to_vec();
         let any = Any { type_url: STRUCT_URL.to_owned(), value }.encode_to_vec();
         let mut greeting = GREETING_MAGIC.to_be_bytes().to_vec();
         greeting.extend(u32::try_from(any.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -86,7 +87,7 @@ impl Workload {
         if any.type_url.rsplit('/').next() != STRUCT_URL.rsplit('/').next() {
             return Err(NoGreeting);
         }
-        let both = wire::Struct::decode(&*any.value).map_err(|_| NoGreeting)?.into_values();
+        let both = protobuf::Struct::decode(&*any.value).map_err(|_| NoGreeting)?.into_values();
         Ok(match both.get(PEER) {
             Some(Value::Struct(told)) => Some(Self::of(told)),
             _ => None,

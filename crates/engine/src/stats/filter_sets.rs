@@ -14,6 +14,16 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.ratelimit.…`, and the filter's stat prefix.
+    RateLimitStats {
+        Counter error;
+        Counter failure_mode_allowed;
+        Counter ok;
+        Counter over_limit;
+    }
+}
+
+stats! {
     /// `http_filter_name.<stat prefix>.…`
     HeaderToMetadataStats {
         Counter base64_decode_failed;

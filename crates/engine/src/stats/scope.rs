@@ -45,6 +45,13 @@ pub enum Scope {
     ClusterManager,
     /// `cluster.<name>.outlier_detection`.
     ClusterOutliers(Arc<str>),
+    /// `cluster.<name>.ratelimit`, and the filter's stat prefix.
+    ClusterRateLimit {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The filter's stat prefix; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `cluster.<name>.ssl`.
     ClusterTls(Arc<str>),
     /// `cluster.<name>.client_ssl_socket_factory`.
@@ -232,6 +239,12 @@ impl fmt::Display for Scope {
             Self::ClusterExtAuthz { cluster, prefix } => {
                 write!(f, "cluster.{cluster}.ext_authz.{prefix}")
             }
+            Self::ClusterRateLimit { cluster: name, prefix } if prefix.is_empty() => {
+                write!(f, "cluster.{name}.ratelimit")
+            }
+            Self::ClusterRateLimit { cluster, prefix } => {
+                write!(f, "cluster.{cluster}.ratelimit.{prefix}")
+            }
             Self::HttpExtAuthz { http, prefix } if prefix.is_empty() => {
                 write!(f, "http.{http}.ext_authz")
             }
@@ -337,6 +350,7 @@ impl Scope {
             Self::ClusterManager => "cluster_manager",
             Self::ControlPlane => "control_plane",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
+            Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
             Self::ConnectionLimit(_) => "connection_limit",
@@ -393,6 +407,13 @@ impl Scope {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if !prefix.is_empty() {
                     labels.push(label("envoy_ext_authz_prefix", prefix));
+                }
+                labels
+            }
+            Self::ClusterRateLimit { cluster, prefix } => {
+                let mut labels = vec![label("envoy_cluster_name", cluster)];
+                if !prefix.is_empty() {
+                    labels.push(label("towpath_ratelimit_prefix", prefix));
                 }
                 labels
             }

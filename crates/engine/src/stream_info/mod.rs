@@ -7,8 +7,6 @@
 #[cfg(feature = "serving")]
 mod read;
 mod value;
-#[cfg(feature = "serving")]
-pub(crate) mod wire;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;

@@ -95,6 +95,7 @@ suites!(
     matchers,
     metadata,
     local_ratelimit,
+    ratelimit,
     filters,
     health,
     outliers,

@@ -9,6 +9,7 @@ use towpath_engine::filter::rate_limits::Descriptor;
 use towpath_engine::snapshot::route::HeaderOps;
 
 use super::Known;
+use super::rate_limits::Place;
 use crate::convert::Converter;
 use crate::message::{Message, Value};
 use crate::support::Entry;
@@ -56,13 +57,17 @@ impl Converter<'_> {
             response: ops("response_headers_to_add"),
             unenforced: ops("request_headers_to_add_when_not_enforced"),
             descriptors: self.limited_descriptors(config)?,
-            rate_limits: self.rate_limits_of(config),
+            rate_limits: self.rate_limits_of(config, Place::Local),
             stage: config.number32("stage").unwrap_or(0),
             host_limits: match config.choice("vh_rate_limits").as_str() {
                 "INCLUDE" => HostLimits::Too,
                 "IGNORE" => HostLimits::Never,
                 _ => HostLimits::Otherwise,
             },
+            most_values: config
+                .number("max_dynamic_descriptors")
+                .map_or(MOST_VALUES, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            tells: config.choice("enable_x_ratelimit_headers") == "DRAFT_VERSION_03",
             takes_common: config
                 .wrapped_flag("always_consume_default_token_bucket")
                 .unwrap_or(true),
@@ -77,11 +82,6 @@ impl Converter<'_> {
             let mut entries = Descriptor::new();
             for entry in message.messages("entries") {
                 let (key, value) = (entry.text("key"), entry.text("value"));
-                if value.is_empty() {
-                    let text = "a descriptor for any value is not there; write the values";
-                    self.report.unsupported(&entry.at, text);
-                    return None;
-                }
                 entries.push((key.as_bytes().into(), value.as_bytes().into()));
             }
             if found.iter().any(|(known, _)| *known == entries) {
@@ -110,6 +110,8 @@ impl Converter<'_> {
 }
 
 const TOO_MANY_REQUESTS: u16 = 429;
+/// Of a descriptor with an empty value.
+const MOST_VALUES: usize = 20;
 const SHORTEST_FILL: Duration = Duration::from_millis(50);
 
 const SUPPORT: &[Entry] = &[
@@ -129,12 +131,13 @@ const SUPPORT: &[Entry] = &[
             "stage",
             "vh_rate_limits",
             "always_consume_default_token_bucket",
+            "max_dynamic_descriptors",
+            "enable_x_ratelimit_headers",
         ],
-        harmless: &[("max_dynamic_descriptors", "descriptors for any value are refused")],
+        harmless: &[],
         changes: &[
             ("local_cluster_rate_limit", "a bucket is of this process alone"),
             ("local_rate_limit_per_downstream_connection", "a bucket is for all connections"),
-            ("enable_x_ratelimit_headers", "x-ratelimit-* are not added"),
         ],
     },
     Entry {

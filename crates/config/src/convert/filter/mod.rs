@@ -21,6 +21,7 @@ mod jwt_authn;
 mod local_ratelimit;
 mod peer_metadata;
 pub(crate) mod rate_limits;
+mod ratelimit;
 mod rbac;
 mod set_filter_state;
 mod set_metadata;
@@ -69,6 +70,7 @@ pub(crate) const FILTERS: &[Known] = &[
     jwt_authn::FILTER,
     local_ratelimit::FILTER,
     peer_metadata::FILTER,
+    ratelimit::FILTER,
     rbac::FILTER,
     set_filter_state::FILTER,
     set_metadata::FILTER,

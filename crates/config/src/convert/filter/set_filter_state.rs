@@ -44,6 +44,12 @@ impl Converter<'_> {
             _ => Sharing::None,
         };
         match maker {
+            // What reads it reads no other kind of object.
+            HITS if name == HITS && sharing == Sharing::None => {}
+            _ if name == HITS => self.report.unsupported(
+                at,
+                format!("`{HITS}` is a number: write no `factory_key`, and do not share it"),
+            ),
             "envoy.string" => {}
             "envoy.hashable_string" if sharing == Sharing::None => {}
             "envoy.hashable_string" => self.report.unsupported(
@@ -52,7 +58,7 @@ impl Converter<'_> {
             ),
             _ => self.report.unsupported(
                 at,
-                format!("nothing reads an object of `{maker}`; there are envoy.string and envoy.hashable_string"),
+                format!("nothing reads an object of `{maker}`; there are envoy.string, envoy.hashable_string and {HITS}"),
             ),
         }
         Some(Setting {
@@ -63,6 +69,9 @@ impl Converter<'_> {
         })
     }
 }
+
+/// What a request counts for the filter `ratelimit`.
+const HITS: &str = "envoy.ratelimit.hits_addend";
 
 const SUPPORT: &[Entry] = &[
     Entry {

@@ -9,6 +9,7 @@ use super::{Body, Question, ResponseAction, Service, Shared, Verdict, VerdictKin
 use crate::filter::{
     Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
+use crate::protobuf::framed;
 use crate::record::Flags;
 
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Check {
                 if let Some((bytes, is_partial, as_bytes)) = cut {
                     check.set_body(bytes, is_partial, as_bytes);
                 }
-                callout.body = check.framed();
+                callout.body = framed(&*check);
                 Some(callout)
             }
             Question::Asked => None,

@@ -1,51 +1,28 @@
 //! The question as a call of `envoy.service.auth.v3.Authorization/Check`, and its answer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use prost::Message as _;
 use towpath_proto::head::Version;
 use towpath_proto::{Address, Head, Name};
 
 use super::check::PARTIAL;
-use super::http::MOST_BYTES;
-use super::wire::{
-    self, Attributes, CheckRequest, CheckResponse, HeaderValueOption, HttpRequest, Peer, Request,
-};
+use super::wire::{self, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, Request};
 use super::{
     ExtAuthz, Fields, GrpcService, ResponseAction, RouteExtAuthz, Verdict, VerdictKind, any,
     changeable, is_value,
 };
+use crate::filter::grpc_service::message_of;
 use crate::filter::{Answer, Callout, RequestView};
-use crate::grpc;
-use crate::header_ops::Subject;
+use crate::protobuf::{self, BoolValue, HeaderValueOption};
 use crate::record::ShownCertificate;
-use crate::stream_info::wire::Struct;
 
 pub(super) fn question(
     config: &ExtAuthz,
     service: &GrpcService,
     request: &mut RequestView<'_>,
 ) -> (Box<Callout>, Box<CheckRequest>) {
-    let path = b"/envoy.service.auth.v3.Authorization/Check";
-    let mut head = Head::request(b"POST", b"http", service.authority.as_bytes(), path);
-    head.set(Name::Te, b"trailers");
-    head.set(Name::ContentType, b"application/grpc");
-    grpc::set_timeout(&mut head, config.timeout);
-    service.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
-    if !service.skip_envoy_headers {
-        crate::filter::callout::mark(&mut head, config.timeout);
-    }
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
-    let callout = Callout {
-        cluster: Arc::clone(&service.cluster),
-        head,
-        body: Bytes::new(),
-        timeout: config.timeout,
-        max_bytes: MOST_BYTES,
-        joint: None,
-    };
+    let callout = service.call_without(METHOD, config.timeout, request);
     (Box::new(callout), Box::new(check))
 }
 
@@ -56,7 +33,7 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let tls = record.downstream_tls.as_deref();
     let peer = |address: Option<&Address>, shown: Option<&ShownCertificate>| Peer {
-        address: address.map(wire::Address::of),
+        address: address.map(protobuf::Address::of),
         principal: shown.map(principal).unwrap_or_default(),
         service: String::new(),
         certificate: String::new(),
@@ -92,13 +69,13 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
     Attributes {
         source: Some(source),
         destination: Some(destination),
-        request: Some(Request { time: Some(wire::Timestamp::of(start)), http: Some(http) }),
+        request: Some(Request { time: Some(protobuf::Timestamp::of(start)), http: Some(http) }),
         context_extensions: extensions,
-        metadata_context: Some(wire::metadata(facts.info, &config.namespaces)),
+        metadata_context: Some(protobuf::metadata(facts.info, &config.namespaces)),
         tls_session: config.tells_server_name.then(|| wire::TlsSession {
             sni: record.server_name.as_deref().unwrap_or_default().to_owned(),
         }),
-        route_metadata_context: Some(wire::Metadata::default()),
+        route_metadata_context: Some(protobuf::Metadata::default()),
     }
 }
 
@@ -154,48 +131,23 @@ impl CheckRequest {
             http.body = String::from_utf8_lossy(&bytes).into_owned();
         }
     }
-
-    /// As one message of gRPC.
-    pub(super) fn framed(&self) -> Bytes {
-        let message = self.encode_to_vec();
-        let mut frame = Vec::with_capacity(5 + message.len());
-        frame.push(0);
-        frame.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
-        frame.extend(message);
-        frame.into()
-    }
 }
 
 pub(super) fn verdict(answer: Answer) -> Verdict {
-    let Answer::Response { head, body, trailers } = answer else { return Verdict::default() };
-    let status = trailers.as_ref().and_then(grpc::status_of).or_else(|| grpc::status_of(&head));
-    let message = match body.get(..5) {
-        Some([0, length @ ..]) => {
-            let length = length.iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
-            body.get(5..).filter(|message| message.len() == length)
-        }
-        _ => None,
-    };
-    let (200, Some(0), Some(message)) = (head.status(), status, message) else {
-        return Verdict::default();
-    };
-    match CheckResponse::decode(message) {
-        Ok(response) => of_response(response),
-        Err(_) => Verdict::default(),
-    }
+    message_of::<CheckResponse>(&answer).map(of_response).unwrap_or_default()
 }
 
 fn of_response(response: CheckResponse) -> Verdict {
     let CheckResponse { status, denied, ok, dynamic_metadata } = response;
     let mut verdict = Verdict {
-        metadata: dynamic_metadata.map(Struct::into_values).unwrap_or_default(),
+        metadata: dynamic_metadata.map(protobuf::Struct::into_values).unwrap_or_default(),
         ..Verdict::default()
     };
     if status.is_none_or(|status| status.code == 0) {
         verdict.kind = VerdictKind::Allowed;
         let ok = ok.unwrap_or_default();
         for option in &ok.headers {
-            let appends = option.append == Some(wire::BoolValue { value: true });
+            let appends = option.append == Some(BoolValue { value: true });
             let to = if appends { &mut verdict.append } else { &mut verdict.set };
             to.extend(field(option));
         }
@@ -218,8 +170,8 @@ fn of_response(response: CheckResponse) -> Verdict {
 
 fn response_action(option: &HeaderValueOption) -> ResponseAction {
     match (option.append, option.append_action) {
-        (Some(wire::BoolValue { value: true }), _) => ResponseAction::Add,
-        (Some(wire::BoolValue { value: false }), _) => ResponseAction::Set,
+        (Some(BoolValue { value: true }), _) => ResponseAction::Add,
+        (Some(BoolValue { value: false }), _) => ResponseAction::Set,
         (None, 1) => ResponseAction::AddIfAbsent,
         (None, 2) => ResponseAction::Set,
         (None, 3) => ResponseAction::SetIfPresent,
@@ -235,6 +187,8 @@ fn field(option: &HeaderValueOption) -> Option<(towpath_proto::head::HeaderName,
     let value = if raw.is_empty() { header.value.as_bytes() } else { raw };
     is_value(value).then(|| (name, value.to_vec()))
 }
+
+const METHOD: &str = "/envoy.service.auth.v3.Authorization/Check";
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use towpath_proto::head::HeaderName;
 
 use self::check::Check;
+pub use super::grpc_service::GrpcService;
 use super::{
     Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
 };
@@ -67,19 +68,6 @@ pub enum Service {
     Grpc(GrpcService),
     /// `http_service`.
     Http(Box<HttpService>),
-}
-
-/// A service by gRPC.
-#[derive(Debug)]
-pub struct GrpcService {
-    /// `envoy_grpc.cluster_name`.
-    pub cluster: Arc<str>,
-    /// `envoy_grpc.authority`. Default: the cluster's name.
-    pub authority: Arc<str>,
-    /// `initial_metadata`.
-    pub metadata: HeaderOps,
-    /// `envoy_grpc.skip_envoy_headers`.
-    pub skip_envoy_headers: bool,
 }
 
 /// Envoy `ext_authz.v3.HttpService`.

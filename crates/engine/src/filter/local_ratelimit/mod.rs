@@ -2,21 +2,27 @@
 //!
 //! All workers take from one bucket, which is a single number: when it was last empty. It fills without a timer.
 //! Descriptors have buckets of their own: a request takes from those that it matches, the one that fills most slowly
-//! first, and from the common one.
+//! first, and from the common one. A descriptor with an empty value has a bucket for each value that came, of which the
+//! last so many are kept, behind a lock that is held for a look.
 
 mod bucket;
+mod dynamic;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::Name;
+use towpath_proto::{Head, Name};
 
 use self::bucket::Bucket;
-use super::rate_limits::{Descriptor, RateLimit, RateLimits};
+use self::dynamic::Dynamic;
+pub use super::rate_limits::HostLimits;
+use super::rate_limits::{Described, Descriptor, RateLimit};
 use super::{
-    ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
+    ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
+    ResponseView, RouteConfig, StreamFilter,
 };
+use crate::format::Facts;
 use crate::fraction::Fraction;
 use crate::grpc;
 use crate::header_ops::{HeaderOps, Subject};
@@ -28,8 +34,15 @@ use crate::stats::{LocalRateLimitStats, Scope};
 pub struct LocalRateLimit {
     limit: Arc<Limit>,
     bucket: Option<Arc<Bucket>>,
-    /// Of `descriptors`, those that fill slowly first.
-    own: Arc<[(Descriptor, Bucket)]>,
+    /// Of `descriptors`.
+    own: Arc<Own>,
+}
+
+/// The buckets of descriptors.
+#[derive(Debug, Default)]
+struct Own {
+    exact: Vec<(Descriptor, Arc<Bucket>)>,
+    dynamic: Vec<Dynamic>,
 }
 
 /// What it says.
@@ -39,8 +52,11 @@ pub struct Limit {
     pub stat_prefix: Arc<str>,
     /// `token_bucket`: without one nothing is limited.
     pub tokens: Option<Tokens>,
-    /// `descriptors`.
+    /// `descriptors`; an empty value stands for any.
     pub descriptors: Vec<(Descriptor, Tokens)>,
+    /// `max_dynamic_descriptors`: how many values of one with an empty value have buckets at once. Default 20; at least
+    /// 1.
+    pub most_values: usize,
     /// `rate_limits`: in place of those of the route.
     pub rate_limits: Vec<RateLimit>,
     /// `stage`: which of the route's are read.
@@ -59,20 +75,10 @@ pub struct Limit {
     pub response: HeaderOps,
     /// `request_headers_to_add_when_not_enforced`.
     pub unenforced: HeaderOps,
+    /// `enable_x_ratelimit_headers`: clients are told what is left.
+    pub tells: bool,
     /// `rate_limited_as_resource_exhausted`: callers of gRPC read that instead of `UNAVAILABLE`.
     pub as_exhausted: bool,
-}
-
-/// Envoy `VhRateLimitsOptions`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostLimits {
-    /// `OVERRIDE`: where the route has none.
-    #[default]
-    Otherwise,
-    /// `INCLUDE`.
-    Too,
-    /// `IGNORE`.
-    Never,
 }
 
 /// Envoy `TokenBucket`.
@@ -91,55 +97,83 @@ impl LocalRateLimit {
     #[must_use]
     pub fn new(limit: Limit) -> Self {
         let bucket = limit.tokens.map(|tokens| Arc::new(Bucket::new(tokens)));
-        let mut own: Vec<_> = limit.descriptors.clone();
-        own.sort_by(|(_, one), (_, other)| one.rate().total_cmp(&other.rate()));
-        let own = own.into_iter().map(|(entries, tokens)| (entries, Bucket::new(tokens)));
-        let own = own.collect();
-        Self { limit: Arc::new(limit), bucket, own }
+        let mut own = Own::default();
+        for (entries, tokens) in &limit.descriptors {
+            if entries.iter().any(|(_, value)| value.is_empty()) {
+                own.dynamic.push(Dynamic::new(entries.clone(), *tokens, limit.most_values));
+            } else {
+                own.exact.push((entries.clone(), Arc::new(Bucket::new(*tokens))));
+            }
+        }
+        Self { limit: Arc::new(limit), bucket, own: Arc::new(own) }
     }
 }
 
-impl Tokens {
-    /// How many come in a second.
-    fn rate(self) -> f64 {
-        f64::from(self.per_fill) / self.interval.as_secs_f64().max(f64::MIN_POSITIVE)
-    }
+/// What became of a request, and the bucket that its client is told of.
+struct Outcome {
+    allowed: bool,
+    told: Option<Arc<Bucket>>,
 }
 
 impl LocalRateLimit {
-    /// Whether a request gets its tokens at this time.
-    fn takes(&self, bucket: &Bucket, request: &RequestView<'_>, now: u64) -> bool {
-        let descriptors =
-            if self.own.is_empty() { Vec::new() } else { self.limit.describe(request) };
-        let matches = |wanted: &Descriptor| descriptors.contains(wanted);
-        let mut is_own = false;
-        for (_, bucket) in self.own.iter().filter(|(wanted, _)| matches(wanted)) {
-            is_own = true;
-            if !bucket.take(now) {
-                return false;
+    /// Has a request take its tokens at this time.
+    fn take(&self, common: &Arc<Bucket>, request: &RequestView<'_>, now: u64) -> Outcome {
+        if self.own.is_empty() {
+            let told = self.limit.tells.then(|| Arc::clone(common));
+            return Outcome { allowed: common.take(now, 1), told };
+        }
+        let mut found: Vec<(Described, Arc<Bucket>)> = Vec::new();
+        for described in self.limit.describe(request) {
+            if let Some(bucket) = self.own.bucket(&described.entries) {
+                found.push((described, bucket));
             }
         }
-        (is_own && !self.limit.takes_common) || bucket.take(now)
+        found.sort_by_key(|(_, bucket)| std::cmp::Reverse(bucket.per_token()));
+        let tells = |it: &Described| it.tells.unwrap_or(self.limit.tells);
+        for (described, bucket) in &found {
+            let hits = described.hits.unwrap_or(1);
+            if described.gives_back && described.hits.is_some() {
+                bucket.give(now, hits);
+            } else if !bucket.take(now, hits) {
+                let told = tells(described).then(|| Arc::clone(bucket));
+                return Outcome { allowed: false, told };
+            }
+        }
+        let first = found.first().map(|(it, bucket)| tells(it).then(|| Arc::clone(bucket)));
+        if !(found.is_empty() || self.limit.takes_common) {
+            return Outcome { allowed: true, told: first.flatten() };
+        }
+        let of_common = || self.limit.tells.then(|| Arc::clone(common));
+        if !common.take(now, 1) {
+            return Outcome { allowed: false, told: of_common() };
+        }
+        Outcome { allowed: true, told: first.unwrap_or_else(of_common) }
+    }
+}
+
+impl Own {
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.dynamic.is_empty()
+    }
+
+    /// The bucket of what a request is called, if it has one.
+    fn bucket(&self, entries: &Descriptor) -> Option<Arc<Bucket>> {
+        let exact = self.exact.iter().find(|(wanted, _)| wanted == entries);
+        match exact {
+            Some((_, bucket)) => Some(Arc::clone(bucket)),
+            None => self.dynamic.iter().find_map(|one| one.bucket(entries)),
+        }
     }
 }
 
 impl Limit {
     /// All descriptors of a request.
-    fn describe(&self, request: &RequestView<'_>) -> Vec<Descriptor> {
+    fn describe(&self, request: &RequestView<'_>) -> Vec<Described> {
         if !self.rate_limits.is_empty() {
             return self.rate_limits.iter().filter_map(|it| it.describe(request)).collect();
         }
-        let all = || request.route.unnamed().all::<RateLimits>();
-        let of_route = all().find(|limits| !limits.of_host);
-        let includes_host = of_route.is_some_and(|limits| limits.includes_host)
-            || match self.host_limits {
-                HostLimits::Too => true,
-                HostLimits::Otherwise => of_route.is_none(),
-                HostLimits::Never => false,
-            };
-        let read = all().filter(|limits| includes_host || !limits.of_host);
-        let of_stage = read.flat_map(|it| &it.list).filter(|it| it.stage == self.stage);
-        of_stage.filter_map(|it| it.describe(request)).collect()
+        let limits = self.host_limits.limits(request, self.stage);
+        limits.filter(|it| it.share.is_none()).filter_map(|it| it.describe(request)).collect()
     }
 }
 
@@ -174,15 +208,20 @@ impl HttpFilter for Instance {
         let stats = self.stats.of(&limit.stat_prefix);
         stats.enabled.inc();
         let facts = request.facts;
-        let now = facts.epoch_unix_ns.saturating_add(facts.now.as_nanos());
-        if config.takes(bucket, request, now) {
+        let now = now(facts);
+        let Outcome { allowed, told } = config.take(bucket, request, now);
+        let goes_on = |told: Option<Arc<Bucket>>| match told {
+            Some(bucket) => OnRequest::Watch(Box::new(Told(bucket))),
+            None => OnRequest::Pass,
+        };
+        if allowed {
             stats.ok.inc();
-            return OnRequest::Pass;
+            return goes_on(told);
         }
         stats.rate_limited.inc();
         if !takes(limit.enforced, request.random.rotate_left(32)) {
             limit.unenforced.apply(request.head, Subject::Request, facts, request.scratch);
-            return OnRequest::Pass;
+            return goes_on(told);
         }
         stats.enforced.inc();
         let mut reply = Reply::new(limit.status, b"local_rate_limited", "local_rate_limited");
@@ -191,6 +230,41 @@ impl HttpFilter for Instance {
         if limit.as_exhausted && grpc::is_grpc(request.head) {
             reply.head.set_number(Name::GrpcStatus, grpc::RESOURCE_EXHAUSTED.into());
         }
+        if let Some(bucket) = told {
+            bucket.tell(&mut reply.head, now);
+        }
         OnRequest::Answer(reply)
     }
+}
+
+/// A stream whose client is told what is left in a bucket.
+#[derive(Debug)]
+struct Told(Arc<Bucket>);
+
+impl StreamFilter for Told {
+    fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
+        self.0.tell(response.head, now(response.facts));
+        Release::Now
+    }
+}
+
+impl Bucket {
+    /// Adds `x-ratelimit-*`.
+    fn tell(&self, head: &mut Head, now: u64) {
+        let left = self.left(now);
+        for (name, value) in
+            [(LIMIT, left.most), (REMAINING, left.tokens), (RESET, left.next.as_secs())]
+        {
+            head.append_bytes(name, value.to_string().as_bytes());
+        }
+    }
+}
+
+const LIMIT: &[u8] = b"x-ratelimit-limit";
+const REMAINING: &[u8] = b"x-ratelimit-remaining";
+const RESET: &[u8] = b"x-ratelimit-reset";
+
+/// Nanoseconds since 1970.
+fn now(facts: &Facts<'_>) -> u64 {
+    facts.epoch_unix_ns.saturating_add(facts.now.as_nanos())
 }

@@ -1,5 +1,9 @@
+use bytes::Bytes;
+use prost::Message as _;
+
 use super::*;
-use crate::filter::ext_authz::wire::{Allowed, Denied, HeaderValue, HttpStatus, Status};
+use crate::filter::ext_authz::wire::{Allowed, Denied, HttpStatus};
+use crate::protobuf::{HeaderValue, Status};
 
 fn answer(response: &CheckResponse, status: &[u8]) -> Answer {
     let message = response.encode_to_vec();
@@ -14,7 +18,7 @@ fn answer(response: &CheckResponse, status: &[u8]) -> Answer {
 fn option(key: &str, value: &str, append: Option<bool>) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue { key: key.into(), value: value.into(), raw_value: Vec::new() }),
-        append: append.map(|value| wire::BoolValue { value }),
+        append: append.map(|value| BoolValue { value }),
         append_action: 0,
     }
 }

@@ -1,0 +1,77 @@
+//! Services that filters call by gRPC (Envoy `GrpcService`), each call with one message and one answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+use towpath_proto::{Head, Name};
+
+use super::{Answer, Callout, RequestView};
+use crate::grpc;
+use crate::header_ops::{HeaderOps, Subject};
+use crate::protobuf::{framed, in_frame};
+
+/// A service by gRPC.
+#[derive(Debug)]
+pub struct GrpcService {
+    /// `envoy_grpc.cluster_name`.
+    pub cluster: Arc<str>,
+    /// `envoy_grpc.authority`. Default: the cluster's name.
+    pub authority: Arc<str>,
+    /// `initial_metadata`.
+    pub metadata: HeaderOps,
+    /// `envoy_grpc.skip_envoy_headers`.
+    pub skip_envoy_headers: bool,
+}
+
+impl GrpcService {
+    /// A call of a method (`/package.Service/Method`) with this message.
+    pub(crate) fn call(
+        &self,
+        method: &str,
+        message: &impl Message,
+        timeout: Duration,
+        request: &mut RequestView<'_>,
+    ) -> Box<Callout> {
+        Box::new(Callout { body: framed(message), ..self.call_without(method, timeout, request) })
+    }
+
+    /// The same, whose message follows.
+    pub(crate) fn call_without(
+        &self,
+        method: &str,
+        timeout: Duration,
+        request: &mut RequestView<'_>,
+    ) -> Callout {
+        let mut head =
+            Head::request(b"POST", b"http", self.authority.as_bytes(), method.as_bytes());
+        head.set(Name::Te, b"trailers");
+        head.set(Name::ContentType, b"application/grpc");
+        grpc::set_timeout(&mut head, timeout);
+        self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
+        if !self.skip_envoy_headers {
+            super::callout::mark(&mut head, timeout);
+        }
+        Callout {
+            cluster: Arc::clone(&self.cluster),
+            head,
+            body: bytes::Bytes::new(),
+            timeout,
+            max_bytes: MOST_ANSWER,
+            joint: None,
+        }
+    }
+}
+
+/// The message that a call was answered with; none where it has failed, whatever went wrong.
+pub(crate) fn message_of<M: Message + Default>(answer: &Answer) -> Option<M> {
+    let Answer::Response { head, body, trailers } = answer else { return None };
+    let status = trailers.as_ref().and_then(grpc::status_of).or_else(|| grpc::status_of(head));
+    if head.status() != 200 || status != Some(0) {
+        return None;
+    }
+    M::decode(in_frame(body)?).ok()
+}
+
+/// What a service may answer.
+const MOST_ANSWER: usize = 1 << 20;

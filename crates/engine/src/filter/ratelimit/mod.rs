@@ -1,0 +1,183 @@
+//! `envoy.filters.http.ratelimit`: another server is asked by gRPC whether a request is one too many, by what it is
+//! called ([`rate_limits`](super::rate_limits)).
+
+mod call;
+mod headers;
+mod wire;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_proto::Name;
+
+use self::call::Call;
+use super::grpc_service::GrpcService;
+use super::rate_limits::{Described, HostLimits, RateLimit};
+use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
+use crate::fraction::Fraction;
+use crate::header_ops::HeaderOps;
+use crate::stats::{ClusterStats, RateLimitStats, Scope};
+
+/// Envoy `extensions.filters.http.ratelimit.v3.RateLimit`.
+#[derive(Debug)]
+pub struct GlobalRateLimit {
+    /// `domain`.
+    pub domain: Box<str>,
+    /// `stage`: which limits of routes are read; 0 to 10.
+    pub stage: u32,
+    /// `request_type`.
+    pub requests: Requests,
+    /// `rate_limit_service`.
+    pub service: GrpcService,
+    /// `timeout`, from the question to the end of the answer. Default 20 ms.
+    pub timeout: Duration,
+    /// `failure_mode_deny`, `failure_mode_deny_percent`: without an answer these requests are refused.
+    pub denies_failures: Fraction,
+    /// `status_on_error`: with this. Default 500.
+    pub status_on_error: u16,
+    /// `rate_limited_as_resource_exhausted`: callers of gRPC read that instead of `UNAVAILABLE`.
+    pub as_exhausted: bool,
+    /// `enable_x_ratelimit_headers`: clients are told what is left.
+    pub tells: bool,
+    /// `disable_x_envoy_ratelimited_header`, turned round.
+    pub tells_refusal: bool,
+    /// `rate_limited_status`: default 429.
+    pub status: u16,
+    /// `response_headers_to_add`, to a refusal.
+    pub response: HeaderOps,
+    /// `stat_prefix`.
+    pub stat_prefix: Arc<str>,
+    /// `filter_enabled`: which requests are asked about.
+    pub enabled: Fraction,
+    /// `filter_enforced`: which of those that are too many are refused.
+    pub enforced: Fraction,
+    /// `rate_limits`: in place of those of the route.
+    pub rate_limits: Vec<RateLimit>,
+    /// `metadata_namespace`.
+    pub namespace: Box<str>,
+}
+
+/// `request_type`: which requests are asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requests {
+    /// `both`.
+    #[default]
+    All,
+    /// `internal`: those with `x-envoy-internal`.
+    Internal,
+    /// `external`: the others.
+    External,
+}
+
+/// Envoy `RateLimitPerRoute`.
+#[derive(Debug)]
+pub struct RouteRateLimit {
+    /// `domain`; empty means the filter's.
+    pub domain: Box<str>,
+    /// `vh_rate_limits`.
+    pub host_limits: HostLimits,
+    /// `rate_limits`: in place of all others.
+    pub rate_limits: Vec<RateLimit>,
+}
+
+impl RouteConfig for RouteRateLimit {}
+
+/// The configuration, shared by all workers.
+#[derive(Clone, Debug)]
+pub struct SharedRateLimit(pub Arc<GlobalRateLimit>);
+
+impl FilterConfig for SharedRateLimit {
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        let (config, scope) = (Arc::clone(&self.0), scope.clone());
+        Rc::new(Instance(Rc::new(Shared { config, scope, clusters: RefCell::default() })))
+    }
+
+    fn reads_record(&self) -> bool {
+        true
+    }
+}
+
+/// What the calls of one worker's chain share.
+#[derive(Debug)]
+struct Shared {
+    config: Arc<GlobalRateLimit>,
+    scope: FilterScope,
+    /// The counters of the clusters of routes.
+    clusters: RefCell<HashMap<Arc<str>, OfCluster>>,
+}
+
+/// Counters of a cluster.
+#[derive(Clone, Debug)]
+struct OfCluster {
+    limits: Arc<RateLimitStats>,
+    all: Arc<ClusterStats>,
+}
+
+impl Shared {
+    /// The counters of a cluster, which the configuration has named.
+    fn stats(&self, cluster: &str) -> OfCluster {
+        // The registry has a lock: each cluster's counters are looked up once.
+        let mut known = self.clusters.borrow_mut();
+        if let Some(stats) = known.get(cluster) {
+            return stats.clone();
+        }
+        let name: Arc<str> = Arc::from(cluster);
+        let prefix = Arc::clone(&self.config.stat_prefix);
+        let scope = Scope::ClusterRateLimit { cluster: Arc::clone(&name), prefix };
+        let all = self.scope.set(Scope::Cluster(Arc::clone(&name)));
+        let stats = OfCluster { limits: self.scope.set(scope), all };
+        known.entry(name).or_insert(stats).clone()
+    }
+}
+
+impl GlobalRateLimit {
+    fn asks_about(&self, request: &RequestView<'_>) -> bool {
+        let is_internal = || request.head.get(Name::XEnvoyInternal) == Some(b"true");
+        let is_of_type = match self.requests {
+            Requests::All => true,
+            Requests::Internal => is_internal(),
+            Requests::External => !is_internal(),
+        };
+        is_of_type
+            && request.forwards
+            && !request.facts.cluster.is_empty()
+            && self.enabled.takes(request.random)
+    }
+
+    /// All descriptors of a request.
+    fn describe(&self, request: &RequestView<'_>) -> Vec<Described> {
+        let route = request.route.first::<RouteRateLimit>();
+        let embedded = route.map(|route| &route.rate_limits).filter(|list| !list.is_empty());
+        let embedded = embedded.unwrap_or(&self.rate_limits);
+        if !embedded.is_empty() {
+            return embedded.iter().filter_map(|it| it.describe(request)).collect();
+        }
+        let random = request.random.rotate_left(16);
+        let limits = route.map_or(HostLimits::default(), |route| route.host_limits);
+        let limits = limits.limits(request, self.stage);
+        let shared = limits.filter(|it| it.share.is_none_or(|share| share.takes(random)));
+        shared.filter_map(|it| it.describe(request)).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Instance(Rc<Shared>);
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let config = &self.0.config;
+        if !config.asks_about(request) {
+            return OnRequest::Pass;
+        }
+        let descriptors = config.describe(request);
+        if descriptors.is_empty() {
+            return OnRequest::Pass;
+        }
+        let call = Call::new(Rc::clone(&self.0), &descriptors);
+        let callout = call.ask(&descriptors, request);
+        OnRequest::Ask(Box::new(call), callout)
+    }
+}
