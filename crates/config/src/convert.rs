@@ -29,6 +29,7 @@ mod http2;
 mod http_filter;
 pub(crate) mod istio;
 mod listener;
+pub(crate) mod log_service;
 mod matcher;
 mod matcher_tree;
 mod metadata;

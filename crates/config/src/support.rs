@@ -61,6 +61,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         tracing::ENTRIES,
         crate::convert::filter::rate_limits::SUPPORT,
         crate::convert::istio::SUPPORT,
+        crate::convert::log_service::SUPPORT,
     ]
     .into_iter()
     .flatten()

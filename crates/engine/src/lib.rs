@@ -30,6 +30,7 @@ pub mod health;
 mod ids;
 pub mod json;
 pub mod local;
+mod logger;
 pub mod matcher;
 pub mod mesh;
 pub mod message;

@@ -124,6 +124,7 @@ impl Worker {
                 Work::BackedUp(connection) => self.exchange.on_backed_up(connection),
                 Work::Answer(serial) => self.exchange.answer_callout(serial, now),
                 Work::Report(at) => self.exchange.send_report(at, false, now),
+                Work::TellLog(at) => self.exchange.tell_log(at, now),
             }
         }
     }
@@ -192,7 +193,8 @@ impl Worker {
         self.exchange.go_on(now);
         while let Some(number) = self.exchange.env.timers.expired(now) {
             match TimerSlot::from_number(number) {
-                TimerSlot::Logs | TimerSlot::Drain | TimerSlot::Reports if !SERVES => {}
+                TimerSlot::Logs | TimerSlot::Drain | TimerSlot::Reports | TimerSlot::Loggers
+                    if !SERVES => {}
                 TimerSlot::Connection(slot) => self.on_connection_timer(slot, number, now),
                 TimerSlot::Stream(slot) => {
                     self.exchange.on_stream_slot(StreamIndex(slot), number, now);
@@ -201,6 +203,7 @@ impl Worker {
                 TimerSlot::Logs => self.exchange.env.hand_over_logs(),
                 TimerSlot::Drain => self.exchange.on_drain_timer(now),
                 TimerSlot::Reports => self.exchange.on_report_timer(now),
+                TimerSlot::Loggers => self.exchange.on_logger_timer(now),
                 TimerSlot::Cluster(slot) => self.on_cluster_timer(ClusterId(slot), now),
             }
         }

@@ -37,7 +37,7 @@ fn bench(adjust_forward: fn(&mut Forward), adjust_http: fn(&mut Http)) -> Bench 
 }
 
 fn log(format: &str) -> AccessLog {
-    AccessLog { filter: None, format: Format::parse(format).unwrap(), sink: SinkId(0) }
+    AccessLog::lines(Format::parse(format).unwrap(), SinkId(0))
 }
 
 #[test]

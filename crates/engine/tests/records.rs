@@ -68,7 +68,7 @@ fn bench() -> Bench {
 
 fn log() -> AccessLog {
     let format = Format::parse(FORMAT).unwrap();
-    AccessLog { filter: None, format, sink: SinkId(0) }
+    AccessLog::lines(format, SinkId(0))
 }
 
 /// The one line that is written.

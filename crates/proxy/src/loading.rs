@@ -263,7 +263,8 @@ fn admin(
         if log.filter.is_some() || config.contains("format") {
             return Err("admin.access_log: filters and formats are not supported; only the default format is".into());
         }
-        logs.extend(snapshot.sinks.get(log.sink.0 as usize).map(target));
+        let sink = log.sink().and_then(|sink| snapshot.sinks.get(sink.0 as usize));
+        logs.extend(sink.map(target));
     }
     Ok(Admin { address, logs })
 }

@@ -292,6 +292,7 @@ fn open_logs(control: &Control, snapshot: &Snapshot) -> Result<(), String> {
 
 /// Which log files a configuration writes to.
 pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
+    use towpath_engine::snapshot::AccessLog;
     use towpath_engine::snapshot::listener::Terminal;
     let chains = snapshot.listeners.iter().flat_map(|listener| {
         let logs = listener.chains.iter().chain(&listener.default_chain).flat_map(|chain| {
@@ -303,7 +304,7 @@ pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
         });
         logs.chain(&listener.access_logs)
     });
-    let sinks = chains.map(|log| log.sink).chain(snapshot.outlier_log);
+    let sinks = chains.filter_map(AccessLog::sink).chain(snapshot.outlier_log);
     sinks.map(|sink| sink.0 as usize).collect()
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use towpath_engine::format::{
     Format, FormatError, FormatOptions, FormatReason, JsonTemplate, command_names,
 };
-use towpath_engine::snapshot::log::{AccessLog, Sink};
+use towpath_engine::snapshot::log::{AccessLog, LogTarget, Sink};
 use towpath_engine::snapshot::route::BodyFormat;
 
 use super::Converter;
@@ -17,6 +17,8 @@ use crate::tree::{Node, Value as Tree};
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog";
+const OPENTELEMETRY: &str =
+    "envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig";
 const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog";
 
 /// A format string that is longer than this is a mistake.
@@ -30,7 +32,20 @@ impl Converter<'_> {
     }
 
     fn access_log(&mut self, log: &Message) -> Option<AccessLog> {
-        let (config, _) = self.extension(log, ACCESS_LOGGER, &[FILE, STDOUT, STDERR])?;
+        let (config, _) =
+            self.extension(log, ACCESS_LOGGER, &[FILE, STDOUT, STDERR, OPENTELEMETRY])?;
+        let filter = match log.message("filter") {
+            Some(filter) => Some(self.log_filter(filter)?),
+            None => None,
+        };
+        let target = match config.descriptor.full_name() {
+            OPENTELEMETRY => LogTarget::Service(Arc::new(self.log_service(config)?)),
+            _ => self.log_lines(config)?,
+        };
+        Some(AccessLog { filter, target })
+    }
+
+    fn log_lines(&mut self, config: &Message) -> Option<LogTarget> {
         let sink = match config.descriptor.full_name() {
             STDOUT => Sink::Stdout,
             STDERR => Sink::Stderr,
@@ -46,11 +61,7 @@ impl Converter<'_> {
                 _ => return None,
             },
         };
-        let filter = match log.message("filter") {
-            Some(filter) => Some(self.log_filter(filter)?),
-            None => None,
-        };
-        Some(AccessLog { filter, format, sink: self.sink(sink) })
+        Some(LogTarget::Lines { format, sink: self.sink(sink) })
     }
 
     /// A `SubstitutionFormatString`.

@@ -91,14 +91,14 @@ impl<'a> Converter<'a> {
     fn admin(&mut self, admin: &Message) -> Admin {
         let address = admin.message("address").and_then(|address| self.address(address));
         let mut access_logs = self.access_logs(admin, "access_log");
+        if access_logs.iter().any(|log| log.sink().is_none()) {
+            let text = "what the admin endpoint is asked goes to files alone";
+            self.report.unsupported(admin.at("access_log"), text);
+        }
         let path = admin.text("access_log_path");
         if !path.is_empty() {
             let sink = self.sink(Sink::File(path.into()));
-            access_logs.push(AccessLog {
-                filter: None,
-                format: Format::default_access_log(),
-                sink,
-            });
+            access_logs.push(AccessLog::lines(Format::default_access_log(), sink));
         }
         Admin { address, access_logs }
     }

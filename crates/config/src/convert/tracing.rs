@@ -273,7 +273,11 @@ impl Converter<'_> {
     }
 
     /// An `HttpService`.
-    fn http_service(&mut self, service: &Message, timeout: Option<Duration>) -> Option<Collector> {
+    pub(super) fn http_service(
+        &mut self,
+        service: &Message,
+        timeout: Option<Duration>,
+    ) -> Option<Collector> {
         let uri = service.message("http_uri")?;
         let written = uri.text("uri");
         let after_scheme = written.split_once("://").map(|(_, rest)| rest);

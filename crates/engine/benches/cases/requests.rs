@@ -67,7 +67,7 @@ impl Requests {
     pub(crate) fn logged() -> Self {
         Self::new(|http| {
             let format = Format::default_access_log();
-            http.access_logs.push(AccessLog { filter: None, format, sink: SinkId(0) });
+            http.access_logs.push(AccessLog::lines(format, SinkId(0)));
         })
     }
 

@@ -1,29 +1,46 @@
 //! Log lines that wait for company, on their way to the control thread.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::Instant;
 
-use crate::env::{Env, TimerSlot};
+use crate::env::{Env, TimerSlot, Work};
 use crate::format::Facts;
+use crate::logger::{Loggers, SpanIds};
 use crate::matcher::LogFilter;
 use crate::message::FromWorker;
 use crate::random::Random;
 use crate::record::Record;
+use crate::snapshot::log::LogTarget;
 use crate::snapshot::{AccessLog, Listener, SinkId};
+use crate::stats::Registry;
 
 /// Lines that wait for company.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
     pub(crate) sinks: Vec<Vec<u8>>,
     pub(crate) waiting: bool,
+    /// What servers are told.
+    pub(crate) loggers: Loggers,
+}
+
+/// What a log needs beside what is known of a stream.
+#[derive(Debug)]
+pub(crate) struct Means<'a> {
+    pub(crate) random: &'a mut Random,
+    pub(crate) registry: &'a Registry,
+    pub(crate) worker: u32,
+    pub(crate) work: &'a mut VecDeque<Work>,
 }
 
 /// How much a write left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fill {
     Nothing,
+    /// Nothing but entries for servers.
+    Entries,
     Some,
     /// Worth a message at once.
     Enough,
@@ -41,16 +58,27 @@ impl Logs {
         &mut self,
         logs: &[AccessLog],
         facts: &Facts<'_>,
-        random: &mut Random,
+        span: Option<SpanIds>,
+        means: Means<'_>,
     ) -> Fill {
+        let Means { random, registry, worker, work } = means;
         let mut fill = Fill::Nothing;
         for log in logs {
             let passes = |filter: &LogFilter| filter.matches(facts, random.next());
             if !log.filter.as_ref().is_none_or(passes) {
                 continue;
             }
-            let Some(lines) = self.sinks.get_mut(log.sink.0 as usize) else { continue };
-            log.format.write(lines, facts);
+            let (format, sink) = match &log.target {
+                LogTarget::Lines { format, sink } => (format, sink),
+                LogTarget::Service(service) => {
+                    let full = self.loggers.add(service, facts, span, (registry, worker));
+                    work.extend(full.map(Work::TellLog));
+                    fill = fill.max(Fill::Entries);
+                    continue;
+                }
+            };
+            let Some(lines) = self.sinks.get_mut(sink.0 as usize) else { continue };
+            format.write(lines, facts);
             fill = fill.max(if lines.len() >= HAND_OVER { Fill::Enough } else { Fill::Some });
         }
         fill
@@ -72,14 +100,32 @@ impl Env {
             facts.hostname = &self.clock.hostname;
             facts.listener = &listener.name;
             facts.filter_chain = chain;
-            let full = self.logs.write(&listener.access_logs, &facts, &mut self.random);
+            let means = Means {
+                random: &mut self.random,
+                registry: &self.registry,
+                worker: self.index,
+                work: &mut self.work,
+            };
+            let full = self.logs.write(&listener.access_logs, &facts, None, means);
             self.after_lines(full, now);
         }
     }
 
+    /// Sets when entries for servers leave.
+    pub(crate) fn set_logger_timer(&mut self) {
+        let slot = TimerSlot::Loggers.number();
+        match self.logs.loggers.due() {
+            Some(due) => self.timers.set(slot, due),
+            None => self.timers.clear(slot),
+        }
+    }
+
     pub(crate) fn after_lines(&mut self, full: Fill, now: Instant) {
+        if self.logs.loggers.due().is_some() {
+            self.set_logger_timer();
+        }
         match full {
-            Fill::Nothing => {}
+            Fill::Nothing | Fill::Entries => {}
             Fill::Some if self.logs.waiting => {}
             Fill::Some => {
                 self.logs.waiting = true;

@@ -111,6 +111,8 @@ pub(crate) enum Work {
     Answer(u64),
     /// Spans leave: the place of what sends them.
     Report(usize),
+    /// Entries of a log leave: the place of what sends them.
+    TellLog(usize),
 }
 
 /// Numbers that name connections and streams in logs.
@@ -146,6 +148,8 @@ pub(crate) enum TimerSlot {
     Drain,
     /// Spans wait to be sent.
     Reports,
+    /// Entries of logs wait to be sent.
+    Loggers,
     /// The next attempt or question of an origin, or the next look at where a cluster's clients want to go.
     Cluster(u32),
 }
@@ -159,7 +163,8 @@ impl TimerSlot {
             Self::Logs => 3,
             Self::Drain => 7,
             Self::Reports => 11,
-            Self::Cluster(slot) => slot * 4 + 15,
+            Self::Loggers => 15,
+            Self::Cluster(slot) => slot * 4 + 19,
         }
     }
 
@@ -175,7 +180,8 @@ impl TimerSlot {
             (_, 0) => Self::Logs,
             (_, 1) => Self::Drain,
             (_, 2) => Self::Reports,
-            (_, slot) => Self::Cluster(slot - 3),
+            (_, 3) => Self::Loggers,
+            (_, slot) => Self::Cluster(slot - 4),
         }
     }
 }

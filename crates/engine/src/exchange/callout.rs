@@ -22,6 +22,7 @@ use crate::exchange::stream::{Direction, Stream};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint};
 use crate::ids::{Kind, Leg, StreamIndex};
+use crate::logger;
 use crate::serving::Serving;
 use crate::tracer::report::Load;
 
@@ -61,6 +62,12 @@ pub(crate) enum Asker {
         /// The place of what has sent them.
         at: usize,
         load: Load,
+    },
+    /// Entries of a log that have left.
+    Log {
+        /// The place of what has sent them.
+        at: usize,
+        load: logger::Load,
     },
 }
 
@@ -226,6 +233,7 @@ impl Exchange {
         match asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
+            Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
             Asker::Nobody => {}
         }
     }

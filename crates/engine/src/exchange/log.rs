@@ -5,10 +5,13 @@
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
 
+use crate::env::log::Means;
 use crate::exchange::Exchange;
+use crate::exchange::callout::Asker;
 use crate::exchange::stream::Stream;
 use crate::format::Facts;
 use crate::ids::StreamIndex;
+use crate::logger::SpanIds;
 use crate::snapshot::route::VirtualCluster;
 use crate::upstream::cluster::Clusters;
 use crate::wall_clock::WallClock;
@@ -28,7 +31,15 @@ impl Exchange {
         facts.response = (stream.status != 0).then_some(&stream.response);
         facts.log_type = kind;
         let logs = stream.context.access_logs();
-        let full = self.env.logs.write(logs, &facts, &mut self.env.random);
+        let span = stream.span_ids();
+        // Facts borrow from the clock: what a log needs beside them is taken apart here.
+        let means = Means {
+            random: &mut self.env.random,
+            registry: &self.env.registry,
+            worker: self.env.index,
+            work: &mut self.env.work,
+        };
+        let full = self.env.logs.write(logs, &facts, span, means);
         self.env.after_lines(full, now);
     }
 
@@ -55,6 +66,33 @@ impl Exchange {
         if http.is_some_and(|http| http.config.log_on_new_request) {
             self.log_under_way(index, DOWNSTREAM_START, now);
         }
+    }
+}
+
+impl Exchange {
+    /// Tells a server what waits for it.
+    pub(crate) fn tell_log(&mut self, at: usize, now: Instant) {
+        if let Some((callout, load)) = self.env.logs.loggers.take(at, &mut self.env.scratch) {
+            self.call_out(Asker::Log { at, load }, callout, now);
+        }
+        self.env.set_logger_timer();
+    }
+
+    /// The time for entries that wait has come.
+    pub(crate) fn on_logger_timer(&mut self, now: Instant) {
+        // Each that is told is no longer overdue.
+        while let Some(at) = self.env.logs.loggers.overdue(now) {
+            self.tell_log(at, now);
+        }
+        self.env.set_logger_timer();
+    }
+}
+
+impl Stream {
+    /// Who its span is.
+    fn span_ids(&self) -> Option<SpanIds> {
+        let ids = self.recorder.recording()?.traced.as_ref()?.span.as_ref()?.ids;
+        Some((ids.trace, ids.span))
     }
 }
 

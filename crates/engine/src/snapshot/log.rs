@@ -1,7 +1,10 @@
 //! Where access-log lines go and which are written.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use super::tracing::Collector;
 use crate::format::Format;
 use crate::matcher::LogFilter;
 
@@ -10,10 +13,39 @@ use crate::matcher::LogFilter;
 pub struct AccessLog {
     /// Which streams are written; `None` means all.
     pub filter: Option<LogFilter>,
-    /// What a line says, newline included.
-    pub format: Format,
-    /// Where it goes.
-    pub sink: SinkId,
+    /// What is written, and where.
+    pub target: LogTarget,
+}
+
+impl AccessLog {
+    /// Where lines go; `None` where a server is told.
+    #[must_use]
+    pub const fn sink(&self) -> Option<SinkId> {
+        match &self.target {
+            LogTarget::Lines { sink, .. } => Some(*sink),
+            LogTarget::Service(_) => None,
+        }
+    }
+
+    /// Lines of all streams.
+    #[must_use]
+    pub const fn lines(format: Format, sink: SinkId) -> Self {
+        Self { filter: None, target: LogTarget::Lines { format, sink } }
+    }
+}
+
+/// What is written of a stream, and where.
+#[derive(Debug)]
+pub enum LogTarget {
+    /// A line.
+    Lines {
+        /// What it says, newline included.
+        format: Format,
+        /// Where it goes.
+        sink: SinkId,
+    },
+    /// A server is told.
+    Service(Arc<LogService>),
 }
 
 /// An index into [`Snapshot::sinks`](super::Snapshot::sinks).
@@ -29,4 +61,55 @@ pub enum Sink {
     Stdout,
     /// `envoy.access_loggers.stderr`.
     Stderr,
+}
+
+/// A server that is told of streams: Envoy `OpenTelemetryAccessLogConfig`.
+#[derive(Debug)]
+pub struct LogService {
+    /// Who is told.
+    pub collector: Collector,
+    /// `stat_prefix`.
+    pub stat_prefix: Arc<str>,
+    /// `buffer_size_bytes`: entries of about so many bytes leave together. Default 16 KiB; with 0 each leaves at once.
+    pub batch_bytes: usize,
+    /// `buffer_flush_interval`: fewer leave after that time. Default 1 s.
+    pub interval: Duration,
+    /// `resource_attributes`, and the four that name the log and this node.
+    pub resource: Vec<(Box<str>, Fixed)>,
+    /// `body`.
+    pub body: Option<Template>,
+    /// `attributes`.
+    pub attributes: Vec<(Box<str>, Template)>,
+}
+
+/// A value of OpenTelemetry (`AnyValue`) that is the same for all streams.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fixed {
+    /// `string_value`.
+    Text(Box<str>),
+    /// `bool_value`.
+    Bool(bool),
+    /// `int_value`.
+    Int(i64),
+    /// `double_value`.
+    Double(f64),
+    /// `bytes_value`.
+    Bytes(Box<[u8]>),
+    /// `array_value`.
+    List(Vec<Self>),
+    /// `kvlist_value`.
+    Map(Vec<(Box<str>, Self)>),
+    /// Not set.
+    Nothing,
+}
+
+/// A value of OpenTelemetry (`AnyValue`) that is made for each stream.
+#[derive(Clone, Debug)]
+pub enum Template {
+    /// `string_value`: a format.
+    Text(Format),
+    /// `array_value`.
+    List(Vec<Self>),
+    /// `kvlist_value`.
+    Map(Vec<(Box<str>, Self)>),
 }

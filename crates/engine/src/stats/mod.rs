@@ -41,9 +41,9 @@ pub use sets::{
     BoltStats, ClientTlsContextStats, ClusterBoltStats, ClusterManagerStats, ClusterStats,
     ConfigStats, ConnectionLimitStats, ControlPlaneStats, DiscoveryStats, FilesystemStats,
     GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, OpenTelemetryStats, OutlierStats, RequestStats,
-    RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats, TlsStats,
-    TracingStats, ZipkinStats,
+    ListenerStats, ListenerWorkerStats, LogServiceStats, OpenTelemetryStats, OutlierStats,
+    RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats,
+    TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

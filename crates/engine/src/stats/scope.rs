@@ -142,6 +142,8 @@ pub enum Scope {
         /// Which worker.
         worker: u32,
     },
+    /// `access_logs.open_telemetry_access_log.<stat prefix>`.
+    LogService(Arc<str>),
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
     /// `metadata_exchange`.
@@ -278,6 +280,12 @@ impl fmt::Display for Scope {
             Self::ListenerWorker { listener, worker } => {
                 write!(f, "listener.{listener}.worker_{worker}")
             }
+            Self::LogService(prefix) if prefix.is_empty() => {
+                f.write_str("access_logs.open_telemetry_access_log")
+            }
+            Self::LogService(prefix) => {
+                write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
+            }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
             Self::RouteDiscovery { prefix, table } => write!(f, "http.{prefix}.rds.{table}"),
@@ -373,6 +381,7 @@ impl Scope {
             Self::ListenerDiscovery => "listener_manager_lds",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
+            Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::MetadataExchange => "metadata_exchange",
             Self::NetworkRbac(_) => "rbac",
@@ -475,6 +484,8 @@ impl Scope {
             Self::LocalRateLimit(prefix) => {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]
             }
+            Self::LogService(prefix) if prefix.is_empty() => Vec::new(),
+            Self::LogService(prefix) => vec![label("towpath_log_prefix", prefix)],
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
             Self::Route { host, name } => {
                 vec![label("envoy_virtual_host", host), label("envoy_route", name)]

@@ -35,6 +35,14 @@ macro_rules! stats {
 pub(super) use stats;
 
 stats! {
+    /// `access_logs.open_telemetry_access_log.<stat prefix>…`
+    LogServiceStats {
+        Counter logs_dropped;
+        Counter logs_written;
+    }
+}
+
+stats! {
     /// `cluster.<name>.…`
     ClusterStats {
         Codes external_upstream_rq = "external.upstream_rq";

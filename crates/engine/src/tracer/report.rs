@@ -146,7 +146,13 @@ impl Reporter {
     }
 }
 
-fn request(to: &Collector, content_type: &[u8], body: Vec<u8>, scratch: &mut Scratch) -> Callout {
+/// What tells a collector something: a request to it, or a call.
+pub(crate) fn request(
+    to: &Collector,
+    content_type: &[u8],
+    body: Vec<u8>,
+    scratch: &mut Scratch,
+) -> Callout {
     let mut head = Head::request(b"POST", b"http", to.authority.as_bytes(), to.path.as_bytes());
     let mut body = Bytes::from(body);
     if to.is_grpc {

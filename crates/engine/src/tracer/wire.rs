@@ -2,29 +2,29 @@
 
 /// A message that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Message(pub(super) Vec<u8>);
+pub(crate) struct Message(pub(crate) Vec<u8>);
 
 impl Message {
-    pub(super) fn number(&mut self, field: u8, value: u64) -> &mut Self {
+    pub(crate) fn number(&mut self, field: u8, value: u64) -> &mut Self {
         self.0.push(field_key(field, 0));
         self.varint(value);
         self
     }
 
-    pub(super) fn fixed64(&mut self, field: u8, value: u64) -> &mut Self {
+    pub(crate) fn fixed64(&mut self, field: u8, value: u64) -> &mut Self {
         self.0.push(field_key(field, 1));
         self.0.extend(value.to_le_bytes());
         self
     }
 
     /// Of a field beyond 15, which takes a key of two bytes.
-    pub(super) fn far_fixed32(&mut self, field: u8, value: u32) -> &mut Self {
+    pub(crate) fn far_fixed32(&mut self, field: u8, value: u32) -> &mut Self {
         self.varint(u64::from(field) << 3 | 5);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    pub(super) fn bytes(&mut self, field: u8, value: &[u8]) -> &mut Self {
+    pub(crate) fn bytes(&mut self, field: u8, value: &[u8]) -> &mut Self {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(value.len() as u64);
         self.0.extend_from_slice(value);
@@ -32,11 +32,11 @@ impl Message {
     }
 
     /// Text; what is not UTF-8 is replaced.
-    pub(super) fn text(&mut self, field: u8, value: &[u8]) -> &mut Self {
+    pub(crate) fn text(&mut self, field: u8, value: &[u8]) -> &mut Self {
         self.bytes(field, String::from_utf8_lossy(value).as_bytes())
     }
 
-    pub(super) fn message(&mut self, field: u8, write: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn message(&mut self, field: u8, write: impl FnOnce(&mut Self)) -> &mut Self {
         let mut inner = Self::default();
         write(&mut inner);
         self.bytes(field, &inner.0)

@@ -70,6 +70,7 @@ suites!(
     retries,
     local_replies,
     logs,
+    log_services,
     opaque,
     tunneling,
     admin,

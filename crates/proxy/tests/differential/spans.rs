@@ -10,7 +10,10 @@ use crate::wire::Message;
 pub(crate) fn lines(report: &Message) -> Vec<String> {
     let path = report.start.split(' ').nth(1).unwrap_or_default();
     let kind = report.field("content-type").unwrap_or_default();
+    let is_log = path.ends_with("LogsService/Export") || path.ends_with("/logs");
     let mut lines = match kind.as_str() {
+        "application/grpc" if is_log => logs(report.body.get(5..).unwrap_or_default()),
+        _ if is_log => logs(&report.body),
         "application/json" => json(&report.body),
         "application/grpc" => otlp(report.body.get(5..).unwrap_or_default()),
         _ if path.ends_with("/traces") => otlp(&report.body),
@@ -103,6 +106,58 @@ fn otlp(body: &[u8]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Log records, without their times.
+fn logs(body: &[u8]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (_, resource_logs) in fields(body) {
+        for (field, inner) in fields(resource_logs.bytes()) {
+            for (part, inner) in fields(inner.bytes()) {
+                if field == 1 {
+                    lines.push(format!("resource: {}", key_value(inner.bytes())));
+                } else if part == 2 {
+                    lines.push(log_record(inner.bytes()));
+                }
+            }
+        }
+    }
+    lines
+}
+
+fn log_record(record: &[u8]) -> String {
+    let mut line = "record:".to_owned();
+    for (field, inner) in fields(record) {
+        let _ = match field {
+            1 => write!(line, " time"),
+            5 => write!(line, " body {}", any_value(inner.bytes())),
+            6 => write!(line, " {}", key_value(inner.bytes())),
+            9 => write!(line, " trace {}", inner.hex()),
+            10 => write!(line, " span {}", inner.hex().len()),
+            _ => write!(line, " field {field}"),
+        };
+    }
+    line
+}
+
+fn key_value(pair: &[u8]) -> String {
+    let all = fields(pair);
+    let value = all.get(1).map(|(_, value)| any_value(value.bytes())).unwrap_or_default();
+    format!("{}={value}", all.first().map(|(_, name)| name.text()).unwrap_or_default())
+}
+
+fn any_value(any: &[u8]) -> String {
+    let Some((field, value)) = fields(any).into_iter().next() else { return "nothing".to_owned() };
+    let all = |show: fn(&[u8]) -> String| -> Vec<String> {
+        fields(value.bytes()).iter().map(|(_, item)| show(item.bytes())).collect()
+    };
+    match field {
+        1 => format!("{:?}", value.text()),
+        5 => format!("[{}]", all(any_value).join(", ")),
+        6 => format!("{{{}}}", all(key_value).join(", ")),
+        7 => value.hex(),
+        _ => value.number().to_string(),
+    }
 }
 
 fn span_of_otlp(span: &[u8], lines: &mut Vec<String>) {

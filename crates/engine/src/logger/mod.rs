@@ -1,0 +1,160 @@
+//! Servers that are told of streams: entries of access logs leave together, and what a slow server holds up is limited.
+//!
+//! Arrives: what is known of a stream that is over, and what came of calls. Leaves: [`Callout`]s. Nobody waits for what
+//! comes of them.
+
+mod otlp;
+
+use std::sync::Arc;
+
+use towpath_proto::Instant;
+
+use crate::filter::{Answer, Callout};
+use crate::format::Facts;
+use crate::grpc;
+use crate::header_ops::Scratch;
+use crate::snapshot::log::LogService;
+use crate::stats::{LogServiceStats, Registry, Scope};
+use crate::tracer::report::request;
+
+/// The services of a worker, each in its place for as long as anything is on its way.
+#[derive(Debug, Default)]
+pub(crate) struct Loggers(Vec<Option<Logger>>);
+
+/// Entries of one worker for one server.
+#[derive(Debug)]
+struct Logger {
+    service: Arc<LogService>,
+    stats: Arc<LogServiceStats>,
+    /// Log records, each as a field of the message.
+    waiting: Vec<u8>,
+    count: u64,
+    /// Bytes that wait or are on their way.
+    held: usize,
+    /// When what waits leaves at the latest.
+    due: Option<Instant>,
+}
+
+/// What a call tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    count: u64,
+    bytes: usize,
+}
+
+/// Who the span of a stream is: trace and span.
+pub(crate) type SpanIds = (u128, u64);
+
+impl Loggers {
+    /// Adds what is known of a stream. Answers the place of a logger whose entries are to leave.
+    pub(crate) fn add(
+        &mut self,
+        service: &Arc<LogService>,
+        facts: &Facts<'_>,
+        span: Option<SpanIds>,
+        (registry, worker): (&Registry, u32),
+    ) -> Option<usize> {
+        let at = self.place(service, registry, worker);
+        let logger = self.0.get_mut(at)?.as_mut()?;
+        let before = logger.waiting.len();
+        if logger.held >= MOST_BYTES {
+            logger.stats.logs_dropped.inc();
+            return None;
+        }
+        otlp::write_record(&mut logger.waiting, service, facts, span);
+        logger.held += logger.waiting.len() - before;
+        logger.count += 1;
+        if logger.waiting.len() >= service.batch_bytes {
+            return Some(at);
+        }
+        logger.due.get_or_insert(facts.now + service.interval);
+        None
+    }
+
+    /// When entries leave next.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.0.iter().flatten().filter_map(|it| it.due).min()
+    }
+
+    /// The place of a logger whose entries have waited long enough.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<usize> {
+        self.0
+            .iter()
+            .position(|slot| slot.as_ref().and_then(|it| it.due).is_some_and(|due| due <= now))
+    }
+
+    /// What waits, as a call.
+    pub(crate) fn take(&mut self, at: usize, scratch: &mut Scratch) -> Option<(Callout, Load)> {
+        let logger = self.0.get_mut(at)?.as_mut()?;
+        logger.due = None;
+        if logger.waiting.is_empty() {
+            return None;
+        }
+        let records = std::mem::take(&mut logger.waiting);
+        let load = Load { count: std::mem::take(&mut logger.count), bytes: records.len() };
+        let body = otlp::request(&logger.service.resource, &records);
+        let kind = b"application/x-protobuf";
+        Some((request(&logger.service.collector, kind, body, scratch), load))
+    }
+
+    /// A call is over.
+    pub(crate) fn end(&mut self, at: usize, load: Load, answer: &Answer) {
+        let Some(logger) = self.0.get_mut(at).and_then(Option::as_mut) else { return };
+        logger.held = logger.held.saturating_sub(load.bytes);
+        let counter = if is_taken(answer, logger.service.collector.is_grpc) {
+            &logger.stats.logs_written
+        } else {
+            &logger.stats.logs_dropped
+        };
+        counter.add(load.count);
+    }
+
+    /// The place of a service's logger. Those of configurations that are gone are let go of.
+    fn place(&mut self, service: &Arc<LogService>, registry: &Registry, worker: u32) -> usize {
+        let is_of = |slot: &Option<Logger>| {
+            slot.as_ref().is_some_and(|it| Arc::ptr_eq(&it.service, service))
+        };
+        if let Some(at) = self.0.iter().position(is_of) {
+            return at;
+        }
+        for slot in &mut self.0 {
+            slot.take_if(|it| it.held == 0 && Arc::strong_count(&it.service) == 1);
+        }
+        let scope = Scope::LogService(Arc::clone(&service.stat_prefix));
+        let fresh = Some(Logger {
+            service: Arc::clone(service),
+            stats: registry.set(worker, scope),
+            waiting: Vec::new(),
+            count: 0,
+            held: 0,
+            due: None,
+        });
+        match self.0.iter_mut().position(|slot| slot.is_none()) {
+            Some(at) => {
+                self.0[at] = fresh;
+                at
+            }
+            None => {
+                self.0.push(fresh);
+                self.0.len() - 1
+            }
+        }
+    }
+}
+
+/// Whether a server has taken what it was told.
+fn is_taken(answer: &Answer, is_grpc: bool) -> bool {
+    let Answer::Response { head, trailers, .. } = answer else { return false };
+    let status = || trailers.as_ref().and_then(grpc::status_of).or_else(|| grpc::status_of(head));
+    if is_grpc {
+        head.status() == 200 && status() == Some(0)
+    } else {
+        (200..300).contains(&head.status())
+    }
+}
+
+/// Bytes of entries that wait or are on their way; what comes then is dropped, and counted.
+const MOST_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests;
