@@ -11,6 +11,7 @@ use bytes::Bytes;
 use towpath_proto::{Address, Failure};
 use towpath_trace::Stamp;
 
+use crate::filter::notes::Note;
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
@@ -194,6 +195,8 @@ pub enum FromWorker {
         /// The lines.
         lines: Bytes,
     },
+    /// A line of a script, for the program's own log.
+    Note(Note),
     /// Nothing is left to drain.
     Drained,
     /// The answer to [`ToWorker::Describe`].

@@ -74,6 +74,9 @@ impl Machine for Worker {
                 return output;
             }
         }
+        if SERVES && self.exchange.env.notes.are_waiting() {
+            self.exchange.env.tell_notes();
+        }
         if let Some(output) = self.exchange.env.outputs.pop_front() {
             return output;
         }

@@ -105,6 +105,8 @@ impl Component {
     pub const Dns: Self = Self::named("dns");
     /// Access-log files.
     pub const File: Self = Self::named("file");
+    /// Scripts.
+    pub const Lua: Self = Self::named("lua");
     /// Start and stop.
     pub const Main: Self = Self::named("main");
     /// The rest.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::LocalSet;
+use towpath_engine::filter::notes::{Note, NoteLevel};
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, FromWorker, ToMonitor, ToWorker};
 use towpath_engine::snapshot::cluster::Discovery;
@@ -378,6 +379,7 @@ impl Server {
             What::Said(FromWorker::Log { sink, lines }) => {
                 self.control.logs.write(sink.0 as usize, lines)
             }
+            What::Said(FromWorker::Note(note)) => tell_note(&note),
             // Told on the worker's thread; and no app is in this process.
             What::Said(FromWorker::Slow(_) | FromWorker::Local(_)) => {}
             What::Ended(Ok(())) => return Err(format!("worker {worker} ended unasked")),
@@ -528,5 +530,18 @@ fn raise_descriptor_limit() {
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         log!(Main, Warning, "cannot raise the limit of open files: {error}");
+    }
+}
+
+/// Writes a line of a script to the program's log.
+fn tell_note(note: &Note) {
+    let text = &note.text;
+    match note.level {
+        NoteLevel::Trace => log!(Lua, Trace, "{text}"),
+        NoteLevel::Debug => log!(Lua, Debug, "{text}"),
+        NoteLevel::Info => log!(Lua, Info, "{text}"),
+        NoteLevel::Warn => log!(Lua, Warning, "{text}"),
+        NoteLevel::Error => log!(Lua, Error, "{text}"),
+        NoteLevel::Critical => log!(Lua, Critical, "{text}"),
     }
 }

@@ -514,7 +514,12 @@ impl Env {
         let (listener, prefix) = (&listener.stat_prefix, &config.stat_prefix);
         let of_listener =
             Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
-        let scope = FilterScope::new(Arc::clone(prefix), Arc::clone(&self.registry), self.index);
+        let scope = FilterScope::new(
+            Arc::clone(prefix),
+            Rc::clone(&self.notes),
+            Arc::clone(&self.registry),
+            self.index,
+        );
         let placed = |filter: &ChainFilter| PlacedFilter {
             name: Arc::clone(&filter.name),
             disabled: filter.disabled,

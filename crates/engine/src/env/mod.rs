@@ -6,6 +6,7 @@ pub(crate) mod draining;
 pub(crate) mod log;
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use towpath_proto::{ConnectionId, Name, Output, Timers};
 
 use crate::env::draining::Draining;
 use crate::env::log::Logs;
+use crate::filter::notes::Notes;
 use crate::header_ops::Scratch;
 use crate::message::{FromWorker, Message};
 use crate::number::UsualNumber;
@@ -63,6 +65,8 @@ pub(crate) struct Env {
     pub(crate) expected_timeout: UsualNumber,
     /// Lends its capacity to whatever needs a few bytes for a moment.
     pub(crate) scratch: Scratch,
+    /// What scripts have to say.
+    pub(crate) notes: Rc<Notes>,
 }
 
 impl Env {
@@ -92,6 +96,7 @@ impl Env {
             attempt_count: UsualNumber::new(Name::XEnvoyAttemptCount, 1),
             expected_timeout: UsualNumber::new(Name::XEnvoyExpectedRqTimeoutMs, 15_000),
             scratch: Scratch::default(),
+            notes: Rc::default(),
         }
     }
 }
@@ -192,6 +197,14 @@ impl Env {
         let offer = Work::Offer(id);
         if self.work.back() != Some(&offer) {
             self.work.push_back(offer);
+        }
+    }
+
+    /// Tells what scripts have to say.
+    #[cold]
+    pub(crate) fn tell_notes(&mut self) {
+        for note in self.notes.take() {
+            self.tell(FromWorker::Note(note));
         }
     }
 

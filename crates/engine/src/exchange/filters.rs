@@ -169,6 +169,7 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
+        let mut nothing = Vec::new();
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
@@ -178,6 +179,7 @@ impl Exchange {
                 head: &mut head,
                 ends: stream.request_end == Direction::Ended,
                 is_empty: stream.request_end == Direction::Ended && stream.body.len() == 0,
+                content: &mut nothing,
                 facts: &facts,
                 route,
                 forwards: levels.forwards,
@@ -409,6 +411,8 @@ impl Exchange {
             return;
         };
         let Some(Waiting { mut resume, .. }) = filters.waiting.take() else { return };
+        let is_empty = stream.request_end == Direction::Ended && stream.body.len() == 0;
+        let mut kept = stream.body.take_kept().unwrap_or_default();
         let mut head = stream.request.take();
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
@@ -417,7 +421,8 @@ impl Exchange {
         let mut view = RequestView {
             head: &mut head,
             ends: stream.request_end == Direction::Ended,
-            is_empty: stream.request_end == Direction::Ended && stream.body.len() == 0,
+            is_empty,
+            content: &mut kept.chunks,
             facts: &facts,
             route: http.filters.get(place).map(|it| levels.of_filter(it)).unwrap_or_default(),
             forwards: levels.forwards,
@@ -434,6 +439,7 @@ impl Exchange {
         let reroutes = view.reroutes;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.request.put(head, &mut self.env.heads);
+        stream.body.restore(kept);
         stream.filters = Some(filters);
         match verdict {
             OnAnswer::Reply(reply) => {
@@ -441,6 +447,7 @@ impl Exchange {
                 self.answer_by_filter(index, reply, now);
             }
             OnAnswer::Ask(callout) => self.ask(index, place, resume, *callout, now),
+            OnAnswer::Collect(limit) => self.collect(index, place, resume, limit, now),
             OnAnswer::GoOn => {
                 if reroutes {
                     resume.wants_tls = stream.choose_route(http, resume.random);
@@ -465,17 +472,30 @@ impl Exchange {
 
     /// A request that was collected is complete: the filters behind see it, and the router.
     fn go_on_collected(&mut self, index: StreamIndex, waiting: Waiting, now: Instant) {
-        let Waiting { place, resume, .. } = waiting;
+        let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
+        let filter = FilterOf { stream: index, serial, place: waiting.place };
+        self.go_on_with(filter, |watcher, request| watcher.on_collected(request), now);
+    }
+
+    /// Lets a request that has waited already wait until all of it is here.
+    fn collect(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        resume: Resume,
+        limit: usize,
+        now: Instant,
+    ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let Some(filters) = &mut stream.filters else { return };
-        filters.waiting = None;
-        let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
-        let callout =
-            watcher.and_then(|(_, it)| it.on_collected(&mut stream.request, stream.body.chunks()));
-        if let Some(callout) = callout {
-            return self.ask(index, place, resume, *callout, now);
+        let waiting = Waiting { place, until: Until::Whole(limit), resume };
+        if let Some(filters) = stream.filters.as_mut() {
+            filters.waiting = Some(waiting);
         }
-        self.go_on_behind(index, place, resume, now);
+        if stream.body.len() > limit {
+            self.refuse_body(index, now);
+        } else if stream.request_end == Direction::Ended {
+            self.go_on_collected(index, waiting, now);
+        }
     }
 
     /// Shows what is kept of the content to the filters from a place on, as far as the one that waits.

@@ -202,6 +202,14 @@ impl Body {
         self.kept.take()
     }
 
+    /// Puts back what was taken out, changed or not.
+    pub(crate) fn restore(&mut self, mut kept: Box<Kept>) {
+        kept.len = kept.chunks.iter().map(Bytes::len).sum();
+        if kept.len > 0 || kept.trailers.is_some() {
+            self.kept = Some(kept);
+        }
+    }
+
     /// Puts back what was taken out; what another try could send, if that is to be `kept_on`.
     pub(crate) fn put_back(&mut self, mut kept: Box<Kept>, kept_on: bool) {
         if !kept_on {

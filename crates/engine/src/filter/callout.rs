@@ -82,6 +82,8 @@ pub enum OnAnswer {
     GoOn,
     /// Another server is asked first.
     Ask(Box<Callout>),
+    /// It goes on once all of it is here, of at most so many bytes.
+    Collect(usize),
     /// It is answered here.
     Reply(Reply),
 }

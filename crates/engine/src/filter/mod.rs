@@ -37,7 +37,10 @@ pub mod istio_stats;
 #[cfg(feature = "serving")]
 pub mod jwt_authn;
 pub mod local_ratelimit;
+#[cfg(feature = "lua")]
+pub mod lua;
 pub mod matching;
+pub mod notes;
 #[cfg(feature = "serving")]
 pub mod peer_metadata;
 pub mod rate_limits;
@@ -60,6 +63,7 @@ use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
 
 pub use self::callout::{Answer, Callout, Failed, Joint, OnAnswer};
+use self::notes::Notes;
 use crate::format::Facts;
 use crate::header_ops::Scratch;
 use crate::matcher::Subject;
@@ -150,9 +154,9 @@ pub trait StreamFilter: fmt::Debug {
         OnAnswer::GoOn
     }
 
-    /// A request was collected, with this content. It goes on, or another server is asked first.
-    fn on_collected(&mut self, _head: &mut Head, _content: &[Bytes]) -> Option<Box<Callout>> {
-        None
+    /// A request was collected. It goes on, is answered, or another server is asked first.
+    fn on_collected(&mut self, _request: &mut RequestView<'_>) -> OnAnswer {
+        OnAnswer::GoOn
     }
 
     /// A response begins; one of our own may take the place of another. A head without content cannot be held back.
@@ -266,6 +270,8 @@ pub struct RequestView<'a> {
     pub ends: bool,
     /// It has no content.
     pub is_empty: bool,
+    /// What has come of its content, where the filter has waited.
+    pub content: &'a mut Vec<Bytes>,
     /// What else is known of the stream.
     pub facts: &'a Facts<'a>,
     /// What its route says to the filter.
@@ -326,6 +332,8 @@ pub struct ResponseView<'a> {
 pub struct FilterScope {
     /// The connection manager's `stat_prefix`.
     pub prefix: Arc<str>,
+    /// What scripts have to say.
+    pub notes: Rc<Notes>,
     registry: Arc<Registry>,
     worker: u32,
 }
@@ -333,8 +341,13 @@ pub struct FilterScope {
 impl FilterScope {
     /// The scope of a worker's chain.
     #[must_use]
-    pub const fn new(prefix: Arc<str>, registry: Arc<Registry>, worker: u32) -> Self {
-        Self { prefix, registry, worker }
+    pub const fn new(
+        prefix: Arc<str>,
+        notes: Rc<Notes>,
+        registry: Arc<Registry>,
+        worker: u32,
+    ) -> Self {
+        Self { prefix, notes, registry, worker }
     }
 
     /// The counters of `http.<stat prefix>.<filter>`; `family` is `http_<filter>`.

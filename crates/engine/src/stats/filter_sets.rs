@@ -171,6 +171,14 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.lua.…`, and the filter's stat prefix.
+    LuaStats {
+        Counter errors;
+        Counter executions;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.jwt_authn.…`
     JwtAuthnStats {
         Counter allowed;

@@ -27,7 +27,8 @@ pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
     ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
     CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, FaultClusterStats, FaultStats,
-    GreetingStats, HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, RateLimitStats, RbacStats,
+    GreetingStats, HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, LuaStats,
+    RateLimitStats, RbacStats,
     SetMetadataStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};

@@ -146,6 +146,13 @@ pub enum Scope {
     LogService(Arc<str>),
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
+    /// `http.<stat prefix>.lua`, and the filter's stat prefix.
+    Lua {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// The filter's; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `metadata_exchange`.
     MetadataExchange,
     /// `<stat prefix>.rbac`.
@@ -287,6 +294,8 @@ impl fmt::Display for Scope {
                 write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
+            Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
+            Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
             Self::RouteDiscovery { prefix, table } => write!(f, "http.{prefix}.rds.{table}"),
             Self::Route { host, name } => write!(f, "vhost.{host}.route.{name}"),
@@ -383,6 +392,7 @@ impl Scope {
             Self::ListenerWorker { .. } => "listener_worker",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
+            Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
             Self::NetworkRbac(_) => "rbac",
             Self::RouteDiscovery { .. } => "http_rds",
@@ -486,6 +496,13 @@ impl Scope {
             }
             Self::LogService(prefix) if prefix.is_empty() => Vec::new(),
             Self::LogService(prefix) => vec![label("towpath_log_prefix", prefix)],
+            Self::Lua { http, prefix } => {
+                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
+                if !prefix.is_empty() {
+                    labels.push(label("towpath_lua_prefix", prefix));
+                }
+                labels
+            }
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
             Self::Route { host, name } => {
                 vec![label("envoy_virtual_host", host), label("envoy_route", name)]

@@ -96,6 +96,7 @@ suites!(
     matchers,
     metadata,
     local_ratelimit,
+    lua,
     ratelimit,
     filters,
     health,

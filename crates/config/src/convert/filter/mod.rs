@@ -20,6 +20,8 @@ mod istio_stats;
 mod jwt_authn;
 mod local_ratelimit;
 mod peer_metadata;
+#[cfg(feature = "lua")]
+mod lua;
 pub(crate) mod rate_limits;
 mod ratelimit;
 mod rbac;
@@ -70,6 +72,8 @@ pub(crate) const FILTERS: &[Known] = &[
     jwt_authn::FILTER,
     local_ratelimit::FILTER,
     peer_metadata::FILTER,
+    #[cfg(feature = "lua")]
+    lua::FILTER,
     ratelimit::FILTER,
     rbac::FILTER,
     set_filter_state::FILTER,

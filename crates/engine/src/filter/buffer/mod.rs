@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use towpath_proto::{Head, Name};
+use towpath_proto::Name;
 
 use super::StreamFilter;
-use super::{Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
+use super::{FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, RequestView, RouteConfig};
 
 /// Envoy `Buffer`.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +48,11 @@ impl HttpFilter for Buffer {
 struct Collected;
 
 impl StreamFilter for Collected {
-    fn on_collected(&mut self, head: &mut Head, content: &[Bytes]) -> Option<Box<Callout>> {
-        if head.get(Name::ContentLength).is_none() {
-            let length: usize = content.iter().map(Bytes::len).sum();
-            head.set_number(Name::ContentLength, length as u64);
+    fn on_collected(&mut self, request: &mut RequestView<'_>) -> OnAnswer {
+        if request.head.get(Name::ContentLength).is_none() {
+            let length: usize = request.content.iter().map(Bytes::len).sum();
+            request.head.set_number(Name::ContentLength, length as u64);
         }
-        None
+        OnAnswer::GoOn
     }
 }

@@ -105,8 +105,8 @@ impl Check {
 }
 
 impl StreamFilter for Check {
-    fn on_collected(&mut self, _head: &mut Head, content: &[Bytes]) -> Option<Box<Callout>> {
-        self.ask(content)
+    fn on_collected(&mut self, request: &mut RequestView<'_>) -> OnAnswer {
+        self.ask(request.content).map_or(OnAnswer::GoOn, OnAnswer::Ask)
     }
 
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {

@@ -1,0 +1,444 @@
+//! What a script sees of a stream: the objects behind Envoy's stream handle.
+//!
+//! They hold what they show themselves: a script may keep them longer than the stream lives.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mlua::{Function, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value, Variadic};
+use towpath_proto::head::{HeaderName, Version};
+use towpath_proto::{Address, Head};
+
+use super::values;
+use crate::filter::notes::{NoteLevel, Notes};
+use crate::format::Facts;
+use crate::stream_info::{Struct, Value as Held};
+
+/// One side of a stream, shared by all objects that show it.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// Its head, while the script runs.
+    pub(super) head: Head,
+    pub(super) is_response: bool,
+    /// It is no head: nothing stands before its fields.
+    pub(super) is_trailers: bool,
+    /// The head has gone on.
+    pub(super) is_gone: bool,
+    /// The script has changed it.
+    pub(super) is_changed: bool,
+    /// It wants the route to be chosen anew.
+    pub(super) clears_route: bool,
+    iterates: bool,
+    told: Told,
+    /// The dynamic metadata as it was, and what was set since.
+    metadata: Struct,
+    pub(super) set: Vec<(Box<str>, Struct)>,
+}
+
+/// What is known of the stream.
+#[derive(Debug, Default)]
+struct Told {
+    protocol: &'static str,
+    local: Option<Address>,
+    direct: Option<Address>,
+    remote: Option<Address>,
+    server_name: Box<str>,
+    route: Box<str>,
+    virtual_cluster: Box<str>,
+    is_tls: bool,
+    now: u64,
+}
+
+pub(super) type Shared = Rc<RefCell<Shown>>;
+
+impl Shown {
+    pub(super) fn new(is_response: bool) -> Self {
+        Self { is_response, ..Self::default() }
+    }
+
+    /// Shows a head, and what else is known, for as long as a script runs.
+    pub(super) fn show(&mut self, head: &mut Head, facts: &Facts<'_>, request: Option<&Head>) {
+        let record = facts.record;
+        let version = request.unwrap_or(head).version();
+        self.head = std::mem::take(head);
+        self.iterates = false;
+        self.told = Told {
+            protocol: match version {
+                Version::Http10 => "HTTP/1.0",
+                Version::Http11 => "HTTP/1.1",
+                Version::Http2 | _ => "HTTP/2",
+            },
+            local: record.downstream_local.clone(),
+            direct: record.downstream_direct_remote.clone(),
+            remote: record.downstream_remote.clone(),
+            server_name: record.server_name.as_deref().unwrap_or_default().into(),
+            route: facts.route.into(),
+            virtual_cluster: facts.virtual_cluster.into(),
+            is_tls: record.downstream_tls.is_some(),
+            now: facts.epoch_unix_ns.saturating_add(facts.now.as_nanos()),
+        };
+        if let Some(info) = facts.info.filter(|info| !info.is_empty()) {
+            info.read_all(|all| self.metadata.clone_from(all));
+        }
+    }
+
+    /// Takes the head back, and leaves what was set of the metadata.
+    pub(super) fn take_back(&mut self, head: &mut Head, facts: &Facts<'_>) {
+        *head = std::mem::take(&mut self.head);
+        for (namespace, entries) in self.set.drain(..) {
+            if let Some(info) = facts.info {
+                // What is too much for one stream is left out, as a whole.
+                let _ = info.add_metadata(&namespace, entries);
+            }
+        }
+    }
+
+    fn change(&mut self) -> mlua::Result<&mut Head> {
+        if self.iterates {
+            return Err(wrong("header map cannot be modified while iterating"));
+        }
+        if self.is_gone {
+            return Err(wrong("header map can no longer be modified"));
+        }
+        self.is_changed = true;
+        Ok(&mut self.head)
+    }
+
+    /// All values of a field, or of what HTTP/2 has as one.
+    fn values(&self, name: &str) -> Vec<Vec<u8>> {
+        let head = &self.head;
+        let one = |value: &[u8]| if value.is_empty() { Vec::new() } else { vec![value.to_vec()] };
+        match name {
+            _ if self.is_trailers && name.starts_with(':') => Vec::new(),
+            ":status" if self.is_response => vec![head.status().to_string().into_bytes()],
+            _ if self.is_response && name.starts_with(':') => Vec::new(),
+            ":method" => one(head.method_bytes()),
+            ":path" => one(head.path()),
+            ":authority" | "host" if !self.is_response => one(head.authority()),
+            ":scheme" => one(head.scheme()),
+            _ => match HeaderName::new(name) {
+                Ok(name) => head.get_all(&name).map(<[u8]>::to_vec).collect(),
+                Err(_) => Vec::new(),
+            },
+        }
+    }
+
+    fn pairs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let pseudo: &[&str] = if self.is_response {
+            &[":status"]
+        } else {
+            &[":authority", ":path", ":method", ":scheme"]
+        };
+        let first = pseudo.iter().flat_map(|name| {
+            self.values(name).into_iter().map(|value| (name.as_bytes().to_vec(), value))
+        });
+        let fields = self.head.iter();
+        let fields = fields.map(|it| (it.name_bytes.to_ascii_lowercase(), it.value.to_vec()));
+        first.chain(fields).collect()
+    }
+}
+
+/// The stream handle's own part.
+pub(super) struct StreamHandle {
+    pub(super) shared: Shared,
+    pub(super) notes: Rc<Notes>,
+}
+
+/// `headers()`, and `trailers()`.
+pub(super) struct Headers(pub(super) Shared);
+
+/// `streamInfo()`.
+struct Info(Shared);
+
+/// `streamInfo():dynamicMetadata()`.
+struct Metadata(Shared);
+
+/// `connection()`.
+struct Connection(Shared);
+
+/// `body()`, and pieces of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Content(Rc<RefCell<Bytes>>);
+
+#[derive(Debug, Default)]
+struct Bytes {
+    bytes: Vec<u8>,
+    is_changed: bool,
+}
+
+impl Content {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self(Rc::new(RefCell::new(Bytes { bytes, is_changed: false })))
+    }
+
+    /// What it is, and whether a script has set it.
+    pub(super) fn bytes(&self) -> (Vec<u8>, bool) {
+        let content = self.0.borrow();
+        (content.bytes.clone(), content.is_changed)
+    }
+
+    /// What a script has set since this was last asked.
+    pub(super) fn taken_if_changed(&self) -> Option<bytes::Bytes> {
+        let mut content = self.0.borrow_mut();
+        std::mem::take(&mut content.is_changed).then(|| content.bytes.clone().into())
+    }
+}
+
+impl UserData for StreamHandle {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("headers", |_, this, ()| Ok(Headers(Rc::clone(&this.shared))));
+        methods.add_method("streamInfo", |_, this, ()| Ok(Info(Rc::clone(&this.shared))));
+        methods.add_method("connection", |_, this, ()| Ok(Connection(Rc::clone(&this.shared))));
+        methods.add_method("log", |_, this, (level, text): (usize, LuaString)| {
+            let level = LEVELS.get(level.wrapping_sub(1)).copied().unwrap_or(NoteLevel::Info);
+            this.notes.add(level, &text.to_string_lossy());
+            Ok(())
+        });
+        methods.add_method("timestamp", |_, this, unit: Option<u64>| {
+            if unit.unwrap_or(0) != 0 {
+                return Err(wrong("timestamp format must be MILLISECOND."));
+            }
+            Ok(this.shared.borrow().told.now / 1_000_000)
+        });
+        methods.add_method("timestampString", |_, this, unit: Option<u64>| {
+            let now = this.shared.borrow().told.now;
+            match unit.unwrap_or(0) {
+                0 => Ok((now / 1_000_000).to_string()),
+                1 => Ok((now / 1000).to_string()),
+                _ => Err(wrong("timestamp format must be MILLISECOND or MICROSECOND.")),
+            }
+        });
+        methods.add_method("base64Escape", |_, _, text: LuaString| {
+            Ok(STANDARD.encode(&*text.as_bytes()))
+        });
+        methods.add_method("clearRouteCache", |_, this, ()| {
+            this.shared.borrow_mut().clears_route = true;
+            Ok(())
+        });
+    }
+}
+
+const LEVELS: [NoteLevel; 6] = [
+    NoteLevel::Trace,
+    NoteLevel::Debug,
+    NoteLevel::Info,
+    NoteLevel::Warn,
+    NoteLevel::Error,
+    NoteLevel::Critical,
+];
+
+impl UserData for Headers {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, this, name: LuaString| {
+            let name = name.to_string_lossy().to_ascii_lowercase();
+            let values = this.0.borrow().values(&name);
+            let joined = (!values.is_empty()).then(|| values.join(&b","[..]));
+            joined.map(|value| lua.create_string(value)).transpose().map(any)
+        });
+        methods.add_method("getAtIndex", |lua, this, (name, index): (LuaString, i64)| {
+            let name = name.to_string_lossy().to_ascii_lowercase();
+            let values = this.0.borrow().values(&name);
+            let value = usize::try_from(index).ok().and_then(|index| values.get(index));
+            value.map(|value| lua.create_string(value)).transpose().map(any)
+        });
+        methods.add_method("getNumValues", |_, this, name: LuaString| {
+            let name = name.to_string_lossy().to_ascii_lowercase();
+            Ok(this.0.borrow().values(&name).len())
+        });
+        methods.add_method("add", |_, this, (name, value): (LuaString, LuaString)| {
+            let name = field_name(&name)?;
+            let value = field_value(&value)?;
+            this.0.borrow_mut().change()?.append_named(&name, &value);
+            Ok(())
+        });
+        methods.add_method("replace", |_, this, (name, value): (LuaString, LuaString)| {
+            let mut shown = this.0.borrow_mut();
+            let is_response = shown.is_response;
+            let value = field_value(&value)?;
+            let head = shown.change()?;
+            replace(head, is_response, &name, &value)
+        });
+        methods.add_method("remove", |_, this, name: LuaString| {
+            let name = field_name(&name)?;
+            this.0.borrow_mut().change()?.remove_named(&name);
+            Ok(())
+        });
+        methods.add_meta_method(MetaMethod::Pairs, |lua, this, ()| {
+            let mut shown = this.0.borrow_mut();
+            if shown.iterates {
+                return Err(wrong("cannot create a second iterator before completing the first"));
+            }
+            shown.iterates = true;
+            let mut pairs = shown.pairs().into_iter();
+            let shared = Rc::clone(&this.0);
+            lua.create_function_mut(move |lua, _: mlua::MultiValue| match pairs.next() {
+                Some((name, value)) => {
+                    Ok((Some(lua.create_string(name)?), Some(lua.create_string(value)?)))
+                }
+                None => {
+                    shared.borrow_mut().iterates = false;
+                    Ok((None, None))
+                }
+            })
+        });
+    }
+}
+
+fn replace(head: &mut Head, is_response: bool, name: &LuaString, value: &[u8]) -> mlua::Result<()> {
+    let lower = name.to_string_lossy().to_ascii_lowercase();
+    let is_taken = match (&*lower, is_response) {
+        (":status", true) => {
+            let status = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            match status.filter(|status| (200..600).contains(status)) {
+                Some(status) => {
+                    head.set_status(status);
+                    true
+                }
+                None => false,
+            }
+        }
+        (":path", false) => {
+            head.set_path(value);
+            !value.is_empty()
+        }
+        (":method", false) => head.set_method(value),
+        (":scheme", false) => head.set_scheme(value),
+        (":authority" | "host", false) => {
+            head.set_authority(value);
+            true
+        }
+        _ => {
+            head.set_named(&field_name(name)?, value);
+            true
+        }
+    };
+    if is_taken { Ok(()) } else { Err(wrong(&format!("`{lower}` cannot be that"))) }
+}
+
+impl UserData for Info {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("protocol", |_, this, ()| Ok(this.0.borrow().told.protocol));
+        methods.add_method("routeName", |_, this, ()| Ok(this.0.borrow().told.route.to_string()));
+        methods.add_method("virtualClusterName", |_, this, ()| {
+            Ok(this.0.borrow().told.virtual_cluster.to_string())
+        });
+        methods.add_method("requestedServerName", |_, this, ()| {
+            Ok(this.0.borrow().told.server_name.to_string())
+        });
+        methods.add_method("downstreamLocalAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.local.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("downstreamDirectRemoteAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.direct.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("downstreamRemoteAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.remote.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("dynamicMetadata", |_, this, ()| Ok(Metadata(Rc::clone(&this.0))));
+    }
+}
+
+impl UserData for Metadata {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, this, namespace: LuaString| {
+            let namespace = namespace.to_string_lossy();
+            let shown = this.0.borrow();
+            let entries = shown.metadata.get(&*namespace);
+            entries.map(|entries| values::to_lua(lua, entries)).transpose().map(any)
+        });
+        methods.add_method(
+            "set",
+            |_, this, (namespace, key, value): (LuaString, LuaString, Value)| {
+                let entries: Struct =
+                    [(key.to_string_lossy().into(), values::of_lua(&value, 0)?)].into();
+                let namespace: Box<str> = namespace.to_string_lossy().into();
+                let shown = &mut *this.0.borrow_mut();
+                if shown.set.len() >= MOST_SET {
+                    return Err(wrong("too much is set at once"));
+                }
+                let known = shown.metadata.entry(namespace.clone());
+                if let Held::Struct(known) = known.or_insert_with(|| Held::Struct(Struct::new())) {
+                    known.extend(entries.clone());
+                }
+                shown.set.push((namespace, entries));
+                Ok(())
+            },
+        );
+        methods.add_meta_method(MetaMethod::Pairs, |lua, this, ()| pairs_of(lua, &this.0));
+    }
+}
+
+fn pairs_of(lua: &Lua, shared: &Shared) -> mlua::Result<Function> {
+    let mut pairs = shared.borrow().metadata.clone().into_iter();
+    lua.create_function_mut(move |lua, _: mlua::MultiValue| match pairs.next() {
+        Some((name, value)) => {
+            Ok((Some(lua.create_string(&*name)?), Some(values::to_lua(lua, &value)?)))
+        }
+        None => Ok((None, None)),
+    })
+}
+
+impl UserData for Connection {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        // Whether there is TLS is what scripts ask; what it is like is not there.
+        methods.add_method("ssl", |lua, this, ()| match this.0.borrow().told.is_tls {
+            true => lua.create_table().map(Some),
+            false => Ok(None),
+        });
+    }
+}
+
+impl UserData for Content {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("length", |_, this, ()| Ok(this.0.borrow().bytes.len()));
+        methods.add_method("getBytes", |lua, this, (index, length): (i64, i64)| {
+            let content = this.0.borrow();
+            let (start, count) = (usize::try_from(index), usize::try_from(length));
+            let end = start.as_ref().ok().zip(count.ok()).and_then(|(at, it)| at.checked_add(it));
+            let range = start.ok().zip(end).and_then(|(start, end)| content.bytes.get(start..end));
+            match range {
+                Some(bytes) => lua.create_string(bytes),
+                None => Err(wrong(
+                    "index/length must be >= 0 and (index + length) must be <= buffer size",
+                )),
+            }
+        });
+        methods.add_method("setBytes", |_, this, text: LuaString| {
+            let bytes = text.as_bytes().to_vec();
+            let length = bytes.len();
+            *this.0.borrow_mut() = Bytes { bytes, is_changed: true };
+            Ok(length)
+        });
+    }
+}
+
+/// A value, or none at all: as in Envoy, what is missing is less than `nil`.
+fn any<T>(value: Option<T>) -> Variadic<T> {
+    value.into_iter().collect()
+}
+
+/// The name of a field that may be changed.
+pub(super) fn field_name(name: &LuaString) -> mlua::Result<HeaderName> {
+    let text = name.to_string_lossy();
+    let name = Some(&*text).filter(|name| !name.starts_with(':'));
+    let name = name.and_then(|name| HeaderName::new(name).ok());
+    name.ok_or_else(|| wrong(&format!("`{text}` cannot be changed in this way")))
+}
+
+/// A value that can stand in a head.
+pub(super) fn field_value(value: &LuaString) -> mlua::Result<Vec<u8>> {
+    let value = value.as_bytes();
+    if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return Err(wrong("a value of a header has no line ends"));
+    }
+    Ok(value.to_vec())
+}
+
+pub(super) fn wrong(text: &str) -> mlua::Error {
+    mlua::Error::runtime(text)
+}
+
+/// Entries of the metadata that one run sets.
+const MOST_SET: usize = 1000;

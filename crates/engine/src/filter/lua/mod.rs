@@ -1,0 +1,171 @@
+//! `envoy.filters.http.lua`: scripts that look at requests and responses, and change them.
+//!
+//! Each worker has a Lua state for each script. A function of the script is a coroutine of its own for each stream; what
+//! it waits for (content, an answer, trailers) it asks by yielding to its [`Side`](side::Side). What a script may use of
+//! time and memory is limited ([`machine`]); one that fails is counted, and its stream goes on.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "Lua's values and errors are another library's: what is not expected is refused"
+)]
+
+mod handle;
+mod machine;
+mod side;
+mod stream;
+mod values;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use self::machine::{Machine, text_of};
+pub use self::machine::{Script, ScriptError};
+use self::side::{Has, Outcome, Side};
+use self::stream::LuaStream;
+use super::notes::{NoteLevel, Notes};
+use super::{
+    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, RouteConfig,
+};
+use crate::stats::{LuaStats, Scope};
+
+/// Envoy `extensions.filters.http.lua.v3.Lua`.
+#[derive(Debug)]
+pub struct LuaConfig {
+    /// `inline_code`, `default_source_code`.
+    pub script: Option<Arc<Script>>,
+    /// `source_codes`, by the names that routes say.
+    pub named: Vec<(Box<str>, Arc<Script>)>,
+    /// `stat_prefix`.
+    pub stat_prefix: Arc<str>,
+    /// `clear_route_cache`: a request that a script has changed is routed anew. Default true.
+    pub clears_route: bool,
+}
+
+/// Envoy `LuaPerRoute`.
+#[derive(Debug)]
+pub enum RouteLua {
+    /// `disabled`.
+    Disabled,
+    /// `name`: one of `source_codes`.
+    Named(Box<str>),
+    /// `source_code`.
+    Script(Arc<Script>),
+}
+
+impl RouteConfig for RouteLua {}
+
+/// The configuration, shared by all workers.
+#[derive(Clone, Debug)]
+pub struct SharedLua(pub Arc<LuaConfig>);
+
+impl FilterConfig for SharedLua {
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        let prefix = Arc::clone(&self.0.stat_prefix);
+        let stats = scope.set(Scope::Lua { http: Arc::clone(&scope.prefix), prefix });
+        let (config, notes) = (Arc::clone(&self.0), Rc::clone(&scope.notes));
+        Rc::new(Instance(Rc::new(Host { config, stats, notes, machines: RefCell::default() })))
+    }
+
+    fn reads_record(&self) -> bool {
+        true
+    }
+}
+
+/// What the streams of one worker's chain share.
+#[derive(Debug)]
+struct Host {
+    config: Arc<LuaConfig>,
+    stats: Arc<LuaStats>,
+    notes: Rc<Notes>,
+    machines: RefCell<Vec<(Arc<Script>, Rc<Machine>)>>,
+}
+
+impl Host {
+    /// What runs the script of a route.
+    fn machine(&self, route: Option<&RouteLua>) -> Option<Rc<Machine>> {
+        let script = match route {
+            None => self.config.script.as_ref()?,
+            Some(RouteLua::Disabled) => return None,
+            Some(RouteLua::Script(script)) => script,
+            Some(RouteLua::Named(name)) => {
+                let named = self.config.named.iter().find(|(known, _)| known == name);
+                &named?.1
+            }
+        };
+        let mut machines = self.machines.borrow_mut();
+        if let Some((_, machine)) = machines.iter().find(|(known, _)| Arc::ptr_eq(known, script)) {
+            return Some(Rc::clone(machine));
+        }
+        // Scripts of routes that are gone.
+        machines.retain(|(script, _)| Arc::strong_count(script) > 1);
+        match Machine::new(script) {
+            Ok(machine) => {
+                let machine = Rc::new(machine);
+                machines.push((Arc::clone(script), Rc::clone(&machine)));
+                Some(machine)
+            }
+            Err(error) => {
+                self.stats.errors.inc();
+                self.notes.add(NoteLevel::Error, &text_of(&error));
+                None
+            }
+        }
+    }
+
+    /// A script has failed. A state that it has filled is made anew for the next stream.
+    fn fail(&self, error: &mlua::Error, machine: &Rc<Machine>) {
+        self.stats.errors.inc();
+        self.notes.add(NoteLevel::Error, &format!("script log: {}", text_of(error)));
+        if machine.is_full() {
+            self.machines.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, machine));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Instance(Rc<Host>);
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let Some(machine) = self.0.machine(request.route.first()) else { return OnRequest::Pass };
+        let answers = machine.on_response.is_some();
+        let Some(function) = machine.on_request.clone() else {
+            return match answers {
+                true => OnRequest::Watch(Box::new(LuaStream::new(&self.0, machine, None))),
+                false => OnRequest::Pass,
+            };
+        };
+        let Some((mut side, values)) = Side::begin(&self.0, &machine, &function, false) else {
+            return OnRequest::Pass;
+        };
+        let has = Has { ends: request.is_empty, waits: !request.ends };
+        let outcome = side.run_request(&self.0, &machine, values, has, request);
+        let waits_for_piece = side.waits_for_piece();
+        let stream = |side| Box::new(LuaStream::new(&self.0, machine, side));
+        match outcome {
+            Outcome::Done if answers => OnRequest::Watch(stream(None)),
+            Outcome::Done => OnRequest::Pass,
+            Outcome::Wait if waits_for_piece => OnRequest::Watch(stream(Some(side))),
+            Outcome::Wait => OnRequest::Collect(stream(Some(side)), MOST_CONTENT),
+            Outcome::Ask(callout) => OnRequest::Ask(stream(Some(side)), callout),
+            Outcome::Reply(reply) => OnRequest::Answer(reply),
+        }
+    }
+
+    /// Of a stream whose request did not come here: its content cannot be waited for.
+    fn on_response(&self, response: &mut ResponseView<'_>) {
+        let Some(machine) = self.0.machine(response.route.first()) else { return };
+        let Some(function) = machine.on_response.clone() else { return };
+        let Some((mut side, values)) = Side::begin(&self.0, &machine, &function, true) else {
+            return;
+        };
+        let has = Has { ends: response.ends, waits: false };
+        side.run_response(&self.0, &machine, values, has, (response.head, response.facts));
+    }
+}
+
+/// Of a request or response, where a script wants it as a whole.
+const MOST_CONTENT: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;
