@@ -88,6 +88,7 @@ impl Converter<'_> {
             as_exhausted: config.flag("rate_limited_as_resource_exhausted"),
             tells: config.choice("enable_x_ratelimit_headers") == "DRAFT_VERSION_03",
             tells_refusal: !config.flag("disable_x_envoy_ratelimited_header"),
+            tells_when: config.flag("enable_retry_after_header"),
             // Envoy takes no status below 400.
             status: status("rate_limited_status").filter(|it| *it >= 400).unwrap_or(429),
             response: HeaderOps {
@@ -130,9 +131,10 @@ const SUPPORT: &[Entry] = &[
             "failure_mode_deny_percent",
             "rate_limits",
             "metadata_namespace",
+            "enable_retry_after_header",
         ],
         harmless: &[],
-        changes: &[("enable_retry_after_header", "`retry-after` is not added")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.ratelimit.v3.RateLimitServiceConfig",

@@ -83,6 +83,9 @@ impl Call {
         let tells = |index| self.tells.get(index).copied().flatten().unwrap_or(config.tells);
         headers::add(&mut self.response, &response.statuses, tells);
         if is_over && config.enforced.takes(request.random.rotate_left(32)) {
+            if config.tells_when && config.status == 429 {
+                headers::add_retry_after(&mut self.response, &response.statuses);
+            }
             return OnAnswer::Reply(self.refusal(&response.raw_body, request));
         }
         add(request.head, &response.request_headers_to_add);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use towpath_proto::Head;
 
-use super::wire::Status;
+use super::wire::{OVER_LIMIT, Status};
 
 /// Adds what the statuses of descriptors say; `tells` answers whether the client hears of the one at an index.
 pub(super) fn add(head: &mut Head, statuses: &[Status], tells: impl Fn(usize) -> bool) {
@@ -34,11 +34,23 @@ pub(super) fn add(head: &mut Head, statuses: &[Status], tells: impl Fn(usize) ->
     }
 }
 
+/// Adds when all limits that are used up begin anew, where the server has not said it itself.
+pub(super) fn add_retry_after(head: &mut Head, statuses: &[Status]) {
+    let over = statuses.iter().filter(|status| status.code == OVER_LIMIT);
+    let seconds = over.map(|it| it.duration_until_reset.as_ref().map_or(0, |it| it.seconds)).max();
+    if let Some(seconds) = seconds
+        && head.get_bytes(RETRY_AFTER).is_none()
+    {
+        head.append_bytes(RETRY_AFTER, seconds.max(1).to_string().as_bytes());
+    }
+}
+
 /// A value that can stand in a head.
 pub(super) fn is_value(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
-pub(super) const LIMIT: &[u8] = b"x-ratelimit-limit";
-pub(super) const REMAINING: &[u8] = b"x-ratelimit-remaining";
-pub(super) const RESET: &[u8] = b"x-ratelimit-reset";
+const RETRY_AFTER: &[u8] = b"retry-after";
+const LIMIT: &[u8] = b"x-ratelimit-limit";
+const REMAINING: &[u8] = b"x-ratelimit-remaining";
+const RESET: &[u8] = b"x-ratelimit-reset";

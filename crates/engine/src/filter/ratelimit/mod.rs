@@ -44,6 +44,8 @@ pub struct GlobalRateLimit {
     pub tells: bool,
     /// `disable_x_envoy_ratelimited_header`, turned round.
     pub tells_refusal: bool,
+    /// `enable_retry_after_header`: a refusal with 429 says when to come again.
+    pub tells_when: bool,
     /// `rate_limited_status`: default 429.
     pub status: u16,
     /// `response_headers_to_add`, to a refusal.
@@ -156,7 +158,7 @@ impl GlobalRateLimit {
             return embedded.iter().filter_map(|it| it.describe(request)).collect();
         }
         let random = request.random.rotate_left(16);
-        let limits = route.map_or(HostLimits::default(), |route| route.host_limits);
+        let limits = route.map_or_else(HostLimits::default, |route| route.host_limits);
         let limits = limits.limits(request, self.stage);
         let shared = limits.filter(|it| it.share.is_none_or(|share| share.takes(random)));
         shared.filter_map(|it| it.describe(request)).collect()
