@@ -65,9 +65,9 @@ impl Converter<'_> {
 
     fn log_collector(&mut self, config: &Message, common: Option<&Message>) -> Option<Collector> {
         if let Some(common) = common
-            && common.choice("transport_api_version") != "V3"
+            && common.choice("transport_api_version") == "V2"
         {
-            let text = "transport_api_version: there is only V3; write it";
+            let text = "the v2 API has been removed; write V3";
             self.report.problem(common.at("transport_api_version"), text);
         }
         let old = common.and_then(|common| common.message("grpc_service"));

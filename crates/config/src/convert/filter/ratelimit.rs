@@ -45,8 +45,8 @@ fn by_route(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn R
 impl Converter<'_> {
     fn global_rate_limit(&mut self, config: &Message) -> Option<GlobalRateLimit> {
         let service = config.message("rate_limit_service")?;
-        if service.choice("transport_api_version") != "V3" {
-            let text = "transport_api_version: there is only V3; write it";
+        if service.choice("transport_api_version") == "V2" {
+            let text = "the v2 API has been removed; write V3";
             self.report.problem(service.at("transport_api_version"), text);
         }
         let grpc = service.message("grpc_service")?;
