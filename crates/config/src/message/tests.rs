@@ -64,7 +64,7 @@ fn an_encoded_typed_struct_is_decoded_where_it_stands() {
         let schema_of =
             Schema::with([of_filter].into_iter().chain(types.iter().map(String::as_str)));
         let descriptor = schema_of.message(of_filter).unwrap();
-        let tree = super::binary::tree(&schema_of, descriptor, &filter, &mut Seen::default());
+        let tree = binary::tree(&schema_of, descriptor, &filter, &mut Seen::default());
         let tree = tree.unwrap();
         let config = tree.get("typed_config").unwrap();
         assert_eq!(config.get("type_url").unwrap().text(), Some(std::str::from_utf8(url).unwrap()));

@@ -80,11 +80,10 @@ impl Exchange {
             (Heard::Malformed, Some(stats)) => stats.header_not_found.inc(),
             (Heard::Peer(Some(peer)), _) => {
                 let stream = connection.streams.only();
-                let stream = stream.and_then(|index| self.streams.get_mut(index));
-                let recording = stream.and_then(|stream| stream.recorder.recording_mut());
-                if let Some(recording) = recording {
-                    let mesh = &recording.mesh;
-                    let place = if is_client { &mesh.downstream } else { &mesh.upstream };
+                let stream = stream.and_then(|index| self.streams.get(index));
+                if let Some(mesh) = stream.and_then(|stream| stream.recorder.mesh()) {
+                    let found = mesh.found();
+                    let place = if is_client { &found.downstream } else { &found.upstream };
                     // The first says it.
                     let _ = place.set(peer);
                 }
@@ -98,14 +97,11 @@ impl Exchange {
         let context = stream.context.clone();
         let Some(metrics) = context.tcp().and_then(|tcp| tcp.metrics.as_deref()) else { return };
         stream.complete_record();
-        let Some(mut told) = stream.recorder.recording_mut().map(|recording| recording.told) else {
-            return;
-        };
+        let Some(mesh) = stream.recorder.mesh() else { return };
+        let mut told = mesh.found().told.get();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         metrics.count_connection(Ends::of(&facts(stream, None, setting, now)), &mut told, is_over);
-        if let Some(recording) = stream.recorder.recording_mut() {
-            recording.told = told;
-        }
+        mesh.found().told.set(told);
     }
 
     /// It is time to tell of a connection that goes on.

@@ -116,7 +116,7 @@ pub(crate) fn facts<'a>(
         facts.request = Some(&stream.request);
     }
     facts.info = stream.recorder.info();
-    facts.told = stream.recorder.mesh();
+    facts.found = stream.recorder.mesh();
     facts.response = response;
     facts.trailers = stream.recorder.trailers();
     facts.epoch_unix_ns = clock.epoch_unix_ns;

@@ -9,7 +9,6 @@ use towpath_proto::head::{Head, Version};
 use crate::conn::Connection;
 use crate::conn::spans::Trail;
 use crate::exchange::stream::{Direction, Stream};
-use crate::filter::istio_stats::Told;
 use crate::mesh::StreamMesh;
 use crate::record::{Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
@@ -31,8 +30,6 @@ pub(crate) struct Recording {
     pub(crate) info: StreamInfo,
     /// What is known of its place in a mesh.
     pub(crate) mesh: StreamMesh,
-    /// How far its bytes have been told, of a connection of opaque bytes.
-    pub(crate) told: Told,
     /// Where its spans go, if it is traced.
     pub(crate) trail: Option<Trail>,
     /// Its spans in distributed tracing.

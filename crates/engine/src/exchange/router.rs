@@ -18,7 +18,9 @@ use crate::deadlines::Limit;
 use crate::env::Env;
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{Progress, Resume};
+use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::log::Setting;
+use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
@@ -550,9 +552,8 @@ pub(crate) fn choose_host(
     let random = hash.unwrap_or_else(|| env.random.next());
     let (id, priority) = (stream.cluster, stream.priority);
     let asks = asks(&stream.recorder, &stream.request);
-    let class = |cluster: &mut ClusterState| {
-        cluster.class_for(cluster.class(priority, version), &asks)
-    };
+    let class =
+        |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
     let picked = clusters.pick(id, random, &class, stream.retries.avoided());
     note_choice(stream, clusters.get(stream.cluster)?, picked)
 }
@@ -568,16 +569,15 @@ pub(crate) fn choose_own_host(
     let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
     let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
-    let picked =
-        class.and_then(|class| cluster.pick(random, class, stream.retries.avoided()));
+    let picked = class.and_then(|class| cluster.pick(random, class, stream.retries.avoided()));
     note_choice(stream, cluster, picked)
 }
 
 /// What a stream may ask of the TLS to its host.
 #[inline]
 fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
-    let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.as_deref());
-    Asks { alpn, request: request.present() }
+    let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.get());
+    Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present() }
 }
 
 #[inline]

@@ -28,8 +28,8 @@ pub struct Facts<'a> {
     pub mesh: Option<&'a MeshCluster>,
     /// The same of the host.
     pub endpoint: Option<&'a Workload>,
-    /// What filters have found out of a mesh, where the stream is recorded.
-    pub told: Option<&'a StreamMesh>,
+    /// What is found out of its place in a mesh, where the stream is recorded.
+    pub found: Option<&'a StreamMesh>,
     /// The text of the record's upstream host's address, where it is kept.
     pub upstream_address: &'a [u8],
     /// The name of the upstream host; empty means that it has none.
@@ -70,7 +70,7 @@ impl<'a> Facts<'a> {
             cluster_stat_name: "",
             mesh: None,
             endpoint: None,
-            told: None,
+            found: None,
             upstream_address: b"",
             upstream_hostname: "",
             route: "",

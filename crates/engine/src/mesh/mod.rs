@@ -8,7 +8,7 @@ mod telemetry;
 mod told;
 mod workload;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 pub use telemetry::{IstioMetric, Reporter, Telemetry};
@@ -62,15 +62,46 @@ pub struct AlpnOverride {
 /// Names of protocols, best first.
 pub type Protocols = Arc<[Box<[u8]>]>;
 
-/// What filters find out of a stream's place in a mesh. Each is set once.
+/// What is found out of a stream's place in a mesh. It takes memory once something is.
 #[derive(Debug, Default)]
-pub struct StreamMesh {
+pub struct StreamMesh(OnceCell<Box<Found>>);
+
+/// The same, once there is something. What filters find is set once.
+#[derive(Debug, Default)]
+pub struct Found {
     /// Who the client says that it is.
     pub downstream: OnceCell<Arc<Workload>>,
     /// Who the host says that it is.
     pub upstream: OnceCell<Arc<Workload>>,
     /// What its connection offers.
     pub alpn: OnceCell<Arc<AlpnOverride>>,
+    /// How far the bytes of a connection have been told.
+    pub told: Cell<Told>,
+}
+
+/// How far a connection of opaque bytes has been told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// That it is there.
+    pub is_opened: bool,
+    /// Bytes to its client.
+    pub sent: u64,
+    /// Bytes from its client.
+    pub received: u64,
+}
+
+impl StreamMesh {
+    /// What was found, if anything was.
+    #[must_use]
+    #[inline]
+    pub fn get(&self) -> Option<&Found> {
+        self.0.get().map(|found| &**found)
+    }
+
+    /// Where what is found is kept.
+    pub fn found(&self) -> &Found {
+        self.0.get_or_init(Box::default)
+    }
 }
 
 /// What came is not what a sidecar says.

@@ -28,8 +28,7 @@ pub use filter_sets::{
     ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
     CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, FaultClusterStats, FaultStats,
     GreetingStats, HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, LuaStats,
-    RateLimitStats, RbacStats,
-    SetMetadataStats, ZlibStats, ZstdStats,
+    RateLimitStats, RbacStats, SetMetadataStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};

@@ -19,9 +19,9 @@ mod istio_alpn;
 mod istio_stats;
 mod jwt_authn;
 mod local_ratelimit;
-mod peer_metadata;
 #[cfg(feature = "lua")]
 mod lua;
+mod peer_metadata;
 pub(crate) mod rate_limits;
 mod ratelimit;
 mod rbac;

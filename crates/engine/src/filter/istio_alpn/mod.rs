@@ -26,9 +26,9 @@ struct Instance(Arc<AlpnOverride>);
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let keeps = request.facts.mesh.is_some_and(|mesh| mesh.keeps_alpn);
-        if let Some(told) = request.facts.told.filter(|_| request.forwards && !keeps) {
+        if let Some(mesh) = request.facts.found.filter(|_| request.forwards && !keeps) {
             // The first says it.
-            let _ = told.alpn.set(Arc::clone(&self.0));
+            let _ = mesh.found().alpn.set(Arc::clone(&self.0));
         }
         OnRequest::Pass
     }

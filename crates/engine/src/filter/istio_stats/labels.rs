@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::format::Facts;
-use crate::mesh::{MeshCluster, Reporter, Workload};
+use crate::mesh::{MeshCluster, Reporter, StreamMesh, Workload};
 
 /// What is known of a stream and of its ends when it is counted.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +19,11 @@ pub(crate) struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     pub(crate) fn of(facts: &'a Facts<'a>) -> Self {
-        let told = facts.told;
+        let found = facts.found.and_then(StreamMesh::get);
         Self {
             facts,
-            downstream: told.and_then(|told| told.downstream.get()).map(|it| &**it),
-            upstream: told.and_then(|told| told.upstream.get()).map(|it| &**it),
+            downstream: found.and_then(|found| found.downstream.get()).map(|it| &**it),
+            upstream: found.and_then(|found| found.upstream.get()).map(|it| &**it),
             endpoint: facts.endpoint,
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::labels::{Ends, Parties};
 use crate::format::Facts;
 use crate::grpc;
-use crate::mesh::{IstioMetric, Reporter, Telemetry};
+use crate::mesh::{IstioMetric, Reporter, Telemetry, Told};
 use crate::record::Flags;
 use crate::stats::{IstioCounter, IstioGauge, IstioHistogram, Labels, Registry, Scope, StatSet};
 
@@ -62,14 +62,6 @@ struct Bytes {
     closed: Option<Arc<IstioCounter>>,
     sent: Option<Arc<IstioCounter>>,
     received: Option<Arc<IstioCounter>>,
-}
-
-/// How far a connection has been told.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
-    is_opened: bool,
-    sent: u64,
-    received: u64,
 }
 
 impl Metrics {

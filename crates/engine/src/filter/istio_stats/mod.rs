@@ -13,8 +13,8 @@ use bytes::Bytes;
 use towpath_proto::Head;
 
 pub(crate) use self::labels::Ends;
+pub(crate) use self::metrics::Metrics;
 use self::metrics::is_call;
-pub(crate) use self::metrics::{Metrics, Told};
 use super::calls::Frames;
 use super::{
     Ended, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,

@@ -1,6 +1,6 @@
 //! Istio's `metadata_exchange` of HTTP: sidecars tell each other in headers who they are, and take those out again.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::{
     StreamFilter,
 };
 use crate::format::Facts;
-use crate::mesh::{Peers, Workload};
+use crate::mesh::{Peers, StreamMesh};
 
 /// Istio `io.istio.http.peer_metadata.Config`.
 #[derive(Clone, Debug)]
 pub struct PeerMetadata {
     /// The id of this proxy's node.
     pub id: Arc<str>,
-    /// Who this proxy is, as [`Workload::header`] has it.
+    /// Who this proxy is, as [`Workload::header`](crate::mesh::Workload::header) has it.
     pub own: Arc<str>,
     /// `downstream_discovery` by `istio_headers`: what requests say is taken out of them.
     pub reads_requests: bool,
@@ -64,21 +64,33 @@ struct Instance {
 
 impl Instance {
     /// Takes what a peer says out of a head.
-    fn take(&self, head: &mut Head, peer: Option<&OnceCell<Arc<Workload>>>) -> Said {
+    fn take(&self, head: &mut Head, mesh: Option<&StreamMesh>, side: Side) -> Said {
         let said =
             Said { id: head.get_bytes(PEER_ID).is_some(), peer: head.get_bytes(PEER).is_some() };
         let told = head.get_bytes(PEER).filter(|told| !told.is_empty());
-        if let (Some(told), Some(peer)) = (told, peer) {
+        if let (Some(told), Some(mesh)) = (told, mesh) {
             let id = head.get_bytes(PEER_ID).unwrap_or_default();
-            if let Some(found) = self.peers.borrow_mut().read(id, told) {
+            if let Some(peer) = self.peers.borrow_mut().read(id, told) {
+                let found = mesh.found();
+                let place = match side {
+                    Side::Downstream => &found.downstream,
+                    Side::Upstream => &found.upstream,
+                };
                 // The first says it.
-                let _ = peer.set(found);
+                let _ = place.set(peer);
             }
         }
         head.remove_bytes(PEER_ID);
         head.remove_bytes(PEER);
         said
     }
+}
+
+/// Whose peer says who it is.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Downstream,
+    Upstream,
 }
 
 /// What a peer has said.
@@ -93,7 +105,7 @@ impl HttpFilter for Instance {
         let (config, facts) = (&self.config, request.facts);
         let mut said = Said::default();
         if config.reads_requests {
-            said = self.take(request.head, facts.told.map(|told| &told.downstream));
+            said = self.take(request.head, facts.found, Side::Downstream);
         }
         if config.tells_upstream.is_some_and(|tells| tells.applies(facts)) {
             request.head.set_bytes(PEER_ID, config.id.as_bytes());
@@ -107,8 +119,7 @@ impl HttpFilter for Instance {
 
     fn on_response(&self, response: &mut ResponseView<'_>) {
         if self.config.reads_responses {
-            let told = response.facts.told;
-            self.take(response.head, told.map(|told| &told.upstream));
+            self.take(response.head, response.facts.found, Side::Upstream);
         }
     }
 }
