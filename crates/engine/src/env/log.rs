@@ -54,6 +54,7 @@ impl Logs {
     }
 
     /// Appends the lines of those logs whose filter lets them.
+    #[inline(always)]
     pub(crate) fn write(
         &mut self,
         logs: &[AccessLog],
@@ -120,6 +121,7 @@ impl Env {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn after_lines(&mut self, full: Fill, now: Instant) {
         if self.logs.loggers.due().is_some() {
             self.set_logger_timer();

@@ -249,6 +249,7 @@ impl Exchange {
     }
 
     /// Tells filters of the end of a stream, as logs are told.
+    #[cold]
     pub(crate) fn tell_end(&self, stream: &Stream, http: &HttpContext, now: Instant) {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = facts(stream, None, setting, now);

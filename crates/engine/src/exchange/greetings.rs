@@ -93,6 +93,7 @@ impl Exchange {
     }
 
     /// Tells a mesh what a connection of opaque bytes has carried.
+    #[cold]
     pub(crate) fn tell_tcp(&self, stream: &mut Stream, is_over: bool, now: Instant) {
         let context = stream.context.clone();
         let Some(metrics) = context.tcp().and_then(|tcp| tcp.metrics.as_deref()) else { return };

@@ -189,6 +189,7 @@ impl Body {
     }
 
     /// Lets go of what is kept: it cannot be sent again.
+    #[inline(always)]
     pub(crate) fn forget(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.chunks.clear();

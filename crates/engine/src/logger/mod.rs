@@ -47,6 +47,7 @@ pub(crate) type SpanIds = (u128, u64);
 
 impl Loggers {
     /// Adds what is known of a stream. Answers the place of a logger whose entries are to leave.
+    #[cold]
     pub(crate) fn add(
         &mut self,
         service: &Arc<LogService>,
@@ -72,6 +73,7 @@ impl Loggers {
     }
 
     /// When entries leave next.
+    #[inline]
     pub(crate) fn due(&self) -> Option<Instant> {
         self.0.iter().flatten().filter_map(|it| it.due).min()
     }

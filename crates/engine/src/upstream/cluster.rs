@@ -272,15 +272,28 @@ impl ClusterState {
     }
 
     /// Chooses a host for a stream, not one to be avoided if there is another.
+    #[inline]
     pub(crate) fn pick(
         &mut self,
         random: u64,
         class: PoolClass,
         avoided: Avoided<'_>,
     ) -> Option<PoolKey> {
-        let Avoided { hosts, attempts, priorities: Some(past) } = avoided else {
+        if avoided.priorities.is_none() {
             return self.pick_among(None, random, class, avoided);
-        };
+        }
+        self.pick_past(random, class, avoided)
+    }
+
+    #[cold]
+    fn pick_past(
+        &mut self,
+        random: u64,
+        class: PoolClass,
+        avoided: Avoided<'_>,
+    ) -> Option<PoolKey> {
+        let Avoided { hosts, attempts, priorities } = avoided;
+        let past = priorities?;
         let among = self.balancer.past(past, random);
         let avoided = Avoided { hosts, attempts, priorities: None };
         let picked = self.pick_among(among, random, class, avoided)?;
@@ -299,7 +312,9 @@ impl ClusterState {
     ) -> Option<PoolKey> {
         let (id, pools_of) = (self.id, &self.pools_of);
         let avoids = |pool: u32| avoid.contains(&PoolKey { cluster: id, pool });
-        let skip = |host: usize| pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids));
+        let skip = |host: usize| {
+            !avoid.is_empty() && pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids))
+        };
         let host = self.balancer.pick_among(among, &self.hosts, random, &skip, attempts);
         if self.balancer.in_panic() || self.hosts.is_empty() {
             self.stats.lb_healthy_panic.inc();

@@ -89,8 +89,17 @@ impl ClusterState {
     }
 
     /// The same for a request that may ask something of TLS. `None` where there are too many such already.
+    #[inline(always)]
     pub(crate) fn class_for(&mut self, class: PoolClass, asks: &Asks<'_>) -> Option<PoolClass> {
-        if !asks.anything(&self.config) || !self.config.is_under_tls() {
+        if !asks.anything(&self.config) {
+            return Some(class);
+        }
+        self.class_of_wish(class, asks)
+    }
+
+    #[cold]
+    fn class_of_wish(&mut self, class: PoolClass, asks: &Asks<'_>) -> Option<PoolClass> {
+        if !self.config.is_under_tls() {
             return Some(class);
         }
         let wish = self.wish(class, asks);
