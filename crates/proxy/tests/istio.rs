@@ -103,6 +103,17 @@ const EXCHANGE: &str = r#"
         value: { enable_discovery: true, protocol: istio-peer-exchange }
 "#;
 
+/// Judges all that a client sends, as Istio's policies do.
+const RBAC: &str = r#"
+    - name: envoy.filters.network.rbac
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.rbac.v3.RBAC
+        stat_prefix: tcp.
+        enforcement_type: CONTINUOUS
+        rules:
+          policies: { all: { permissions: [ { any: true } ], principals: [ { authenticated: { principal_name: { prefix: "spiffe://cluster.local/" } } } ] } }
+"#;
+
 fn tcp(cluster: &str) -> String {
     format!(
         r#"
@@ -166,7 +177,7 @@ fn server(domain: &Domain, http_at: SocketAddr, tcp_at: SocketAddr) -> Proxy {
         node("server1", "echo"),
         listener("inbound", "INBOUND"),
         chain(of_http, &(EXCHANGE.to_owned() + &http("inbound", "downstream", "", "app")), &h1),
-        chain("transport_protocol: tls", &(EXCHANGE.to_owned() + &tcp("bytes")), &raw),
+        chain("transport_protocol: tls", &(EXCHANGE.to_owned() + RBAC + &tcp("bytes")), &raw),
         cluster("app", http_at),
         cluster("bytes", tcp_at),
     );

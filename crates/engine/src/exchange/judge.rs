@@ -19,6 +19,9 @@ impl Exchange {
         }
         if let Some(connection) = self.conns.table.get_mut(id) {
             connection.mux.receive(chunk);
+            if let Some(heard) = connection.mux.take_heard() {
+                self.note_heard(id, heard);
+            }
             self.pump(id, now);
         }
     }

@@ -56,6 +56,10 @@ fn sent_body(body: &Message) -> Option<Body> {
 
 impl Converter<'_> {
     fn ext_authz(&mut self, config: &Message) -> Option<ExtAuthz> {
+        if config.choice("transport_api_version") == "V2" {
+            let text = "the v2 API has been removed; write V3";
+            self.report.problem(config.at("transport_api_version"), text);
+        }
         let (service, timeout) = self.authz_service(config)?;
         let body = config.message("with_request_body");
         let enabled = config.message("filter_enabled");
@@ -187,11 +191,9 @@ const SUPPORT: &[Entry] = &[
             "disallowed_headers",
             "include_tls_session",
             "charge_cluster_response_stats",
+            "transport_api_version",
         ],
-        harmless: &[
-            ("transport_api_version", "there is one version"),
-            ("emit_client_span", "there are no spans"),
-        ],
+        harmless: &[("emit_client_span", "there are no spans")],
         changes: &[
             ("validate_mutations", "what cannot stand in a head is left out, and refuses nothing"),
             ("typed_metadata_context_namespaces", "metadata is a `Struct`"),
