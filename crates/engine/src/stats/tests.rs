@@ -270,3 +270,44 @@ fn readers_do_not_disturb_a_writer() {
     });
     assert_eq!(registry.read().number("cluster.c.upstream_rq_200"), Some(100_000));
 }
+
+#[test]
+fn prometheus_has_every_filter_of_every_manager_once() {
+    let registry = Registry::new();
+    let of = |prefix: &str, family| Scope::HttpFilter { prefix: prefix.into(), family };
+    let cors = ["a", "b"].map(|prefix| registry.set::<CorsStats>(0, of(prefix, "http_cors")));
+    let csrf = ["a", "b"].map(|prefix| registry.set::<CsrfStats>(0, of(prefix, "http_csrf")));
+    cors[1].origin_valid.add(2);
+    csrf[0].request_valid.add(3);
+    let all: String = registry.read().prometheus(used()).collect();
+    assert_eq!(
+        all,
+        "# TYPE envoy_http_cors_origin_valid counter\n\
+         envoy_http_cors_origin_valid{envoy_http_conn_manager_prefix=\"b\"} 2\n\
+         # TYPE envoy_http_csrf_request_valid counter\n\
+         envoy_http_csrf_request_valid{envoy_http_conn_manager_prefix=\"a\"} 3\n"
+    );
+}
+
+#[test]
+fn a_metric_of_istio_has_no_prefix_in_prometheus() {
+    let registry = Registry::new();
+    let scope = |reporter: &str| {
+        let labels: Labels = [("reporter", reporter.into()), ("source_app", "".into())].into();
+        Scope::Istio { metric: crate::mesh::IstioMetric::Requests, labels }
+    };
+    let sets = ["source", "destination"]
+        .map(|reporter| registry.lasting::<IstioCounter>(0, scope(reporter)).unwrap());
+    sets[0].0.add(4);
+    let again = registry.lasting::<IstioCounter>(0, scope("source")).unwrap();
+    assert!(Arc::ptr_eq(&sets[0], &again));
+    drop((sets, again));
+    let all: String = registry.read().prometheus(used()).collect();
+    assert_eq!(
+        all,
+        "# TYPE istio_requests_total counter\n\
+         istio_requests_total{reporter=\"source\",source_app=\"\"} 4\n"
+    );
+    let text: String = registry.read().text(used()).collect();
+    assert_eq!(text, "istiocustom.istio_requests_total.reporter.source.source_app.: 4\n");
+}
