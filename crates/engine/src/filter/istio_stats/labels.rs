@@ -252,3 +252,62 @@ const CATCH_ALL: [&str; 5] = [
 
 const UNKNOWN: &str = "unknown";
 const LATEST: &str = "latest";
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::{Head, Instant};
+
+    use super::*;
+    use crate::mesh::Service;
+    use crate::record::Record;
+
+    fn label(parties: &Parties<'_>, name: &str) -> String {
+        let own = Workload { name: "me".into(), service: "mine".into(), ..Workload::default() };
+        let labels = parties.labels(&own);
+        labels.iter().find(|(known, _)| *known == name).unwrap().1.to_string()
+    }
+
+    #[test]
+    fn what_is_not_known_falls_back() {
+        let (record, head) =
+            (Record::default(), Head::request(b"GET", b"http", b"a.test:80", b"/"));
+        let mut facts = Facts::new(&record, Instant::ZERO);
+        facts.request = Some(&head);
+        let of = |facts: &Facts<'_>, reporter, by_host| {
+            let parties = Parties::of(reporter, Ends::of(facts), by_host);
+            ["source_workload", "destination_workload", "destination_canonical_revision"]
+                .into_iter()
+                .chain(["destination_service", "destination_service_name", "source_app"])
+                .map(|name| label(&parties, name))
+                .collect::<Vec<_>>()
+        };
+        let unknown = "unknown";
+        let client = of(&facts, Reporter::Client, false);
+        assert_eq!(client, ["me", unknown, "latest", unknown, unknown, ""]);
+        // What the request calls its host, where that is wanted; a server stands for itself.
+        let client = of(&facts, Reporter::Client, true);
+        assert_eq!(client, ["me", unknown, "latest", "a.test:80", "a.test:80", ""]);
+        let server = of(&facts, Reporter::Server, false);
+        assert_eq!(server, [unknown, "me", "", "mine", "mine", unknown]);
+        let gateway = of(&facts, Reporter::Gateway, false);
+        assert_eq!(gateway, [unknown, unknown, unknown, unknown, unknown, unknown]);
+        facts.route = "block_all";
+        assert_eq!(of(&facts, Reporter::Client, true)[3..5], ["a.test:80", "BlackHoleCluster"]);
+        (facts.route, facts.cluster) = ("", "PassthroughCluster");
+        assert_eq!(of(&facts, Reporter::Client, false)[3..5], [unknown, "PassthroughCluster"]);
+        // What a control plane says of the cluster and of the endpoint.
+        let service = Service { host: "e.test".into(), name: "e".into(), namespace: "n".into() };
+        let mesh = MeshCluster { service: Some(service), ..MeshCluster::default() };
+        let endpoint = Workload::of_endpoint("w;n;c;v7;k").unwrap();
+        (facts.cluster, facts.mesh, facts.endpoint) = ("c", Some(&mesh), Some(&endpoint));
+        let client = of(&facts, Reporter::Client, true);
+        assert_eq!(client, ["me", "w", "v7", "e.test", "e", ""]);
+    }
+
+    #[test]
+    fn a_namespace_stands_in_a_principal() {
+        assert_eq!(namespace_of("spiffe://cluster.local/ns/test/sa/client"), Some("test"));
+        assert_eq!(namespace_of("spiffe://cluster.local/ns/test"), Some("test"));
+        assert_eq!(namespace_of("spiffe://cluster.local/sa/client"), None);
+    }
+}
