@@ -24,6 +24,7 @@ pub mod field;
 pub mod filter;
 pub mod format;
 pub mod fraction;
+mod free_slot;
 pub mod grpc;
 pub mod header_ops;
 pub mod health;

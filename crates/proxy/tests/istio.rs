@@ -221,49 +221,41 @@ fn client(domain: &Domain, server: &str) -> Proxy {
     Proxy::start(&text, &["--concurrency", "1"])
 }
 
-/// Answers each request with its head.
-fn mirror() -> SocketAddr {
+/// An app that serves each of its connections so.
+fn app(serve: fn(TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut head = String::new();
-                while reader.read_line(&mut head).is_ok_and(|read| read > 0) {
-                    if head.ends_with("\r\n\r\n") {
-                        let length = head.len();
-                        let answer =
-                            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{head}");
-                        if stream.write_all(answer.as_bytes()).is_err() {
-                            return;
-                        }
-                        head.clear();
-                    }
-                }
-            });
+            let stream = stream.unwrap();
+            std::thread::spawn(move || serve(stream));
         }
     });
     at
 }
 
-/// Greets, and then sends back what comes.
-fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let _ = stream.write_all(b"welcome ");
-                let mut reader = stream.try_clone().unwrap();
-                let _ = std::io::copy(&mut reader, &mut stream);
-                let _ = stream.shutdown(Shutdown::Write);
-            });
+/// Answers each request with its head.
+fn mirror(mut stream: TcpStream) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut head = String::new();
+    while reader.read_line(&mut head).is_ok_and(|read| read > 0) {
+        if head.ends_with("\r\n\r\n") {
+            let length = head.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{head}");
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+            head.clear();
         }
-    });
-    at
+    }
+}
+
+/// Greets, and then sends back what comes.
+fn echo(mut stream: TcpStream) {
+    let _ = stream.write_all(b"welcome ");
+    let mut reader = stream.try_clone().unwrap();
+    let _ = std::io::copy(&mut reader, &mut stream);
+    let _ = stream.shutdown(Shutdown::Write);
 }
 
 /// A metric of Prometheus, with its labels.
@@ -285,7 +277,7 @@ const SERVER: &str = "destination_workload=\"server1\",destination_workload_name
 #[test]
 fn sidecars_know_each_other_by_headers() {
     let domain = Domain::new();
-    let server = server(&domain, mirror(), echo());
+    let server = server(&domain, app(mirror), app(echo));
     let client = client(&domain, &server.listener("inbound"));
     for _ in 0..3 {
         let answer = exchange_whole(&client.listener("http"), "GET", "/a").unwrap();
@@ -325,7 +317,7 @@ fn sidecars_know_each_other_by_headers() {
 #[test]
 fn sidecars_greet_each_other_before_the_bytes_of_apps() {
     let domain = Domain::new();
-    let server = server(&domain, mirror(), echo());
+    let server = server(&domain, app(mirror), app(echo));
     let client = client(&domain, &server.listener("inbound"));
     let mut stream = TcpStream::connect(client.listener("tcp")).unwrap();
     stream.set_read_timeout(Some(common::PATIENCE)).unwrap();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value as Json;
 use towpath_engine::mesh::{
     Greetings, IstioMetric, MeshCluster, Reporter, Service, Telemetry, Workload,
 };
 use towpath_engine::snapshot::listener::Direction;
-use towpath_engine::stream_info::{Struct, Value as Held};
+use towpath_engine::stream_info::{Value as Held, read_json};
 
 use super::Converter;
+use super::extension::UPSTREAM_FILTER;
 use super::facts::Node;
 use crate::message::{Message, Value};
 use crate::support::Entry;
@@ -28,7 +28,8 @@ pub(crate) struct MeshNode {
 
 impl MeshNode {
     pub(super) fn of(node: &Node) -> Self {
-        let metadata = structure(&node.metadata);
+        // It was read as JSON, so that it can be read as such again.
+        let metadata = read_json(node.metadata.to_string().as_bytes()).unwrap_or_default();
         let own = Workload::of(&metadata);
         let mut located = own.clone();
         for (known, told) in
@@ -95,7 +96,7 @@ impl Converter<'_> {
     pub(super) fn upstream_filters(&mut self, cluster: &Message) -> Option<Arc<Greetings>> {
         let mut greetings = None;
         for filter in cluster.messages("filters") {
-            let found = self.extension(filter, super::extension::UPSTREAM_FILTER, &[EXCHANGE]);
+            let found = self.extension(filter, UPSTREAM_FILTER, &[EXCHANGE]);
             let Some((config, _)) = found else { continue };
             if greetings.replace(Arc::new(self.istio_greetings(config))).is_some() {
                 self.report.problem(&filter.at, "sidecars greet each other once");
@@ -150,26 +151,6 @@ fn text_of(written: Option<&Written>) -> &str {
     match written.map(|written| &written.value) {
         Some(Tree::String(text)) => text,
         _ => "",
-    }
-}
-
-fn structure(json: &Json) -> Struct {
-    match json {
-        Json::Object(entries) => {
-            entries.iter().map(|(key, value)| (key.as_str().into(), value_of(value))).collect()
-        }
-        _ => Struct::new(),
-    }
-}
-
-fn value_of(json: &Json) -> Held {
-    match json {
-        Json::Null => Held::Null,
-        Json::Bool(flag) => Held::Bool(*flag),
-        Json::Number(number) => Held::Number(number.as_f64().unwrap_or_default()),
-        Json::String(text) => Held::String(text.as_str().into()),
-        Json::Array(items) => Held::List(items.iter().map(value_of).collect()),
-        Json::Object(_) => Held::Struct(structure(json)),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::exchange::retry::flag_of;
 use crate::exchange::stream::Stream;
 use crate::filter::Answer;
 use crate::format::Facts;
+use crate::free_slot;
 use crate::ids::{ResetReason, StreamIndex};
 use crate::record::Record;
 use crate::snapshot::Node;
@@ -43,17 +44,8 @@ impl Reporters {
         for slot in &mut self.0 {
             slot.take_if(|it| it.is_idle() && Arc::strong_count(&it.provider) == 1);
         }
-        let fresh = Some(Reporter::new(Arc::clone(provider), stats.clone()));
-        match self.0.iter_mut().position(|slot| slot.is_none()) {
-            Some(at) => {
-                self.0[at] = fresh;
-                at
-            }
-            None => {
-                self.0.push(fresh);
-                self.0.len() - 1
-            }
-        }
+        let fresh = Reporter::new(Arc::clone(provider), stats.clone());
+        free_slot::put(&mut self.0, fresh)
     }
 
     fn get_mut(&mut self, at: usize) -> Option<&mut Reporter> {

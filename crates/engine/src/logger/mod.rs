@@ -1,7 +1,7 @@
 //! Servers that are told of streams: entries of access logs leave together, and what a slow server holds up is limited.
 //!
-//! Arrives: what is known of a stream that is over, and what came of calls. Leaves: [`Callout`]s. Nobody waits for what
-//! comes of them.
+//! Arrives: what is known of a stream that is over, and what came of calls. Leaves: [`Callout`]s. No stream waits for
+//! what comes of them.
 
 mod otlp;
 
@@ -11,6 +11,7 @@ use towpath_proto::Instant;
 
 use crate::filter::{Answer, Callout};
 use crate::format::Facts;
+use crate::free_slot;
 use crate::grpc;
 use crate::header_ops::Scratch;
 use crate::snapshot::log::LogService;
@@ -123,24 +124,15 @@ impl Loggers {
             slot.take_if(|it| it.held == 0 && Arc::strong_count(&it.service) == 1);
         }
         let scope = Scope::LogService(Arc::clone(&service.stat_prefix));
-        let fresh = Some(Logger {
+        let fresh = Logger {
             service: Arc::clone(service),
             stats: registry.set(worker, scope),
             waiting: Vec::new(),
             count: 0,
             held: 0,
             due: None,
-        });
-        match self.0.iter_mut().position(|slot| slot.is_none()) {
-            Some(at) => {
-                self.0[at] = fresh;
-                at
-            }
-            None => {
-                self.0.push(fresh);
-                self.0.len() - 1
-            }
-        }
+        };
+        free_slot::put(&mut self.0, fresh)
     }
 }
 

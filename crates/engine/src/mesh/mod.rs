@@ -113,7 +113,7 @@ pub(crate) const GREETING_MAGIC: u32 = 0x3D23_0467;
 
 #[cfg(not(feature = "serving"))]
 impl Workload {
-    /// Nobody connects who would say it.
+    /// No client connects that would say it.
     pub(crate) const fn from_greeting(_any: &[u8]) -> Result<Option<Self>, NoGreeting> {
         Err(NoGreeting)
     }

@@ -78,7 +78,7 @@ impl Workload {
         greeting
     }
 
-    /// Reads what follows the length of a greeting; nobody where it names none.
+    /// Reads what follows the length of a greeting; `None` where it names no workload.
     ///
     /// # Errors
     /// When it is no greeting.

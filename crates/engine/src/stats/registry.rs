@@ -26,7 +26,7 @@ pub(super) type Sets = Vec<Arc<dyn StatSet>>;
 struct State {
     /// Who writes, and the set. It is dropped with its last owner.
     sets: BTreeMap<Scope, Vec<Owned>>,
-    /// Sets that stay when nobody writes them any more.
+    /// Sets that stay when no worker writes them any more.
     lasting: Vec<Arc<dyn StatSet>>,
     /// By scope and index: the totals at the last flush, and what came in the interval before it.
     flushed: BTreeMap<(Scope, usize), Flushed>,

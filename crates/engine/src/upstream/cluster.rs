@@ -12,6 +12,7 @@ use crate::balancer::{Among, Balancer, Host, PastPriorities, membership};
 use crate::conn::Connections;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
+use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey, Priority};
 use crate::mesh::Workload;
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
@@ -495,13 +496,7 @@ impl ClusterState {
         let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
         pool.socket = endpoint.socket;
         pool.tally = self.config.tally_of(&pool.address);
-        let index = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
-        if index == self.pools.len() {
-            self.pools.push(Some(pool));
-        } else {
-            self.pools[index] = Some(pool);
-        }
-        u32::try_from(index).unwrap_or(u32::MAX)
+        u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
     }
 
     /// Frees the pool of a host that is gone, once nothing hangs on it.

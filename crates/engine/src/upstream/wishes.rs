@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::free_slot;
 use crate::mesh::Protocols;
 
 /// What a request asks.
@@ -40,15 +41,10 @@ impl Wishes {
 
     /// Gives a wish a number, unless there are too many.
     pub(crate) fn add(&mut self, wish: TlsWish) -> Option<u16> {
-        let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
-        if free >= MOST_WISHES {
+        if self.0.iter().flatten().count() >= MOST_WISHES {
             return None;
         }
-        if free == self.0.len() {
-            self.0.push(None);
-        }
-        self.0[free] = Some(wish);
-        u16::try_from(free + 1).ok()
+        u16::try_from(free_slot::put(&mut self.0, wish) + 1).ok()
     }
 
     pub(crate) fn get(&self, number: u16) -> Option<&TlsWish> {

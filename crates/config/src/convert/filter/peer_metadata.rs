@@ -30,7 +30,7 @@ fn read(converter: &mut Converter<'_>, config: &Message) -> PeerMetadata {
     }
 }
 
-/// Whether one of the methods is by headers; the others have found nobody where there is no list of workloads.
+/// Whether one of the methods is by headers; the others find no peer where there is no list of workloads.
 fn discovers(config: &Message, name: &str) -> bool {
     config.messages(name).any(|method| method.has("istio_headers"))
 }
@@ -58,7 +58,7 @@ const SUPPORT: &[Entry] = &[
         honoured: &["istio_headers"],
         harmless: &[(
             "workload_discovery",
-            "finds nobody without a list of workloads, whose bootstrap extension is not there",
+            "finds no peer without a list of workloads, whose bootstrap extension is not there",
         )],
         changes: &[
             ("baggage", "who a peer is is not read from baggage"),

@@ -103,8 +103,8 @@ impl<'a> Parties<'a> {
             );
             return labels;
         }
-        let nobody = Workload::default();
-        let peer = self.peer.unwrap_or(&nobody);
+        let unknown = Workload::default();
+        let peer = self.peer.unwrap_or(&unknown);
         self.add_source(peer, self.peer_namespace(), self.peer_principal, &mut labels);
         if self.reporter == Reporter::Gateway {
             let identity = self.behind.map_or("", |behind| &behind.identity);
@@ -156,8 +156,8 @@ impl<'a> Parties<'a> {
         labels: &mut Vec<(&'static str, Arc<str>)>,
     ) {
         let is_own = self.reporter == Reporter::Server;
-        let nobody = Workload::default();
-        let who = who.unwrap_or(&nobody);
+        let unknown = Workload::default();
+        let who = who.unwrap_or(&unknown);
         let told = |text: &str| self.known(text, is_own, UNKNOWN);
         let Destination { host, name, namespace: of_service } = self.destination;
         // This proxy's own service stands for one that nothing names.

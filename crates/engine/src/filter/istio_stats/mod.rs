@@ -10,15 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::Head;
 
 pub(crate) use self::labels::Ends;
 pub(crate) use self::metrics::Metrics;
 use self::metrics::is_call;
 use super::calls::Frames;
 use super::{
-    Ended, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
-    ResponseView, StreamFilter,
+    Ended, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, StreamFilter,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -107,19 +105,11 @@ impl StreamFilter for Call {
         Ok(())
     }
 
-    fn on_response_head(&mut self, _response: &mut ResponseView<'_>) -> Release {
-        Release::Now
-    }
-
     fn on_response_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
         let count = self.response.count(data);
         self.untold.response.set(self.untold.response.get() + count);
         self.tell(facts, true);
         Ok(())
-    }
-
-    fn on_response_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> Bytes {
-        Bytes::new()
     }
 
     fn shared(&self) -> Option<&dyn Any> {
