@@ -23,6 +23,7 @@ use crate::filter::{
 use crate::format::Facts;
 use crate::grpc;
 use crate::ids::{Side, StreamIndex};
+use crate::record::details;
 use crate::snapshot::route::Action;
 
 /// The filters that go with a stream beyond the request's head.
@@ -660,6 +661,11 @@ impl Exchange {
 
     /// A filter cannot pass a response on.
     fn refuse_response(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
+        if reply.details == details::RESPONSE_PAYLOAD_TOO_LARGE
+            && let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http())
+        {
+            http.stats.rs_too_large.inc();
+        }
         if self.streams.get(index).is_some_and(Stream::is_unanswered) {
             return self.answer_by_filter(index, reply, now);
         }

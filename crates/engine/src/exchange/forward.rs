@@ -397,7 +397,13 @@ impl Exchange {
                 }
                 self.finish(index, now);
             }
-            Side::Response => self.reset_upstream(index, ResetReason::StreamReset, now),
+            Side::Response => {
+                let cluster = self.streams.get(index).map(|stream| stream.cluster);
+                if let Some(cluster) = cluster.and_then(|id| self.upstreams.clusters.get(id)) {
+                    cluster.stats.upstream_rq_rx_reset.inc();
+                }
+                self.reset_upstream(index, ResetReason::StreamReset, now);
+            }
         }
     }
 

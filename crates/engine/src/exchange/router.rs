@@ -81,6 +81,7 @@ impl Exchange {
         }
         let path = stream.request.path();
         if !path.is_empty() && !path.starts_with(b"/") {
+            http.stats.downstream_rq_non_relative_path.inc();
             self.local_reply(index, 404, b"", details::ABSOLUTE_PATH_REJECTED, now);
             return;
         }

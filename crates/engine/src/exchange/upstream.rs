@@ -487,7 +487,9 @@ impl Exchange {
         let id = leg.connection;
         self.weigh_attempt(index, id);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let resets = connection.mux.resets_sent();
         let released = connection.release(leg.number);
+        let was_reset = connection.mux.resets_sent() != resets;
         connection.rested = now;
         let (by_peer, spent) = (connection.is_ended_by_peer(), connection.is_spent());
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
@@ -496,6 +498,9 @@ impl Exchange {
         let is_cut = !complete && released != Released::GoesOn;
         if is_cut && let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.stats.count_cut(by_peer);
+        }
+        if was_reset && let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster) {
+            cluster.stats.upstream_rq_tx_reset.inc();
         }
         self.request_over(index, pool_key);
         match released {

@@ -109,9 +109,11 @@ stats! {
         Counter upstream_rq_retry_limit_exceeded;
         Counter upstream_rq_retry_overflow;
         Counter upstream_rq_retry_success;
+        Counter upstream_rq_rx_reset;
         Histogram upstream_rq_time;
         Counter upstream_rq_timeout;
         Counter upstream_rq_total;
+        Counter upstream_rq_tx_reset;
         Gauge version;
     }
 }
@@ -282,18 +284,22 @@ stats! {
         Counter downstream_rq_http2_total;
         Counter downstream_rq_idle_timeout;
         Counter downstream_rq_max_duration_reached;
+        Counter downstream_rq_non_relative_path;
         Counter downstream_rq_redirected_with_normalized_path;
         Counter downstream_rq_response_before_rq_complete;
         Counter downstream_rq_rx_reset;
         Histogram downstream_rq_time;
         Counter downstream_rq_timeout;
+        Counter downstream_rq_too_large;
         Counter downstream_rq_total;
         Counter downstream_rq_tx_reset;
         Counter downstream_rq_ws_on_non_ws_route;
         Counter no_cluster;
         Counter no_route;
         Counter rq_direct_response;
+        Counter rq_reset_after_downstream_response_started;
         Counter rq_total;
+        Counter rs_too_large;
     }
 }
 

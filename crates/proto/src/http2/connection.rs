@@ -291,6 +291,12 @@ impl Connection {
         self.lost = true;
     }
 
+    /// RST_STREAM frames since the counts were last taken.
+    #[must_use]
+    pub fn resets_sent(&self) -> u32 {
+        self.counts.resets_sent
+    }
+
     pub(super) fn put_reset(&mut self, id: u32, code: Code) {
         if self.lost {
             return;

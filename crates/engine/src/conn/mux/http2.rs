@@ -130,6 +130,11 @@ impl Http2 {
         }
     }
 
+    /// RST_STREAM frames since frames were last handed out.
+    pub(crate) fn resets_sent(&self) -> u32 {
+        self.connection.resets_sent()
+    }
+
     pub(crate) fn reset(&mut self, number: u32) {
         // RFC 9113 §8.5: what goes wrong behind a tunnel. Envoy says the same of any of its own resets.
         let is_broken = self.code == Code::INTERNAL_ERROR && self.connection.is_tunnel(number);

@@ -315,6 +315,11 @@ impl Mux {
         }
     }
 
+    /// How many streams were reset by us since frames were last handed out.
+    pub(crate) fn resets_sent(&self) -> u32 {
+        if let Self::Http2(http2) = self { http2.resets_sent() } else { 0 }
+    }
+
     /// A stream is over for us, complete or not; its number is free.
     pub(crate) fn release(&mut self, number: u32) -> Released {
         match self {

@@ -120,6 +120,9 @@ impl Exchange {
 
     pub(crate) fn refuse_body(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
+        if let Some(http) = stream.context.http() {
+            http.stats.downstream_rq_too_large.inc();
+        }
         self.conns.close_after_response(stream.downstream.connection);
         self.local_reply(index, 413, b"Payload Too Large", details::REQUEST_PAYLOAD_TOO_LARGE, now);
     }
@@ -202,6 +205,9 @@ impl Exchange {
             Item::Data(chunk) => {
                 let limit = to_http(stream).map_or(0, |bridge| bridge.max_response);
                 if stream.body.len() + chunk.len() > limit {
+                    if let Some(http) = stream.context.http() {
+                        http.stats.rs_too_large.inc();
+                    }
                     self.local_reply(index, 500, b"", details::RESPONSE_PAYLOAD_TOO_LARGE, now);
                 } else {
                     self.collect_chunk(index, chunk, now);

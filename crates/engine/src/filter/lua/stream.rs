@@ -10,6 +10,7 @@ use super::side::{Has, Outcome, Side};
 use super::{Host, MOST_CONTENT};
 use crate::filter::{Answer, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter};
 use crate::format::Facts;
+use crate::record::details;
 
 #[derive(Debug)]
 pub(super) struct LuaStream {
@@ -84,7 +85,7 @@ impl StreamFilter for LuaStream {
         }
         if self.collected.len() + data.len() > MOST_CONTENT {
             self.collected = Vec::new();
-            return Err(Reply::new(500, b"Internal Server Error", "response_payload_too_large"));
+            return Err(Reply::new(500, b"Internal Server Error", details::RESPONSE_PAYLOAD_TOO_LARGE));
         }
         self.collected.extend_from_slice(&std::mem::take(data));
         Ok(())
