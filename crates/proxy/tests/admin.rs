@@ -79,6 +79,37 @@ fn statistics_are_sorted_and_unused_ones_left_out() {
 }
 
 #[test]
+fn the_endpoint_counts_itself() {
+    let proxy = start();
+    let listener = proxy.listener("ingress");
+    assert_eq!(exchange(&listener, "GET", "/").unwrap(), (200, "hello".into()));
+    let count = |text: &str, name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.and_then(|value| value.parse().ok())
+    };
+    let (_, before) = proxy.get("/stats");
+    assert_eq!(proxy.get("/nothing").0, 404);
+    let (_, after) = proxy.get("/stats");
+    let moved = |name: &str| count(&after, name).unwrap() - count(&before, name).unwrap();
+    assert_eq!(moved("http.admin.downstream_rq_total"), 2);
+    assert_eq!(moved("http.admin.downstream_rq_2xx"), 1);
+    assert_eq!(moved("http.admin.downstream_rq_4xx"), 1);
+    assert_eq!(moved("listener.admin.http.admin.downstream_rq_completed"), 2);
+    assert_eq!(
+        moved("listener.admin.downstream_cx_total"),
+        moved("http.admin.downstream_cx_total")
+    );
+    assert_eq!(count(&after, "http.admin.downstream_rq_active"), Some(1), "this one");
+    let (_, metrics) = proxy.get("/stats/prometheus");
+    for prefix in ["admin", "ingress"] {
+        let sample = format!(
+            "envoy_http_downstream_rq_total{{envoy_http_conn_manager_prefix=\"{prefix}\"}}"
+        );
+        assert_eq!(metrics.matches(&sample).count(), 1, "{sample}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_refused_as_envoy_refuses_it() {
     let proxy = start();
     for (path, status, words) in [

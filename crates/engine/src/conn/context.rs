@@ -87,20 +87,14 @@ pub(crate) struct HttpContext {
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
     pub(crate) bolt: Option<BoltContext>,
-    /// Where requests are traced.
-    pub(crate) tracing: Option<TracingCounters>,
+    /// What is counted of tracing, whether requests are traced or not.
+    pub(crate) tracing_stats: Arc<TracingStats>,
+    /// Those of the tracer, if there is one.
+    pub(crate) tracer_stats: Option<tracer::report::Stats>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
     /// A filter is told of the ends of streams.
     pub(crate) tells_ends: bool,
-}
-
-/// What is counted of tracing.
-#[derive(Debug)]
-pub(crate) struct TracingCounters {
-    pub(crate) requests: Arc<TracingStats>,
-    /// Those of the tracer, if there is one.
-    pub(crate) tracer: Option<tracer::report::Stats>,
 }
 
 /// An HTTP filter in its chain.

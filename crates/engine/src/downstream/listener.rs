@@ -12,7 +12,7 @@ use towpath_proto::tls::Clock;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
 use crate::conn::context::{
-    BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext, TracingCounters,
+    BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext,
 };
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
@@ -526,15 +526,10 @@ impl Env {
             filter: filter.config.start(&scope),
             sees_ends: filter.config.sees_ends(),
         };
-        let tracing = config.tracing.as_ref().map(|tracing| TracingCounters {
-            requests: scope.stats("http_tracing"),
-            tracer: tracing
-                .provider
-                .as_ref()
-                .map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
-        });
+        let tracer = config.tracing.as_ref().and_then(|tracing| tracing.provider.as_ref());
         HttpContext {
-            tracing,
+            tracing_stats: scope.stats("http_tracing"),
+            tracer_stats: tracer.map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
             config: Arc::clone(config),
             plain: PlainRoutes::of(&config.routes),
             counted: CountedRoutes::of(&config.routes, &scope),

@@ -116,6 +116,13 @@ impl Exchange {
     ) {
         let details = reason.reset().after_response();
         self.streams.count_tx_reset(index);
+        if let Some(stream) = self.streams.get(index)
+            && let Some(http) = stream.context.http()
+            && stream.came_as_grpc()
+        {
+            // Envoy counts it for calls by gRPC alone.
+            http.stats.rq_reset_after_downstream_response_started.inc();
+        }
         // The client sees the end that the upstream made. An end without a reset must not make it look complete.
         let is_delimited = self.streams.get(index).is_some_and(|stream| {
             stream.upgrade == Upgrade::No
@@ -266,7 +273,9 @@ impl Exchange {
                 stats.downstream_cx_upgrades_active.dec();
             }
             stats.downstream_rq_time.record(now.millis_since(stream.times.start));
-            if !stream.is_health_check {
+            if stream.is_health_check {
+                http.tracing_stats.health_check.inc();
+            } else {
                 stats.count_response(stream.status);
                 http.listener_stats.count_response(stream.status);
             }

@@ -91,9 +91,7 @@ impl Exchange {
         let sampling = stream.route_tracing().and_then(|it| it.sampling);
         let sampling = sampling.unwrap_or(tracing.sampling);
         let reason = decide(tracing, sampling, &mut stream.request, random);
-        if let Some(stats) = &http.tracing {
-            reason.counter(&stats.requests).inc();
-        }
+        reason.counter(&http.tracing_stats).inc();
         let mut span = tracing
             .provider
             .as_ref()
@@ -227,11 +225,6 @@ impl Exchange {
     pub(crate) fn end_tracing(&mut self, stream: &mut Stream, now: Instant) {
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
-        if stream.is_health_check
-            && let Some(stats) = &http.tracing
-        {
-            stats.requests.health_check.inc();
-        }
         let end = if stream.is_complete() { TryEnd::Answered } else { TryEnd::Given };
         self.finish_try(stream, end, now);
         let Some(traced) = stream.recorder.recording_mut().and_then(|it| it.traced.take()) else {
@@ -260,7 +253,7 @@ impl Exchange {
 
     fn report(&mut self, http: &HttpContext, span: Finished, now: Instant) {
         let provider = http.config.tracing.as_ref().and_then(|it| it.provider.as_ref());
-        let stats = http.tracing.as_ref().and_then(|it| it.tracer.as_ref());
+        let stats = http.tracer_stats.as_ref();
         let (Some(provider), Some(stats)) = (provider, stats) else { return };
         let at = self.reporters.place(provider, stats);
         let Some(reporter) = self.reporters.get_mut(at) else { return };

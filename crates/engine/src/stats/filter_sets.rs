@@ -57,6 +57,15 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.health_check.…`
+    HealthCheckFilterStats {
+        Counter failed;
+        Counter ok;
+        Counter request_total;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.csrf.…`
     CsrfStats {
         Counter missing_source_origin;

@@ -27,8 +27,9 @@ pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
     ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
     CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, FaultClusterStats, FaultStats,
-    GreetingStats, HeaderToMetadataStats, JwtAuthnStats, LocalRateLimitStats, LuaStats,
-    RateLimitStats, RbacStats, SetMetadataStats, ZlibStats, ZstdStats,
+    GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats, JwtAuthnStats,
+    LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats, ZlibStats,
+    ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
@@ -38,12 +39,12 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
-    BoltStats, ClientTlsContextStats, ClusterBoltStats, ClusterManagerStats, ClusterStats,
-    ConfigStats, ConnectionLimitStats, ControlPlaneStats, DiscoveryStats, FilesystemStats,
-    GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, LogServiceStats, OpenTelemetryStats, OutlierStats,
-    RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats,
-    TlsStats, TracingStats, ZipkinStats,
+    AdminHttpStats, AdminListenerStats, BoltStats, ClientTlsContextStats, ClusterBoltStats,
+    ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
+    DiscoveryStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats, HttpStats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, LogServiceStats,
+    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
+    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

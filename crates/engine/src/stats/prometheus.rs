@@ -228,11 +228,15 @@ fn plan(reading: &Reading, query: &Query) -> Vec<Family> {
     let mut families = BTreeMap::<(u8, String), Family>::new();
     let mut start = 0;
     while let Some((scope, sets)) = reading.scopes.get(start) {
+        let names = sets.first().map_or(&[][..], |set| set.names());
         let kind = (std::mem::discriminant(scope), scope.family());
         let rest = reading.scopes[start..].iter();
-        let is_alike = |scope: &Scope| (std::mem::discriminant(scope), scope.family()) == kind;
-        let end = start + rest.take_while(|(scope, _)| is_alike(scope)).count();
-        let names = sets.first().map_or(&[][..], |set| set.names());
+        // Two sets may be of one kind of scope: the admin endpoint's has fewer names than a connection manager's.
+        let is_alike = |scope: &Scope, sets: &[Arc<dyn StatSet>]| {
+            (std::mem::discriminant(scope), scope.family()) == kind
+                && sets.first().is_some_and(|set| std::ptr::eq(set.names(), names))
+        };
+        let end = start + rest.take_while(|(scope, sets)| is_alike(scope, sets)).count();
         for (index, name) in names.iter().enumerate() {
             let Some(first) = sets.first() else { continue };
             for (kind, suffix, source) in sources(first.value(index), name, index) {

@@ -304,6 +304,38 @@ stats! {
 }
 
 stats! {
+    /// `http.admin.…`
+    AdminHttpStats {
+        Gauge downstream_cx_active;
+        Counter downstream_cx_destroy;
+        Gauge downstream_cx_http1_active;
+        Counter downstream_cx_http1_total;
+        Histogram downstream_cx_length_ms;
+        Counter downstream_cx_total;
+        Counter downstream_rq_1xx;
+        Counter downstream_rq_2xx;
+        Counter downstream_rq_3xx;
+        Counter downstream_rq_4xx;
+        Counter downstream_rq_5xx;
+        Gauge downstream_rq_active;
+        Counter downstream_rq_completed;
+        Counter downstream_rq_http1_total;
+        Histogram downstream_rq_time;
+        Counter downstream_rq_total;
+    }
+}
+
+stats! {
+    /// `listener.admin.…`
+    AdminListenerStats {
+        Gauge downstream_cx_active;
+        Counter downstream_cx_destroy;
+        Histogram downstream_cx_length_ms;
+        Counter downstream_cx_total;
+    }
+}
+
+stats! {
     /// `http2.…` of clients' connections, `cluster.<name>.http2.…`
     Http2Stats {
         Counter goaway_sent;
@@ -678,7 +710,7 @@ macro_rules! count_response {
     };
 }
 
-count_response! { HttpStats ListenerHttpStats }
+count_response! { AdminHttpStats HttpStats ListenerHttpStats }
 
 impl ClusterStats {
     /// Counts a response's head.

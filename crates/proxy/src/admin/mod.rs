@@ -6,6 +6,7 @@
 mod certs;
 mod clusters;
 mod config_dump;
+mod counted;
 mod help;
 mod listeners;
 mod logging;
@@ -31,6 +32,7 @@ use crate::control::{Control, Phase};
 use crate::log;
 use crate::logger::format::Civil;
 use crate::reload::Wish;
+use counted::{CountedRequest, Counts};
 use query::Query;
 use reply::{Reply, ReplyBody};
 use server::{AdminSocket, Peer};
@@ -39,12 +41,17 @@ pub use server::AdminAddress;
 
 /// Serves admin requests for ever; access-log lines go to these targets.
 pub(crate) async fn serve(socket: AdminSocket, control: Rc<Control>, log_targets: Rc<[usize]>) {
+    let counts = Rc::new(Counts::new(&control.registry));
+    let of_requests = Rc::clone(&counts);
     socket
-        .serve(move |request, peer| {
+        .serve(counts, move |request, peer| {
             let (control, log_targets) = (control.clone(), log_targets.clone());
+            let mut counted = CountedRequest::begin(&of_requests);
             async move {
                 let line = (!log_targets.is_empty()).then(|| LogLine::begin(&request, peer));
-                let reply = answer(&control, &request).await;
+                let mut reply = answer(&control, &request).await;
+                counted.status = reply.status.as_u16();
+                reply.body.keep(counted);
                 let response = reply.into_response();
                 if let Some(line) = line {
                     let text = Bytes::from(line.end(&response));

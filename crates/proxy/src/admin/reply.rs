@@ -86,6 +86,18 @@ pub(crate) enum ReplyBody {
     Streamed(Box<dyn Iterator<Item = Bytes>>),
 }
 
+impl ReplyBody {
+    /// Keeps something until the body has been sent; one that is whole counts as sent.
+    pub(crate) fn keep(&mut self, kept: impl Sized + 'static) {
+        if let Self::Streamed(chunks) = self {
+            let sent = std::mem::replace(chunks, Box::new(std::iter::empty()));
+            *chunks = Box::new(sent.inspect(move |_| {
+                let _ = &kept;
+            }));
+        }
+    }
+}
+
 impl Body for ReplyBody {
     type Data = Bytes;
     type Error = Infallible;

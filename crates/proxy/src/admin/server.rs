@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::AbortHandle;
 
+use super::counted::{CountedConnection, Counts};
 use super::reply::ReplyBody;
 use crate::log;
 
@@ -97,7 +98,7 @@ impl AdminSocket {
     }
 
     /// Accepts for ever. Must run inside a `LocalSet`.
-    pub(crate) async fn serve<H, F>(self, handle: H)
+    pub(crate) async fn serve<H, F>(self, counts: Rc<Counts>, handle: H)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + 'static,
         F: Future<Output = Response<ReplyBody>> + 'static,
@@ -109,11 +110,11 @@ impl AdminSocket {
                     // A failure here costs latency only.
                     let _ = stream.set_nodelay(true);
                     let peer = Peer { remote: peer.ip().to_string() };
-                    connections.start(serve_one(stream, peer, handle.clone()));
+                    connections.start(serve_one(stream, peer, &counts, handle.clone()));
                 }),
                 Kind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
                     let peer = Peer { remote: "-".into() };
-                    connections.start(serve_one(stream, peer, handle.clone()));
+                    connections.start(serve_one(stream, peer, &counts, handle.clone()));
                 }),
             };
             if let Err(error) = accepted {
@@ -140,12 +141,18 @@ impl Connections {
     }
 }
 
-async fn serve_one<S, H, F>(stream: S, peer: Peer, handle: H)
+fn serve_one<S, H, F>(
+    stream: S,
+    peer: Peer,
+    counts: &Rc<Counts>,
+    handle: H,
+) -> impl Future<Output = ()> + use<S, H, F>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
     H: Fn(Request<Incoming>, Peer) -> F + 'static,
     F: Future<Output = Response<ReplyBody>> + 'static,
 {
+    let counted = CountedConnection::begin(counts);
     let service = service_fn(move |request| {
         let response = handle(request, peer.clone());
         async move { Ok::<_, std::convert::Infallible>(response.await) }
@@ -156,9 +163,12 @@ where
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(MAX_LIFE, connection).await {
-        Ok(Ok(())) | Err(_) => {}
-        Ok(Err(error)) => log!(Admin, Debug, "admin connection: {error}"),
+    async move {
+        let _counted = counted;
+        match tokio::time::timeout(MAX_LIFE, connection).await {
+            Ok(Ok(())) | Err(_) => {}
+            Ok(Err(error)) => log!(Admin, Debug, "admin connection: {error}"),
+        }
     }
 }
 

@@ -85,7 +85,11 @@ impl StreamFilter for LuaStream {
         }
         if self.collected.len() + data.len() > MOST_CONTENT {
             self.collected = Vec::new();
-            return Err(Reply::new(500, b"Internal Server Error", details::RESPONSE_PAYLOAD_TOO_LARGE));
+            return Err(Reply::new(
+                500,
+                b"Internal Server Error",
+                details::RESPONSE_PAYLOAD_TOO_LARGE,
+            ));
         }
         self.collected.extend_from_slice(&std::mem::take(data));
         Ok(())
