@@ -256,6 +256,7 @@ fn plain_route(name: &str, action: Forward) -> Route {
         retry_buffer_limit: None,
         tracing: None,
         filters: Vec::new(),
+        filter_metadata: None,
     }
 }
 
@@ -278,6 +279,7 @@ fn http(
         attempt_count_in_request: false,
         attempt_count_in_response: false,
         filters: Vec::new(),
+        filter_metadata: None,
     };
     let table =
         RouteTable { hosts: vec![host], index: HostIndex::default(), ..RouteTable::default() };

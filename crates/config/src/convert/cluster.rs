@@ -11,10 +11,10 @@ use super::Converter;
 use super::address::{Written, int_option, keepalive};
 use super::discovery::BOOTSTRAP_TEXTS;
 use super::istio::mesh_cluster;
+use super::metadata::filter_metadata;
 use super::tls::has_tls;
 use super::upstream::Upstream;
 use crate::dynamic::Kind;
-use crate::error::Rank;
 use crate::message::Message;
 
 impl Converter<'_> {
@@ -108,10 +108,6 @@ impl Converter<'_> {
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
-        if message.has("metadata") && mesh.is_none() {
-            let text = "only what a mesh says is read";
-            self.report.finding(message.at("metadata"), Rank::Harmless, text);
-        }
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
         let is_watched = match discovery {
@@ -152,6 +148,7 @@ impl Converter<'_> {
             outliers: self.outliers(message).filter(|_| is_watched),
             tallies: Default::default(),
             mesh,
+            filter_metadata: filter_metadata(message),
             greetings,
             asked_names,
         })

@@ -10,6 +10,7 @@ use towpath_proto::Address;
 use super::Converter;
 use super::address::Written;
 use super::istio::workload;
+use super::metadata::filter_metadata;
 use crate::message::Message;
 
 /// What a load assignment comes to.
@@ -119,6 +120,7 @@ impl<'a> Converter<'a> {
         template.check =
             endpoint.message("health_check_config").map(|config| Arc::new(endpoint_check(config)));
         template.workload = workload(message);
+        template.filter_metadata = filter_metadata(message);
         template.health = match message.choice("health_status").as_str() {
             "UNHEALTHY" | "DRAINING" | "TIMEOUT" => Health::Unhealthy,
             "DEGRADED" => Health::Degraded,

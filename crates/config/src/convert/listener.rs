@@ -16,6 +16,7 @@ use super::address::int_option;
 use super::discovery::BOOTSTRAP_TEXTS;
 use super::extension::LISTENER_FILTER;
 use super::matcher_tree::Place;
+use super::metadata::filter_metadata;
 use crate::dynamic::Kind;
 use crate::message::{Message, Value};
 
@@ -105,6 +106,7 @@ impl Converter<'_> {
             direction: self.direction,
             modify_only: message.choice("drain_type") == "MODIFY_ONLY",
             access_logs,
+            filter_metadata: filter_metadata(message),
         })
     }
 

@@ -1,7 +1,9 @@
 //! Matchers of metadata and filter state, and values of `google.protobuf.Struct`.
 
+use std::sync::Arc;
+
 use towpath_engine::matcher::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
-use towpath_engine::stream_info::{Struct, Value as Held};
+use towpath_engine::stream_info::{FilterMetadata, Struct, Value as Held};
 
 use super::Converter;
 use crate::message::{Message, Value};
@@ -78,6 +80,17 @@ fn number_matcher(double: &Message) -> Option<ValueMatcher> {
         }
         _ => None,
     }
+}
+
+/// `metadata.filter_metadata` of a message, by namespace.
+pub(super) fn filter_metadata(holder: &Message) -> FilterMetadata {
+    let entries = holder.message("metadata")?.entries("filter_metadata");
+    let structs = entries.iter().filter_map(|(name, entry)| match &entry.value {
+        Value::Json(node) => Some((name.as_str().into(), held(node))),
+        _ => None,
+    });
+    let all: Struct = structs.collect();
+    (!all.is_empty()).then(|| Arc::new(all))
 }
 
 /// A field that is a `google.protobuf.Struct`.

@@ -7,6 +7,7 @@ use towpath_engine::snapshot::route::{
 };
 
 use super::Converter;
+use super::metadata::filter_metadata;
 use super::route_table::{Surroundings, buffer_limit};
 use crate::message::{Message, Value};
 
@@ -51,6 +52,7 @@ impl Converter<'_> {
             retry_buffer_limit: buffer_limit(route).or(surroundings.retry_buffer),
             filters,
             tracing,
+            filter_metadata: filter_metadata(route),
         })
     }
 

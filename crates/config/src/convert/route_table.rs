@@ -12,6 +12,7 @@ use towpath_engine::snapshot::route::{
 
 use super::Converter;
 use super::matcher_tree::Place;
+use super::metadata::filter_metadata;
 use crate::message::Message;
 
 /// What routes take from what surrounds them.
@@ -142,6 +143,7 @@ impl Converter<'_> {
             attempt_count_in_request: host.flag("include_request_attempt_count"),
             attempt_count_in_response: host.flag("include_attempt_count_in_response"),
             filters,
+            filter_metadata: filter_metadata(host),
         }
     }
 }

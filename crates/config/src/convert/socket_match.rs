@@ -4,7 +4,6 @@
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 
 use super::Converter;
-use super::istio::of_mesh;
 use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::tree::{Node, Value as Tree};
@@ -43,15 +42,11 @@ impl Converter<'_> {
         locality: &Message,
     ) -> Option<u16> {
         let has_matches = cluster.has("transport_socket_matches");
-        let labels = [endpoint, locality].map(|holder| {
-            let labels = holder.message("metadata").and_then(labels);
-            let is_read = (labels.is_some() && has_matches) || of_mesh(holder).is_some();
-            if holder.has("metadata") && !is_read {
-                let text = "only transport_socket_matches are chosen by metadata";
-                self.report.finding(holder.at("metadata"), Rank::Harmless, text);
-            }
-            labels
-        });
+        let labels = [endpoint, locality].map(|holder| holder.message("metadata").and_then(labels));
+        if locality.has("metadata") && !(labels[1].is_some() && has_matches) {
+            let text = "of a locality's metadata only transport_socket_matches are chosen";
+            self.report.finding(locality.at("metadata"), Rank::Harmless, text);
+        }
         let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
         let found = labels.into_iter().find_map(|labels| {
             matches.iter().position(|one| match one.get("match").map(|field| &field.value) {

@@ -32,9 +32,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "use_original_dst",
             "filter_chain_matcher",
             "internal_listener",
+            "metadata",
         ],
         harmless: &[
-            ("metadata", "nothing here reads it"),
             ("reuse_port", "it is the default"),
             ("stats_matcher", "all statistics are kept"),
             ("bypass_overload_manager", "no overload action is there"),

@@ -49,11 +49,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "cors",
             "matcher",
             "virtual_clusters",
+            "metadata",
         ],
-        harmless: &[
-            ("metadata", "nothing here reads it"),
-            ("include_is_timeout_retry_header", "only tells the upstream why it is asked again"),
-        ],
+        harmless: &[(
+            "include_is_timeout_retry_header",
+            "only tells the upstream why it is asked again",
+        )],
         changes: &[
             ("retry_policy_typed_config", "write retry_policy"),
             ("hedge_policy", "requests are not hedged"),
@@ -90,8 +91,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "stat_prefix",
             "decorator",
             "tracing",
+            "metadata",
         ],
-        harmless: &[("metadata", "nothing here reads it")],
+        harmless: &[],
         changes: &[
             ("filter_action", "no filter here answers by itself"),
             ("non_forwarding_action", "it is for gRPC servers"),

@@ -246,6 +246,7 @@ fn no_listener() -> (Listener, FilterChain) {
         direction: Way::Unspecified,
         modify_only: false,
         access_logs: Vec::new(),
+        filter_metadata: None,
     };
     let nothing = TcpProxy {
         stat_prefix: "local".into(),

@@ -120,12 +120,15 @@ pub(crate) fn facts<'a>(
     facts.response = response;
     facts.trailers = stream.recorder.trailers();
     facts.epoch_unix_ns = clock.epoch_unix_ns;
+    facts.trace = stream.recorder.trace();
     facts.listener = &stream.context.listener.name;
+    facts.told.listener = stream.context.listener.filter_metadata.as_deref();
     facts.filter_chain = &stream.context.chain.name;
     if let Some(cluster) = clusters.get(stream.cluster) {
         facts.cluster = &cluster.config.name;
         facts.cluster_stat_name = &cluster.config.stat_name;
         facts.mesh = cluster.config.mesh.as_deref();
+        facts.told.cluster = cluster.config.filter_metadata.as_deref();
     }
     if let Some(address) = &stream.recorder.record().upstream_host
         && let Some(host) = stream.retries.pool_key.and_then(|pool_key| clusters.pool(pool_key))
@@ -134,14 +137,17 @@ pub(crate) fn facts<'a>(
         if *address == host.address {
             facts.upstream_address = &host.address_text;
         }
-        if facts.mesh.is_some() {
-            facts.endpoint = clusters.workload(stream.cluster, host);
+        if let Some(endpoint) = clusters.endpoint(stream.cluster, host) {
+            facts.endpoint = endpoint.workload.as_deref().filter(|_| facts.mesh.is_some());
+            facts.told.endpoint = endpoint.filter_metadata.as_deref();
         }
     }
     facts.hostname = &clock.hostname;
     if let Some(routed) = stream.routed() {
         facts.route = &routed.route.name;
         facts.virtual_host = &routed.host.name;
+        facts.told.route = routed.route.filter_metadata.as_deref();
+        facts.told.virtual_host = routed.host.filter_metadata.as_deref();
         facts.virtual_cluster = routed.virtual_cluster.map_or("", VirtualCluster::shown_name);
     }
     facts

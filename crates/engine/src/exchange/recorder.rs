@@ -3,6 +3,9 @@
 //! Arrives: notes of what happens to the stream. Leaves: a [`Record`], to which [`Stream::complete_record`] adds what
 //! every stream knows of itself.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use towpath_proto::Instant;
 use towpath_proto::head::{Head, Version};
 
@@ -10,7 +13,7 @@ use crate::conn::Connection;
 use crate::conn::spans::Trail;
 use crate::exchange::stream::{Direction, Stream};
 use crate::mesh::StreamMesh;
-use crate::record::{Record, UpstreamTls};
+use crate::record::{Attempted, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
 use crate::tracer::Traced;
 
@@ -102,6 +105,12 @@ impl Recorder {
         self.0.as_ref().map(|recording| &recording.info)
     }
 
+    /// Its trace and its own span, where it is traced.
+    pub(crate) fn trace(&self) -> Option<(u128, u64)> {
+        let ids = self.0.as_ref()?.traced.as_ref()?.span.as_ref()?.ids;
+        Some((ids.trace, ids.span))
+    }
+
     /// What is known of its place in a mesh, where the stream is recorded.
     pub(crate) fn mesh(&self) -> Option<&StreamMesh> {
         self.0.as_ref().map(|recording| &recording.mesh)
@@ -131,6 +140,18 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// Another host is chosen; the one before it has this name.
+    pub(crate) fn note_retry(&mut self, hostname: Option<&Arc<str>>) {
+        self.note(|record| {
+            let Some(host) = record.upstream_host.take() else { return };
+            let connection = std::mem::take(&mut record.upstream_connection);
+            let hostname = hostname.map_or_else(|| Arc::from(""), Arc::clone);
+            record.attempted.get_or_insert_default().push(Attempted { host, hostname, connection });
+        });
+    }
+}
+
 impl Stream {
     /// It goes upstream on a connection: what its record knows of that.
     pub(crate) fn begin_attempt(&mut self, connection: &Connection, now: Instant) {
@@ -145,6 +166,8 @@ impl Stream {
         let is_http2 = connection.mux.is_http2();
         let version = if is_http2 { Version::Http2 } else { Version::Http11 };
         record.upstream_protocol = record.protocol.map(|_| version);
+        let asked = record.pool_asked.take();
+        record.pool_wait = Some(asked.map_or(Duration::ZERO, |asked| now.since(asked)));
         record.upstream_host = Some(connection.peer.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);

@@ -415,7 +415,10 @@ impl Exchange {
     pub(crate) fn place_on(&mut self, index: StreamIndex, pool_key: PoolKey, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let pool = self.upstreams.clusters.pool(pool_key);
-        stream.recorder.note(|record| record.upstream_host = pool.map(|pool| pool.address.clone()));
+        stream.recorder.note(|record| {
+            record.upstream_host = pool.map(|pool| pool.address.clone());
+            record.pool_asked = Some(now);
+        });
         if stream.recorder.is_followed() {
             self.begin_try_span(index, now);
         }
@@ -595,7 +598,9 @@ fn note_choice(
         cluster.stats.upstream_cx_none_healthy.inc();
         return None;
     };
-    stream.retries.pool_key = Some(pool_key);
+    if let Some(before) = stream.retries.pool_key.replace(pool_key) {
+        stream.recorder.note_retry(cluster.pool(before).map(|pool| &pool.hostname));
+    }
     if let Some(tried) = stream.retries.tried.as_deref_mut() {
         tried.hosts.push(pool_key);
     }

@@ -99,7 +99,10 @@ impl Exchange {
             return;
         };
         stream.retries.tried.get_or_insert_default().hosts.push(pool_key);
-        stream.retries.pool_key = Some(pool_key);
+        if let Some(before) = stream.retries.pool_key.replace(pool_key) {
+            let pool = self.upstreams.clusters.pool(before);
+            stream.recorder.note_retry(pool.map(|pool| &pool.hostname));
+        }
         let context = stream.context.clone();
         if let Some(tunneling) = context.tcp().and_then(|tcp| tcp.config.tunneling.as_deref()) {
             return self.place_tunneled(index, pool_key, tunneling, now);

@@ -8,13 +8,15 @@ use crate::field::Field;
 pub(crate) enum Command {
     /// What this proxy never has, because nothing that it supports could set it.
     Absent,
-    /// `DYNAMIC_METADATA`: the namespace, and keys from there on.
-    DynamicMetadata(Box<str>, Box<[Box<str>]>),
+    /// `METADATA`: whose, the namespace, and keys from there on. `DYNAMIC_METADATA` and its like are `METADATA(DYNAMIC:…)`.
+    Metadata(MetadataOf, Box<str>, Box<[Box<str>]>),
     /// `FILTER_STATE`: the object's name; in `PLAIN` form, else as JSON has it.
     FilterState {
         name: Box<str>,
         plain: bool,
     },
+    /// `0`: what is never counted of TCP.
+    Zero,
     /// What is always empty, for the same reason, and not missing as Envoy sees it.
     Empty,
     /// `REQ`: the first header, else the second.
@@ -55,6 +57,14 @@ pub(crate) enum Command {
     /// `DOWNSTREAM_PEER_CERT_V_START` and `…_END`.
     PeerValidity(Bound, TimeFormat),
     DownstreamTls(OfTls),
+    /// `UPSTREAM_HOSTS_ATTEMPTED` and its like: the hosts of all tries.
+    HostsAttempted(AddressForm),
+    /// `UPSTREAM_HOST_NAMES_ATTEMPTED` and its like.
+    HostNamesAttempted {
+        ports: bool,
+    },
+    /// `UPSTREAM_CONNECTION_IDS_ATTEMPTED`.
+    ConnectionIdsAttempted,
     AccessLogType,
     BytesReceived,
     BytesSent,
@@ -83,7 +93,11 @@ pub(crate) enum Command {
     ResponseTxDuration,
     RouteName,
     VirtualClusterName,
+    SpanId,
     StreamId,
+    TraceId,
+    UniqueId,
+    UpstreamConnectionPoolReadyDuration,
     UpstreamCluster,
     UpstreamClusterRaw,
     UpstreamConnectionId,
@@ -98,6 +112,19 @@ pub(crate) enum Command {
     UpstreamTransportFailureReason,
     UpstreamWireBytesReceived,
     UpstreamWireBytesSent,
+}
+
+/// Whose metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetadataOf {
+    /// What filters have left of the stream.
+    Dynamic,
+    Listener,
+    VirtualHost,
+    Route,
+    Cluster,
+    /// The upstream host.
+    Endpoint,
 }
 
 /// Which part of an address.
@@ -356,9 +383,29 @@ commands! {
     "UPSTREAM_TLS_VERSION" => alone!(Command::UpstreamTlsVersion),
     "UPSTREAM_WIRE_BYTES_RECEIVED" => alone!(Command::UpstreamWireBytesReceived),
     "UPSTREAM_WIRE_BYTES_SENT" => alone!(Command::UpstreamWireBytesSent),
-    "DYNAMIC_METADATA" => Lookup::Command(Needs, dynamic_metadata),
+    "DYNAMIC_METADATA" => Lookup::Command(Needs, |p| Ok(metadata_of(MetadataOf::Dynamic, p))),
+    "CLUSTER_METADATA" => Lookup::Command(Takes, |p| Ok(metadata_of(MetadataOf::Cluster, p))),
+    "UPSTREAM_METADATA" => Lookup::Command(Takes, |p| Ok(metadata_of(MetadataOf::Endpoint, p))),
+    "METADATA" => Lookup::Command(Needs, metadata),
+    "UNIQUE_ID" => alone!(Command::UniqueId),
+    "UPSTREAM_HOSTS_ATTEMPTED" => alone!(Command::HostsAttempted(Whole)),
+    "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT" => {
+        alone!(Command::HostsAttempted(AddressForm::WithoutPort))
+    },
+    "UPSTREAM_HOST_NAMES_ATTEMPTED" => alone!(Command::HostNamesAttempted { ports: true }),
+    "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT" => {
+        alone!(Command::HostNamesAttempted { ports: false })
+    },
+    "UPSTREAM_CONNECTION_IDS_ATTEMPTED" => alone!(Command::ConnectionIdsAttempted),
+    "UPSTREAM_CONNECTION_POOL_READY_DURATION" => {
+        alone!(Command::UpstreamConnectionPoolReadyDuration)
+    },
+    "TRACE_ID" => alone!(Command::TraceId),
+    "SPAN_ID" => alone!(Command::SpanId),
+    // Of QUIC alone, which is not spoken here.
+    "BYTES_RETRANSMITTED" | "PACKETS_RETRANSMITTED" => alone!(Command::Zero),
     "FILTER_STATE" => Lookup::Command(Needs, filter_state),
-    // No filter that sets these, no tracer and no internal listener can be configured.
+    // No filter that sets it can be configured.
     "UPSTREAM_FILTER_STATE" => {
         Lookup::Command(Needs, |_| Ok(Command::Absent))
     },
@@ -396,9 +443,7 @@ commands! {
         Lookup::Command(Takes, |p| TimeFormat::new(p).map(|_| Command::Absent))
     },
     "VIRTUAL_CLUSTER_NAME" => alone!(Command::VirtualClusterName),
-    "TRACE_ID" | "SPAN_ID" | "ROUNDTRIP_DURATION" => {
-        alone!(Command::Absent)
-    },
+    "ROUNDTRIP_DURATION" => alone!(Command::Absent),
     "CUSTOM_FLAGS"
     | "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"
     | "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID"
@@ -479,11 +524,29 @@ fn path(parameter: &str) -> Result<Command, String> {
 }
 
 /// `NAMESPACE:KEY:…`.
-#[expect(clippy::unnecessary_wraps, reason = "as the other commands with parameters")]
-fn dynamic_metadata(parameter: &str) -> Result<Command, String> {
+fn metadata_of(whose: MetadataOf, parameter: &str) -> Command {
     let mut words = parameter.split(':').map(Box::from);
     let namespace = words.next().unwrap_or_default();
-    Ok(Command::DynamicMetadata(namespace, words.collect()))
+    Command::Metadata(whose, namespace, words.collect())
+}
+
+/// `WHOSE:NAMESPACE:KEY:…`.
+fn metadata(parameter: &str) -> Result<Command, String> {
+    let (whose, rest) = parameter.split_once(':').unwrap_or((parameter, ""));
+    let whose = match whose {
+        "DYNAMIC" => MetadataOf::Dynamic,
+        "LISTENER" => MetadataOf::Listener,
+        "VIRTUAL_HOST" => MetadataOf::VirtualHost,
+        "ROUTE" => MetadataOf::Route,
+        "CLUSTER" => MetadataOf::Cluster,
+        "UPSTREAM_HOST" => MetadataOf::Endpoint,
+        "LISTENER_FILTER_CHAIN" => return Err("of a filter chain no metadata is kept".to_owned()),
+        _ => {
+            let known = "DYNAMIC, LISTENER, VIRTUAL_HOST, ROUTE, CLUSTER or UPSTREAM_HOST";
+            return Err(format!("only metadata of {known} are known"));
+        }
+    };
+    Ok(metadata_of(whose, rest))
 }
 
 /// `NAME` or `NAME:PLAIN` or `NAME:TYPED`.
@@ -539,7 +602,7 @@ impl TimePoint {
 impl Command {
     /// Whether it has a type of its own in JSON, which depends on the stream.
     pub(super) const fn is_typed(&self) -> bool {
-        matches!(self, Self::DynamicMetadata(..))
+        matches!(self, Self::Metadata(..))
     }
 
     /// Whether its value is a number in JSON.
@@ -565,7 +628,9 @@ impl Command {
                 | Self::ResponseHeadersBytes
                 | Self::ResponseTrailersBytes
                 | Self::ResponseTxDuration
+                | Self::Zero
                 | Self::UpstreamConnectionId
+                | Self::UpstreamConnectionPoolReadyDuration
                 | Self::UpstreamHost(AddressForm::Port)
                 | Self::UpstreamLocal(AddressForm::Port)
                 | Self::UpstreamRequestAttemptCount
@@ -615,9 +680,7 @@ const TLS_ONLY: &[&str] = &[
 
 /// Envoy's commands that are refused, because their answer would be a guess.
 const UNSUPPORTED: &[&str] = &[
-    "BYTES_RETRANSMITTED",
     "CEL",
-    "CLUSTER_METADATA",
     "COALESCE",
     "DOWNSTREAM_CX_RTT",
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
@@ -627,22 +690,12 @@ const UNSUPPORTED: &[&str] = &[
     "DOWNSTREAM_HEADER_BYTES_SENT",
     "DOWNSTREAM_LOCAL_CLOSE_REASON",
     "EMIT_TIME_LOCAL",
-    "METADATA",
-    "PACKETS_RETRANSMITTED",
     "ROUTE_RESOLUTION_COUNT",
     "START_TIME_LOCAL",
-    "UNIQUE_ID",
-    "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
-    "UPSTREAM_CONNECTION_POOL_READY_DURATION",
     "UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
     "UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
     "UPSTREAM_DETECTED_CLOSE_TYPE",
     "UPSTREAM_HEADER_BYTES_RECEIVED",
     "UPSTREAM_HEADER_BYTES_SENT",
-    "UPSTREAM_HOSTS_ATTEMPTED",
-    "UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT",
-    "UPSTREAM_HOST_NAMES_ATTEMPTED",
-    "UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT",
     "UPSTREAM_LOCAL_CLOSE_REASON",
-    "UPSTREAM_METADATA",
 ];

@@ -5,7 +5,7 @@ use towpath_proto::{Head, Instant};
 use crate::grpc;
 use crate::mesh::{MeshCluster, StreamMesh, Workload};
 use crate::record::Record;
-use crate::stream_info::StreamInfo;
+use crate::stream_info::{StreamInfo, Struct};
 
 /// The facts of one stream and of the process, for the length of one line or header.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,10 @@ pub struct Facts<'a> {
     pub mesh: Option<&'a MeshCluster>,
     /// The same of the host.
     pub endpoint: Option<&'a Workload>,
+    /// What the parts of the configuration that took the stream say of themselves.
+    pub told: Told<'a>,
+    /// The stream's trace and its own span, where it is traced.
+    pub trace: Option<(u128, u64)>,
     /// What is found out of its place in a mesh, where the stream is recorded.
     pub found: Option<&'a StreamMesh>,
     /// The text of the record's upstream host's address, where it is kept.
@@ -56,6 +60,26 @@ pub struct Facts<'a> {
     pub now: Instant,
 }
 
+/// `metadata` of the parts of the configuration that took a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The listener's.
+    pub listener: Option<&'a Struct>,
+    /// The virtual host's.
+    pub virtual_host: Option<&'a Struct>,
+    /// The route's.
+    pub route: Option<&'a Struct>,
+    /// The cluster's.
+    pub cluster: Option<&'a Struct>,
+    /// The upstream host's.
+    pub endpoint: Option<&'a Struct>,
+}
+
+impl Told<'_> {
+    const NOTHING: Self =
+        Self { listener: None, virtual_host: None, route: None, cluster: None, endpoint: None };
+}
+
 impl<'a> Facts<'a> {
     /// The facts of a stream of which nothing but its record is known.
     #[must_use]
@@ -70,6 +94,8 @@ impl<'a> Facts<'a> {
             cluster_stat_name: "",
             mesh: None,
             endpoint: None,
+            told: Told::NOTHING,
+            trace: None,
             found: None,
             upstream_address: b"",
             upstream_hostname: "",

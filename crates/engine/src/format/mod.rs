@@ -19,7 +19,7 @@ use append::{Literal, Short, append};
 use command::Command;
 pub use command::command_names;
 pub use error::{FormatError, FormatReason};
-pub use facts::Facts;
+pub use facts::{Facts, Told};
 pub use json::JsonTemplate;
 pub(crate) use time::iso_8601;
 pub(crate) use write::address_text;

@@ -1,7 +1,7 @@
 use towpath_proto::{Address, Head, Instant, Version};
 
 use super::*;
-use crate::record::{Flags, Record};
+use crate::record::{Attempted, Flags, Record};
 use crate::stream_info::{StateObject, StreamInfo, Value};
 
 /// A request as Envoy 1.40 logged it; the expected texts below are what it printed.
@@ -146,7 +146,7 @@ fn wrong_formats_are_refused_with_command_and_position() {
         ("%REQ(a):x%", 0, "", FormatReason::Syntax),
         ("%REQ(a):%", 0, "", FormatReason::Syntax),
         ("%%%NOPE%", 2, "NOPE", FormatReason::Unknown),
-        ("%UNIQUE_ID%", 0, "UNIQUE_ID", FormatReason::Unsupported),
+        ("%CEL(a)%", 0, "CEL", FormatReason::Unsupported),
         ("%REQ%", 0, "REQ", FormatReason::MissingParameter),
         ("%REQ()%", 0, "REQ", FormatReason::MissingParameter),
         ("%DURATION(x)%", 0, "DURATION", FormatReason::UnexpectedParameter),
@@ -313,4 +313,51 @@ fn what_filters_have_left_is_written() {
             .to_owned()
             + "\n"
     );
+}
+
+#[test]
+fn hosts_of_all_tries_are_listed() {
+    let mut record = record();
+    let said = |record: &Record| {
+        let facts = Facts { upstream_hostname: "b.test:2", ..Facts::new(record, Instant::ZERO) };
+        let mut out = Vec::new();
+        let all = "%UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT% %UPSTREAM_HOST_NAMES_ATTEMPTED% \
+                   %UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT% %UPSTREAM_CONNECTION_IDS_ATTEMPTED%";
+        Format::parse(all).unwrap().write(&mut out, &facts);
+        String::from_utf8(out).unwrap()
+    };
+    record.upstream_connection = 9;
+    assert_eq!(said(&record), "127.0.0.1 b.test:2 b.test 9");
+    let one = |host: &str, hostname: &str, connection| Attempted {
+        host: Address::Ip(host.parse().unwrap()),
+        hostname: hostname.into(),
+        connection,
+    };
+    // To the second there was no connection.
+    record.attempted =
+        Some(Box::new(vec![one("10.0.0.1:80", "a.test", 3), one("10.0.0.2:80", "", 0)]));
+    assert_eq!(
+        said(&record),
+        "10.0.0.1,10.0.0.2,127.0.0.1 a.test,10.0.0.2:80,b.test:2 a.test,10.0.0.2,b.test 3,9"
+    );
+}
+
+#[test]
+fn ids_of_a_stream_and_its_trace() {
+    let record = record();
+    let said = |text: &str, trace| {
+        let facts = Facts { trace, ..Facts::new(&record, Instant::ZERO) };
+        let mut out = Vec::new();
+        Format::parse(text).unwrap().write(&mut out, &facts);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(said("%TRACE_ID% %SPAN_ID%", None), "- -");
+    assert_eq!(
+        said("%TRACE_ID% %SPAN_ID%", Some((0x1f, 2))),
+        "000000000000001f 0000000000000002"
+    );
+    assert_eq!(said("%TRACE_ID%", Some((1 << 64, 2))), "00000000000000010000000000000000");
+    let (one, other) = (said("%UNIQUE_ID%", None), said("%UNIQUE_ID%", None));
+    assert_eq!((one.len(), other.len()), (36, 36));
+    assert_ne!(one, other);
 }

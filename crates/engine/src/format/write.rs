@@ -1,5 +1,7 @@
 //! What each command says of the facts.
 
+use std::cell::RefCell;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_proto::tls::{CipherSuite, Group, Version};
@@ -8,12 +10,13 @@ use towpath_proto::{Address, Head, Instant, Name};
 use super::Facts;
 use super::append::{append, append_number};
 use super::command::{
-    AddressForm, Asked, Bound, Command, GrpcForm, OfTls, Said, Shown, Source, TimePoint,
+    AddressForm, Asked, Bound, Command, GrpcForm, MetadataOf, OfTls, Said, Shown, Source, TimePoint,
 };
 use crate::field::Field;
 use crate::grpc;
 use crate::json::json_string;
 use crate::number::AddressText;
+use crate::random::{Random, hex};
 use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
 use crate::stream_info::{JsonStyle, Value};
 use crate::uri::{path_end, query, without_port};
@@ -25,8 +28,9 @@ impl Command {
         match self {
             Self::Absent | Self::Environment(_) => false,
             Self::Empty => true,
-            Self::DynamicMetadata(namespace, path) => facts.info.is_some_and(|info| {
-                info.read_metadata(namespace, path, |value| match value {
+            Self::Zero => number(out, 0),
+            Self::Metadata(whose, namespace, path) => {
+                whose.read(facts, namespace, path, |value| match value {
                     None | Some(Value::Null) => false,
                     // An empty one is there, as Envoy sees it.
                     Some(Value::String(it)) => {
@@ -38,7 +42,7 @@ impl Command {
                         true
                     }
                 })
-            }),
+            }
             Self::FilterState { name, plain } => facts.info.is_some_and(|info| {
                 info.read_state(name, |object| {
                     let Some(object) = object else { return false };
@@ -135,6 +139,13 @@ impl Command {
             }
             Self::RouteName => text(out, facts.route),
             Self::VirtualClusterName => text(out, facts.virtual_cluster),
+            Self::TraceId => facts.trace.is_some_and(|(trace, _)| {
+                // Zipkin's may have half the digits.
+                let high = u64::try_from(trace >> 64).unwrap_or_default();
+                (high == 0 || bytes(out, &hex(high))) && bytes(out, &hex(trace as u64))
+            }),
+            Self::SpanId => facts.trace.is_some_and(|(_, span)| bytes(out, &hex(span))),
+            Self::UniqueId => bytes(out, &unique_id()),
             Self::StreamId => {
                 let id = facts.request.and_then(|head| head.get(Name::XRequestId));
                 id.is_some_and(|id| bytes(out, id))
@@ -146,13 +157,21 @@ impl Command {
                 bytes(out, facts.upstream_address)
             }
             Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
+            Self::HostsAttempted(form) => {
+                attempted(out, facts, |out, host, _, _| address(out, host, *form))
+            }
+            Self::HostNamesAttempted { ports } => {
+                attempted(out, facts, |out, host, name, _| host_name(out, host, name, *ports))
+            }
+            Self::ConnectionIdsAttempted => attempted(out, facts, |out, _, _, connection| {
+                connection != 0 && number(out, connection)
+            }),
+            Self::UpstreamConnectionPoolReadyDuration => record.pool_wait.is_some_and(|wait| {
+                number(out, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+            }),
             Self::UpstreamHostName => upstream_host_name(out, facts),
             Self::UpstreamHostNameWithoutPort => {
-                let start = out.len();
-                let found = upstream_host_name(out, facts);
-                let end = start + without_port(&out[start..]).len();
-                out.truncate(end);
-                found
+                host_name(out, record.upstream_host.as_ref(), facts.upstream_hostname, false)
             }
             Self::UpstreamLocal(form) => address(out, record.upstream_local.as_ref(), *form),
             Self::UpstreamProtocol => {
@@ -183,10 +202,8 @@ impl Command {
         facts: &Facts<'_>,
         max_length: Option<usize>,
     ) -> bool {
-        let (Self::DynamicMetadata(namespace, path), Some(info)) = (self, facts.info) else {
-            return false;
-        };
-        info.read_metadata(namespace, path, |value| match value {
+        let Self::Metadata(whose, namespace, path) = self else { return false };
+        whose.read(facts, namespace, path, |value| match value {
             None | Some(Value::Null) => false,
             Some(Value::String(text)) => {
                 let length = max_length.map_or(text.len(), |length| length.min(text.len()));
@@ -198,6 +215,29 @@ impl Command {
                 true
             }
         })
+    }
+}
+
+impl MetadataOf {
+    /// Shows the value at a path in a namespace; an empty path means all of it.
+    fn read(
+        self,
+        facts: &Facts<'_>,
+        namespace: &str,
+        path: &[Box<str>],
+        read: impl FnOnce(Option<&Value>) -> bool,
+    ) -> bool {
+        let told = match self {
+            Self::Dynamic => {
+                return facts.info.is_some_and(|info| info.read_metadata(namespace, path, read));
+            }
+            Self::Listener => facts.told.listener,
+            Self::VirtualHost => facts.told.virtual_host,
+            Self::Route => facts.told.route,
+            Self::Cluster => facts.told.cluster,
+            Self::Endpoint => facts.told.endpoint,
+        };
+        read(told.and_then(|told| told.get(namespace)).and_then(|all| all.at(path)))
     }
 }
 
@@ -346,10 +386,52 @@ fn header(out: &mut Vec<u8>, head: Option<&Head>, main: &Field, other: Option<&F
 
 /// Its DNS name, or else its address.
 fn upstream_host_name(out: &mut Vec<u8>, facts: &Facts<'_>) -> bool {
-    match facts.upstream_hostname {
-        "" => address(out, facts.record.upstream_host.as_ref(), AddressForm::Whole),
+    host_name(out, facts.record.upstream_host.as_ref(), facts.upstream_hostname, true)
+}
+
+fn host_name(out: &mut Vec<u8>, host: Option<&Address>, name: &str, ports: bool) -> bool {
+    let start = out.len();
+    let found = match name {
+        "" => address(out, host, AddressForm::Whole),
         name => text(out, name),
+    };
+    if !ports {
+        let end = start + without_port(&out[start..]).len();
+        out.truncate(end);
     }
+    found
+}
+
+/// One word for each host that the stream was to be sent to, in their order.
+fn attempted(
+    out: &mut Vec<u8>,
+    facts: &Facts<'_>,
+    mut write: impl FnMut(&mut Vec<u8>, Option<&Address>, &str, u64) -> bool,
+) -> bool {
+    let record = facts.record;
+    let last = record.upstream_host.as_ref();
+    let before = record.attempted.iter().flat_map(|all| all.iter());
+    let before = before.map(|one| (Some(&one.host), &*one.hostname, one.connection));
+    let all = before.chain([(last, facts.upstream_hostname, record.upstream_connection)]);
+    let start = out.len();
+    for (host, name, connection) in all {
+        let end = out.len();
+        if end > start {
+            out.push(b',');
+        }
+        if !write(out, host, name, connection) {
+            out.truncate(end);
+        }
+    }
+    out.len() > start
+}
+
+/// A UUID that nothing else has.
+fn unique_id() -> [u8; 36] {
+    thread_local! {
+        static IDS: RefCell<Random> = RefCell::new(Random::new(RandomState::new().hash_one(0)));
+    }
+    IDS.with_borrow_mut(Random::uuid)
 }
 
 /// `%UPSTREAM_HOST%` of a host.

@@ -221,6 +221,7 @@ impl Local {
             outliers: None,
             tallies: Tallies::default(),
             mesh: None,
+            filter_metadata: None,
             greetings: None,
             asked_names: None,
             tls: self.origin_tls(key),

@@ -74,6 +74,12 @@ pub struct Record {
     pub tunnel_status: u16,
     /// How often the request was sent upstream.
     pub attempts: u32,
+    /// The hosts that were tried before that, in their order; none where there was one try.
+    pub attempted: Option<Box<Vec<Attempted>>>,
+    /// When its last try asked for a connection, while it waits for one.
+    pub pool_asked: Option<Instant>,
+    /// How long its last try waited for a connection.
+    pub pool_wait: Option<Duration>,
     /// The host that answered, or was tried last.
     pub upstream_host: Option<Address>,
     /// Our own address towards it.
@@ -102,6 +108,17 @@ pub struct Record {
     pub health_check: bool,
     /// The stream is traced.
     pub traceable: bool,
+}
+
+/// A host to which a stream was to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempted {
+    /// Its address.
+    pub host: Address,
+    /// Its name; it may be empty.
+    pub hostname: Arc<str>,
+    /// The connection to it; 0 where there was none.
+    pub connection: u64,
 }
 
 /// The TLS of an upstream connection.
@@ -176,6 +193,9 @@ impl Record {
             transport_failure: "",
             tunnel_status: 0,
             attempts: 0,
+            attempted: None,
+            pool_asked: None,
+            pool_wait: None,
             upstream_host: None,
             upstream_local: None,
             upstream_tls: None,

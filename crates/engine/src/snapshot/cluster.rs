@@ -12,6 +12,7 @@ use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
 use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
+use crate::stream_info::FilterMetadata;
 use crate::tally::{Tallies, Tally};
 use crate::total::Total;
 
@@ -67,6 +68,8 @@ pub struct Cluster {
     pub tallies: Tallies,
     /// What a mesh says of it.
     pub mesh: Option<Arc<MeshCluster>>,
+    /// `metadata.filter_metadata`, for `%METADATA%`.
+    pub filter_metadata: FilterMetadata,
     /// `filters`: sidecars greet each other on connections of opaque bytes.
     pub greetings: Option<Arc<Greetings>>,
     /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
@@ -137,7 +140,7 @@ impl Breakers for Cluster {
 }
 
 /// Where endpoints come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Discovery {
     /// `STATIC`: from the file.
     Static,
@@ -161,7 +164,7 @@ pub struct OriginalDestination {
 }
 
 /// How a DNS cluster resolves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Dns {
     /// `LOGICAL_DNS`.
     pub logical: bool,
@@ -182,7 +185,7 @@ pub struct Dns {
 }
 
 /// A name of a DNS cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DnsName {
     /// The name.
     pub name: Arc<str>,
@@ -209,7 +212,7 @@ pub enum Family {
 }
 
 /// An address that requests can go to. Envoy `LbEndpoint` in its locality.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     /// Where.
     pub address: Address,
@@ -231,6 +234,8 @@ pub struct Endpoint {
     pub check: Option<Arc<EndpointCheck>>,
     /// Who a mesh says that it is.
     pub workload: Option<Arc<Workload>>,
+    /// `metadata.filter_metadata`, for `%METADATA%`.
+    pub filter_metadata: FilterMetadata,
 }
 
 impl Endpoint {
@@ -248,6 +253,7 @@ impl Endpoint {
             socket: None,
             check: None,
             workload: None,
+            filter_metadata: None,
         }
     }
 

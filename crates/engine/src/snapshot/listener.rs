@@ -18,6 +18,7 @@ pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
 use crate::mesh::{Greetings, Telemetry};
 use crate::rbac::Rules;
+use crate::stream_info::FilterMetadata;
 use crate::total::Total;
 
 /// A listener. Envoy `config.listener.v3.Listener`.
@@ -58,6 +59,8 @@ pub struct Listener {
     pub modify_only: bool,
     /// `access_log` of the listener: one line for each connection that no filter chain took.
     pub access_logs: Vec<AccessLog>,
+    /// `metadata.filter_metadata`, for `%METADATA%`.
+    pub filter_metadata: FilterMetadata,
 }
 
 impl Listener {

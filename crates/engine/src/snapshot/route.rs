@@ -17,6 +17,7 @@ pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
 pub use crate::matcher::{PathMatch, Text};
+use crate::stream_info::FilterMetadata;
 
 /// Envoy `config.route.v3.RouteConfiguration`.
 #[derive(Debug, Default)]
@@ -68,6 +69,8 @@ pub struct VirtualHost {
     pub attempt_count_in_response: bool,
     /// `typed_per_filter_config`.
     pub filters: Vec<FilterOverride>,
+    /// `metadata.filter_metadata`, for `%METADATA%`.
+    pub filter_metadata: FilterMetadata,
 }
 
 /// Envoy `config.route.v3.VirtualCluster`: requests that are counted together.
@@ -151,6 +154,8 @@ pub struct Route {
     pub retry_buffer_limit: Option<usize>,
     /// `tracing` and `decorator`.
     pub tracing: Option<Box<RouteTracing>>,
+    /// `metadata.filter_metadata`, for `%METADATA%`.
+    pub filter_metadata: FilterMetadata,
 }
 
 /// What a route does.
@@ -587,6 +592,7 @@ mod tests {
             attempt_count_in_request: false,
             attempt_count_in_response: false,
             filters: Vec::new(),
+            filter_metadata: None,
         };
         let (weighted, route) = (HeaderOps::default(), HeaderOps::default());
         let place = |table: &RouteTable| {

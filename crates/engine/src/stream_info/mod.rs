@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "serving")]
 pub use read::read_json;
-pub use value::{JsonStyle, Struct, Value, merge, value_at, weight_of, write_struct};
+pub use value::{
+    FilterMetadata, JsonStyle, Struct, Value, merge, value_at, weight_of, write_struct,
+};
 
 /// The metadata and state of one stream.
 #[derive(Debug, Default)]

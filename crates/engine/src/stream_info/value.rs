@@ -1,11 +1,15 @@
 //! `google.protobuf.Value`: what dynamic metadata is made of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::json::{json_string, number_text};
 
 /// `google.protobuf.Struct`, in the order of its keys.
 pub type Struct = BTreeMap<Box<str>, Value>;
+
+/// Envoy `Metadata.filter_metadata` of a part of the configuration, by namespace; none where there is nothing in it.
+pub type FilterMetadata = Option<Arc<Struct>>;
 
 /// A `google.protobuf.Value`.
 #[derive(Clone, Debug, Default, PartialEq)]

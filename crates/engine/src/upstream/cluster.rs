@@ -14,7 +14,6 @@ use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
 use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey, Priority};
-use crate::mesh::Workload;
 use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
@@ -616,10 +615,10 @@ impl Clusters {
         self.get(pool_key.cluster)?.pool(pool_key)
     }
 
-    /// Who a mesh says that the host of a pool is.
-    pub(crate) fn workload(&self, id: ClusterId, pool: &Pool) -> Option<&Workload> {
+    /// What is configured of the host of a pool.
+    pub(crate) fn endpoint(&self, id: ClusterId, pool: &Pool) -> Option<&Endpoint> {
         let host = self.get(id)?.hosts.get(pool.host? as usize)?;
-        host.endpoint.workload.as_deref()
+        Some(&host.endpoint)
     }
 
     /// TLS has failed on a connection of a pool.

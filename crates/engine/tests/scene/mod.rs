@@ -75,6 +75,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         outliers: None,
         tallies: Default::default(),
         mesh: None,
+        filter_metadata: None,
         greetings: None,
         asked_names: None,
     }
@@ -117,6 +118,7 @@ pub fn route(path: &str, action: Action) -> Route {
         retry_buffer_limit: None,
         tracing: None,
         filters: Vec::new(),
+        filter_metadata: None,
     }
 }
 
@@ -142,6 +144,7 @@ pub fn everything(routes: Vec<Arc<Route>>) -> VirtualHost {
         attempt_count_in_request: true,
         attempt_count_in_response: false,
         filters: Vec::new(),
+        filter_metadata: None,
     }
 }
 
@@ -222,6 +225,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         direction: Direction::Inbound,
         modify_only: false,
         access_logs: Vec::new(),
+        filter_metadata: None,
     }
 }
 

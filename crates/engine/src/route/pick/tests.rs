@@ -23,6 +23,7 @@ fn route(path: PathMatch) -> Route {
         retry_buffer_limit: None,
         tracing: None,
         filters: Vec::new(),
+        filter_metadata: None,
     }
 }
 
@@ -39,6 +40,7 @@ fn host(domain: &str, routes: Vec<Route>) -> VirtualHost {
         attempt_count_in_request: false,
         attempt_count_in_response: false,
         filters: Vec::new(),
+        filter_metadata: None,
     }
 }
 
