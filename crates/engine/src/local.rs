@@ -15,6 +15,7 @@ pub(crate) mod origin;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use towpath_proto::tls::ClientTemplate;
 use towpath_proto::{ConnectionId, Instant, QueryId};
 
@@ -39,11 +40,11 @@ pub(crate) struct Local {
     pub(crate) tls: Option<ClientTemplate>,
     /// Whether an app has ever made a request.
     pub(crate) is_used: bool,
-    pub(crate) calls: HashMap<CallId, ConnectionId>,
+    pub(crate) calls: FxHashMap<CallId, ConnectionId>,
     pub(crate) names: HashMap<OriginKey, ClusterId>,
-    pub(crate) origins: HashMap<ClusterId, OriginState>,
-    pub(crate) queries: HashMap<QueryId, ClusterId>,
-    pub(crate) finds: HashMap<QueryId, message::Find>,
+    pub(crate) origins: FxHashMap<ClusterId, OriginState>,
+    pub(crate) queries: FxHashMap<QueryId, ClusterId>,
+    pub(crate) finds: FxHashMap<QueryId, message::Find>,
     pub(crate) next_query: u64,
     pub(crate) memory: Memory,
     pub(crate) answers: Answers,
@@ -67,11 +68,11 @@ impl Default for Local {
         Self {
             tls: None,
             is_used: false,
-            calls: HashMap::new(),
+            calls: FxHashMap::default(),
             names: HashMap::new(),
-            origins: HashMap::new(),
-            queries: HashMap::new(),
-            finds: HashMap::new(),
+            origins: FxHashMap::default(),
+            queries: FxHashMap::default(),
+            finds: FxHashMap::default(),
             next_query: 0,
             memory: Memory::new(),
             answers: Answers::default(),

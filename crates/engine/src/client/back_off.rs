@@ -42,6 +42,12 @@ impl BackOffs {
         self.targets.push_back((target, rest));
     }
 
+    /// Whether no target rests or has rested of late.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
     /// As [`BackOff::recovered`], for a target.
     pub fn recovered(&mut self, target: u64, sent: Instant) {
         if let Some((_, rest)) = self.targets.iter_mut().find(|(other, _)| *other == target) {

@@ -7,10 +7,10 @@
 //! handshake has told what is spoken. What was encoded for a connection is sealed when it is handed to the driver, so
 //! that all pieces of a turn leave in one write.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
 use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, Close, ConnectionId, Instant, Out, Output, proxy, tls};
 use towpath_trace::Stamp;
@@ -120,9 +120,9 @@ impl OpeningTunnel {
 /// All handshakes of a worker, and what they share.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    pub(crate) open: HashMap<ConnectionId, Handshake>,
+    pub(crate) open: FxHashMap<ConnectionId, Handshake>,
     /// Connections to proxies that are being asked for a tunnel.
-    pub(crate) tunnels: HashMap<ConnectionId, OpeningTunnel>,
+    pub(crate) tunnels: FxHashMap<ConnectionId, OpeningTunnel>,
     pub(crate) clock: tls::Clock,
     /// Where records are opened to; most of the time no slice of it is held.
     pub(crate) plain: BytesMut,

@@ -4,7 +4,6 @@
 //! every stream knows of itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use towpath_proto::Instant;
 use towpath_proto::head::{Head, Version};
@@ -166,8 +165,6 @@ impl Stream {
         let is_http2 = connection.mux.is_http2();
         let version = if is_http2 { Version::Http2 } else { Version::Http11 };
         record.upstream_protocol = record.protocol.map(|_| version);
-        let asked = record.pool_asked.take();
-        record.pool_wait = Some(asked.map_or(Duration::ZERO, |asked| now.since(asked)));
         record.upstream_host = Some(connection.peer.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);

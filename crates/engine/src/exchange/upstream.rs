@@ -489,7 +489,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let resets = connection.mux.resets_sent();
         let released = connection.release(leg.number);
-        let was_reset = connection.mux.resets_sent() != resets;
+        let was_reset = released == Released::GoesOn && connection.mux.resets_sent() != resets;
         connection.rested = now;
         let (by_peer, spent) = (connection.is_ended_by_peer(), connection.is_spent());
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {

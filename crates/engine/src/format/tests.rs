@@ -352,10 +352,7 @@ fn ids_of_a_stream_and_its_trace() {
         String::from_utf8(out).unwrap()
     };
     assert_eq!(said("%TRACE_ID% %SPAN_ID%", None), "- -");
-    assert_eq!(
-        said("%TRACE_ID% %SPAN_ID%", Some((0x1f, 2))),
-        "000000000000001f 0000000000000002"
-    );
+    assert_eq!(said("%TRACE_ID% %SPAN_ID%", Some((0x1f, 2))), "000000000000001f 0000000000000002");
     assert_eq!(said("%TRACE_ID%", Some((1 << 64, 2))), "00000000000000010000000000000000");
     let (one, other) = (said("%UNIQUE_ID%", None), said("%UNIQUE_ID%", None));
     assert_eq!((one.len(), other.len()), (36, 36));

@@ -166,7 +166,7 @@ impl Command {
             Self::ConnectionIdsAttempted => attempted(out, facts, |out, _, _, connection| {
                 connection != 0 && number(out, connection)
             }),
-            Self::UpstreamConnectionPoolReadyDuration => record.pool_wait.is_some_and(|wait| {
+            Self::UpstreamConnectionPoolReadyDuration => record.pool_wait().is_some_and(|wait| {
                 number(out, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
             }),
             Self::UpstreamHostName => upstream_host_name(out, facts),

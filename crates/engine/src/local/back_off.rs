@@ -21,7 +21,11 @@ impl Local {
         request: &Head,
         now: Instant,
     ) -> Option<BackOff> {
-        self.origins.get(&cluster)?.rests.of(target(request), now).copied()
+        let rests = &self.origins.get(&cluster)?.rests;
+        if rests.is_empty() {
+            return None;
+        }
+        rests.of(target(request), now).copied()
     }
 }
 

@@ -76,10 +76,8 @@ pub struct Record {
     pub attempts: u32,
     /// The hosts that were tried before that, in their order; none where there was one try.
     pub attempted: Option<Box<Vec<Attempted>>>,
-    /// When its last try asked for a connection, while it waits for one.
+    /// When its last try asked for a connection, where there was none at hand.
     pub pool_asked: Option<Instant>,
-    /// How long its last try waited for a connection.
-    pub pool_wait: Option<Duration>,
     /// The host that answered, or was tried last.
     pub upstream_host: Option<Address>,
     /// Our own address towards it.
@@ -195,7 +193,6 @@ impl Record {
             attempts: 0,
             attempted: None,
             pool_asked: None,
-            pool_wait: None,
             upstream_host: None,
             upstream_local: None,
             upstream_tls: None,
@@ -211,6 +208,13 @@ impl Record {
             health_check: false,
             traceable: false,
         }
+    }
+
+    /// How long its last try waited for its connection, once it has one.
+    pub(crate) fn pool_wait(&self) -> Option<Duration> {
+        let ready = self.upstream_first_sent?;
+        let asked = self.pool_asked.unwrap_or(ready);
+        (asked <= ready).then(|| ready.since(asked))
     }
 
     /// From the start to the end, once there is one.

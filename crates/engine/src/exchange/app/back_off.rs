@@ -101,7 +101,9 @@ impl Exchange {
         else {
             return;
         };
-        if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
+        if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster)
+            && !origin.rests.is_empty()
+        {
             origin.rests.recovered(target(&stream.request), sent);
         }
     }
