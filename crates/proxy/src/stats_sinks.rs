@@ -29,7 +29,7 @@ impl StatsSinks {
         Ok(Self { sockets, push: statsd::Push::new(all), interval })
     }
 
-    /// Whether there is anybody to tell.
+    /// Whether there is a sink.
     pub(crate) fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
@@ -38,7 +38,7 @@ impl StatsSinks {
     pub(crate) fn tell(&mut self, reading: &Reading) {
         let sockets = &self.sockets;
         self.push.flush(reading, |to, datagram| {
-            // What nobody takes is lost, as in Envoy.
+            // What no sink takes is lost, as in Envoy.
             let _ = sockets.get(to).map(|socket| socket.send(datagram));
         });
     }

@@ -29,7 +29,7 @@ impl Queue {
         Ok(Self { waiting: Mutex::default(), came: Condvar::new(), bell: bell::Bell::new()? })
     }
 
-    /// One more; whether anybody will take it.
+    /// One more; whether a reader will take it.
     pub(crate) fn push(&self, request: Arc<Request>, told: Told) -> bool {
         let mut waiting = self.waiting();
         if waiting.closed {

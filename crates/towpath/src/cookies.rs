@@ -283,7 +283,7 @@ fn is_within(host: &str, domain: &str) -> bool {
             && domain.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Whether anybody may register names below it, so that it is no one's own.
+/// Whether names below it are open to registration (a public suffix).
 fn is_public_suffix(domain: &str) -> bool {
     psl::suffix(domain.as_bytes()).is_some_and(|suffix| suffix.as_bytes().len() == domain.len())
 }

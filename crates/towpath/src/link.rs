@@ -339,7 +339,7 @@ fn run(
     });
     let _ = known.set((Arc::clone(&inner), asker));
     let _ = ready.send(Ok((Arc::clone(&inner), asker)));
-    // A panic of the app's does not leave anybody waiting.
+    // A panic of the app's leaves no caller waiting.
     let _closing = Closing(inner);
     let _ = driver.run();
 }

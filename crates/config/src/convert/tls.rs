@@ -212,7 +212,7 @@ impl Converter<'_> {
         }
         match Revocations::from_pem(&pem) {
             Ok(lists) => Some(lists),
-            // Without any list Envoy believes nobody.
+            // Without any list Envoy trusts no certificate.
             Err(error @ SettingsError::NoRevocationList) => {
                 self.report.unsupported(&source.at, error.to_string());
                 None

@@ -6,7 +6,7 @@
 //! Counts decay with a half-life, so that yesterday's outage does not weigh on today. An address that failed
 //! [`TRIP`] times in a row is not banned: it goes to the end of the list, and comes to the front of it for one
 //! attempt (half-open) after a while that doubles with each further failure. So a bad address costs little, and a good
-//! one that was away is found again without anybody's help.
+//! one that was away is found again by itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -207,7 +207,7 @@ impl Memory {
     fn cost(&self, address: SocketAddr, now: Instant) -> f64 {
         let Some(facts) = self.facts(address, now) else { return UNKNOWN_MS };
         let attempts = facts.successes + facts.failures;
-        // One success and one failure in eight are assumed of everybody, so that little is concluded from little.
+        // One success and one failure in eight are assumed of each, so that little is concluded from little.
         let worked = (facts.successes + 0.875) / (attempts + 1.0);
         let connect =
             if facts.connect.is_zero() { UNKNOWN_MS } else { facts.connect.as_secs_f64() * 1e3 };

@@ -1,7 +1,7 @@
 //! Copies of requests for other clusters (Envoy `request_mirror_policies`).
 //!
 //! Arrives: a request as it goes to its cluster, and its content. Leaves: a callout for each policy that takes the
-//! request, once all of it is here; what comes of it is looked at by nobody.
+//! request, once all of it is here; its answer is dropped.
 
 use std::net::IpAddr;
 use std::sync::Arc;

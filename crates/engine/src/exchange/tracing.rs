@@ -1,7 +1,7 @@
 //! Distributed tracing of requests: a span for each, and for its tries, and their way to the collector.
 //!
 //! Arrives: a request that has its route, its tries, and its end. Leaves: fields for the server, and reports, which are
-//! [callouts](crate::exchange::callout) that nobody waits for.
+//! [callouts](crate::exchange::callout) whose answers no stream waits for.
 
 use std::sync::Arc;
 

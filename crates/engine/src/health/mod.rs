@@ -72,7 +72,7 @@ struct Watched {
     config: Arc<Cluster>,
     /// How its hosts are asked, if they are.
     checks: Option<Arc<Checks>>,
-    /// Who is left out for its answers, if anybody is.
+    /// Which hosts are ejected for their answers, if any is.
     outliers: Option<(Detector, Arc<OutlierStats>)>,
     tls: Sockets,
     /// The sessions of those of its hosts that are asked.

@@ -507,7 +507,7 @@ pub enum Error {
     Limited(Limit),
 }
 
-/// A limit that keeps an app's mistake from becoming everybody's.
+/// A limit that keeps an app's mistake from hurting others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// [`Settings::max_identical`].

@@ -1,4 +1,4 @@
-//! Numbers that one worker writes and anybody reads.
+//! Numbers that one worker writes and any thread reads.
 //!
 //! A write is a load and a store, without a locked instruction: only the owning worker may write. Readers see
 //! each number as it was at some moment, which is all that a scrape needs.

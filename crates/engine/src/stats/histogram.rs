@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::Counter;
 
-/// Values that one worker records and anybody reads.
+/// Values that one worker records and any thread reads.
 #[derive(Default)]
 pub struct Histogram {
     cells: OnceLock<Box<Cells>>,

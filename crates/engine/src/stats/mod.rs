@@ -1,4 +1,4 @@
-//! Counters, gauges and histograms under Envoy's names: written by workers, read by anybody.
+//! Counters, gauges and histograms under Envoy's names: written by workers, read by any thread.
 //!
 //! Each worker owns one set per scope ([`ClusterStats`] of each cluster, [`HttpStats`] of each stat prefix, …) and
 //! writes it without locks. The [`Registry`] knows all sets; reading merges those of one scope over the workers

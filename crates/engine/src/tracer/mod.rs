@@ -122,7 +122,7 @@ const REASON_AT: usize = 14;
 /// What a stream keeps of its tracing.
 #[derive(Debug)]
 pub(crate) struct Traced {
-    /// Of the request; none where it came with what cannot be read, or where nobody is told.
+    /// Of the request; none where it came with what cannot be read, or where no collector is told.
     pub(crate) span: Option<Span>,
     /// Of the try under way.
     pub(crate) attempt: Option<Attempt>,

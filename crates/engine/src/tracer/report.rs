@@ -1,6 +1,6 @@
 //! Spans on their way to a collector: some leave together, and what a slow collector holds up is limited.
 //!
-//! Arrives: finished spans, and what came of reports. Leaves: [`Callout`]s. Nobody waits for what comes of them.
+//! Arrives: finished spans, and what came of reports. Leaves: [`Callout`]s. No stream waits for their answers.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ use super::staple::Staple;
 use super::suites::{CipherSuite, Group, Version};
 use super::verify::{Trust, Verifier};
 
-/// What is wanted of TLS towards servers. The default speaks 1.2 and 1.3 and believes everybody: say whom to
+/// What is wanted of TLS towards servers. The default speaks 1.2 and 1.3 and trusts any certificate: say which to
 /// [`Trust`].
 #[derive(Debug)]
 pub struct ClientSettings {

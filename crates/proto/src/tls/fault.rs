@@ -64,7 +64,7 @@ pub enum Distrust {
     /// It was revoked.
     #[error("revoked")]
     Revoked,
-    /// Nobody says whether it was revoked: its issuer's list is not there, or an old one.
+    /// Whether it was revoked is not known: its issuer's list is missing or outdated.
     #[error("revocation not known")]
     RevocationUnknown,
     /// A signature is wrong, or of a kind that is not accepted.

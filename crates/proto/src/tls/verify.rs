@@ -25,7 +25,7 @@ use super::certificate::{AlternativeName, Certificate};
 use super::client::SettingsError;
 use super::fault::{Distrust, Fault};
 
-/// Whom to believe. The default believes everybody, as Envoy without a `validation_context` does.
+/// Which certificates to trust. The default trusts any, as Envoy without a `validation_context` does.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Who must have signed the certificate; without them its chain is not looked at. Envoy `trusted_ca`.

@@ -202,7 +202,7 @@ impl Exchange {
     }
 }
 
-/// Whether anybody looks into the heads of a stream: what routes is in its frames, and heads cost more than all the
+/// Whether a log or filter reads the heads of a stream: what routes is in its frames, and heads cost more than all the
 /// rest.
 pub(crate) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
     !stream.context.access_logs().is_empty()

@@ -203,7 +203,7 @@ mod tests {
         let users = Users::parse(&format!("me:{{SHA}}{hash}")).unwrap();
         assert!(users.has("me", b"pw:x"));
         assert!(!users.has("me", b"pw") && !users.has("ME", b"pw:x") && !users.has("", b""));
-        // The digest that stands for nobody is nobody's password.
+        // The digest that stands for an unknown user is no user's password.
         assert!(!Users::default().has("me", b""));
     }
 

@@ -48,7 +48,7 @@ pub(super) fn media_type(head: &Head) -> Option<&[u8]> {
     Some(value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii())
 }
 
-/// Whether content may be coded: it is not yet, and nobody forbids it.
+/// Whether content may be coded: it is not yet, and no field forbids it.
 pub(super) fn may_be_coded(head: &Head) -> bool {
     head.get(Name::ContentEncoding).is_none() && !forbids_transform(head)
 }

@@ -251,7 +251,7 @@ enum VerdictKind {
         status: u16,
         body: Vec<u8>,
     },
-    /// Nobody has decided.
+    /// The server has not decided.
     #[default]
     Error,
 }

@@ -372,7 +372,7 @@ impl StreamFilter for Walk {
 }
 
 impl Tokens {
-    /// Finds the tokens of a request, of which nobody has said yet that they fail.
+    /// Finds the tokens of a request, that have not failed yet.
     fn begin(&self, head: &mut Head) -> Vec<Found> {
         if let Lenience::Told(header) = &self.lenience {
             head.remove_named(header);

@@ -104,7 +104,7 @@ impl Call {
         reply
     }
 
-    /// Nobody has answered.
+    /// The server has not answered.
     fn on_failure(&self, stats: &OfCluster, request: &RequestView<'_>) -> OnAnswer {
         let config = &self.shared.config;
         stats.limits.error.inc();
