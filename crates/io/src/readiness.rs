@@ -172,8 +172,8 @@ const FIRST_LISTENER: usize = 1 << 31;
 const MAX_ROUNDS: usize = 8;
 /// So late for a deadline is no thread that ran all the time.
 const OVERSLEPT: Duration = Duration::from_millis(50);
-/// Letters taken in one turn.
-const MAX_LETTERS: usize = 1024;
+/// Messages taken in one turn.
+const MAX_MESSAGES: usize = 1024;
 /// How often acknowledgements are looked for that a reset waits for; no event tells of them.
 const RESET_PAUSE: Duration = Duration::from_millis(5);
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use towpath_proto::Instant;
 
-/// The rests of an origin's targets.
+/// The back-offs of an origin's targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackOffs {
     /// By a number that stands for the target; the one that was last answered so comes last.
@@ -42,7 +42,7 @@ impl BackOffs {
         self.targets.push_back((target, rest));
     }
 
-    /// Whether no target rests or has rested of late.
+    /// Whether no target is left alone or was of late.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
@@ -137,7 +137,7 @@ fn share(random: u64, bound: Duration) -> Duration {
 const FIRST: Duration = Duration::from_millis(500);
 /// So many targets that rest at once speak for the whole origin.
 const SEVERAL: usize = 3;
-/// Targets of an origin whose rests are known.
+/// Targets of an origin whose back-offs are known.
 const MOST_TARGETS: usize = 64;
 const LONGEST: Duration = Duration::from_secs(30);
 const LEAST_SPREAD: Duration = Duration::from_millis(50);
@@ -172,28 +172,28 @@ mod tests {
 
     #[test]
     fn one_target_holds_up_itself_and_several_hold_up_all() {
-        let mut rests = BackOffs::default();
-        let begin = |rests: &mut BackOffs, target: u64, wait| {
-            rests.begin(target, at(0), Some(ms(wait)), MOST, 0, at(0));
+        let mut back_offs = BackOffs::default();
+        let begin = |back_offs: &mut BackOffs, target: u64, wait| {
+            back_offs.begin(target, at(0), Some(ms(wait)), MOST, 0, at(0));
         };
-        begin(&mut rests, 1, 1_000);
-        begin(&mut rests, 2, 3_000);
-        assert_eq!(rests.of(1, at(0)).unwrap().wait(0, at(0)), Some(at(1_000)));
-        assert_eq!(rests.of(9, at(0)), None, "two are not several");
-        begin(&mut rests, 3, 2_000);
-        assert_eq!(rests.of(9, at(0)).unwrap().wait(0, at(0)), Some(at(3_000)));
-        assert_eq!(rests.of(9, at(1_500)), None, "the first is well again");
-        assert_eq!(rests.of(3, at(1_500)).unwrap().wait(0, at(1_500)), Some(at(2_000)));
+        begin(&mut back_offs, 1, 1_000);
+        begin(&mut back_offs, 2, 3_000);
+        assert_eq!(back_offs.of(1, at(0)).unwrap().wait(0, at(0)), Some(at(1_000)));
+        assert_eq!(back_offs.of(9, at(0)), None, "two are not several");
+        begin(&mut back_offs, 3, 2_000);
+        assert_eq!(back_offs.of(9, at(0)).unwrap().wait(0, at(0)), Some(at(3_000)));
+        assert_eq!(back_offs.of(9, at(1_500)), None, "the first is well again");
+        assert_eq!(back_offs.of(3, at(1_500)).unwrap().wait(0, at(1_500)), Some(at(2_000)));
     }
 
     #[test]
     fn the_targets_that_are_known_are_bounded_and_the_oldest_goes_first() {
-        let mut rests = BackOffs::default();
+        let mut back_offs = BackOffs::default();
         for target in 0..=MOST_TARGETS as u64 {
-            rests.begin(target, at(0), Some(ms(target + 1)), MOST, 0, at(0));
+            back_offs.begin(target, at(0), Some(ms(target + 1)), MOST, 0, at(0));
         }
-        assert_eq!(rests.targets.len(), MOST_TARGETS);
-        assert!(rests.targets.iter().all(|(target, _)| *target != 0));
+        assert_eq!(back_offs.targets.len(), MOST_TARGETS);
+        assert!(back_offs.targets.iter().all(|(target, _)| *target != 0));
     }
 
     #[test]

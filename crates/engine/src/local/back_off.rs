@@ -21,11 +21,11 @@ impl Local {
         request: &Head,
         now: Instant,
     ) -> Option<BackOff> {
-        let rests = &self.origins.get(&cluster)?.rests;
-        if rests.is_empty() {
+        let back_offs = &self.origins.get(&cluster)?.back_offs;
+        if back_offs.is_empty() {
             return None;
         }
-        rests.of(target(request), now).copied()
+        back_offs.of(target(request), now).copied()
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct OriginState {
     pub(crate) lookups: VecDeque<Lookup>,
     /// How long the first byte took, by the size of the request.
     pub(crate) first_byte: [Quantiles; SIZE_CLASSES],
-    pub(crate) rests: BackOffs,
+    pub(crate) back_offs: BackOffs,
     /// What those that wait wait for, where no other connection is begun.
     pub(crate) held: Option<Hold>,
 }
@@ -121,7 +121,7 @@ impl OriginState {
             attempts: VecDeque::new(),
             lookups: VecDeque::new(),
             first_byte: Default::default(),
-            rests: BackOffs::default(),
+            back_offs: BackOffs::default(),
             held: None,
         }
     }

@@ -10,7 +10,7 @@ use crate::handle::Command;
 
 use super::connection::{Ours, Phase};
 use super::poller::Readiness;
-use super::{Driver, FIRST_LISTENER, MAX_LETTERS, WAKER};
+use super::{Driver, FIRST_LISTENER, MAX_MESSAGES, WAKER};
 
 impl<M: Machine> Driver<M>
 where
@@ -163,7 +163,7 @@ where
     }
 
     pub(super) fn take_letters(&mut self, now: Instant) {
-        for _ in 0..MAX_LETTERS {
+        for _ in 0..MAX_MESSAGES {
             match self.commands.pop_front() {
                 Some(Command::Message(message)) => {
                     self.shared.counters.messages.add(1);

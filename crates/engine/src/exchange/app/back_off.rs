@@ -89,7 +89,7 @@ impl Exchange {
         let (most, random) = (self.upstreams.app.settings.max_rest, self.env.random.next());
         let target = target(&stream.request);
         if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster) {
-            origin.rests.begin(target, sent, asked, most, random, now);
+            origin.back_offs.begin(target, sent, asked, most, random, now);
         }
     }
 
@@ -102,9 +102,9 @@ impl Exchange {
             return;
         };
         if let Some(origin) = self.upstreams.app.origins.get_mut(&stream.cluster)
-            && !origin.rests.is_empty()
+            && !origin.back_offs.is_empty()
         {
-            origin.rests.recovered(target(&stream.request), sent);
+            origin.back_offs.recovered(target(&stream.request), sent);
         }
     }
 
