@@ -25,16 +25,52 @@ pub struct Base {
 /// What clusters and listeners were made from, by name: a digest of the file's text as JSON and of the files it names.
 #[derive(Clone, Debug, Default)]
 pub struct Prints {
-    pub(crate) clusters: HashMap<Arc<str>, u64>,
-    pub(crate) listeners: HashMap<Arc<str>, u64>,
+    pub(crate) clusters: HashMap<Arc<str>, Print>,
+    pub(crate) listeners: HashMap<Arc<str>, Print>,
     pub(crate) secrets: BTreeMap<Box<str>, Stamp>,
 }
 
+/// A digest of a cluster or listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Print {
+    /// Of its own text.
+    own: u64,
+    /// With all that it is made of.
+    whole: u64,
+}
+
 impl Prints {
+    /// Whether a cluster is another one by its own text, not by what it asks for.
+    #[must_use]
+    pub fn is_another_cluster(&self, before: &Self, name: &str) -> bool {
+        is_another(&before.clusters, &self.clusters, name)
+    }
+
+    /// The same of a listener.
+    #[must_use]
+    pub fn is_another_listener(&self, before: &Self, name: &str) -> bool {
+        is_another(&before.listeners, &self.listeners, name)
+    }
+
     /// The files with certificates, keys and what goes with them, as they were when they were read.
     pub fn secrets(&self) -> impl Iterator<Item = (&str, Stamp)> {
         self.secrets.iter().map(|(path, stamp)| (&**path, *stamp))
     }
+}
+
+fn is_another(
+    before: &HashMap<Arc<str>, Print>,
+    after: &HashMap<Arc<str>, Print>,
+    name: &str,
+) -> bool {
+    before.get(name).map(|print| print.own) != after.get(name).map(|print| print.own)
+}
+
+/// A digest of a message's text as JSON.
+pub(crate) fn digest(message: &Message) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    to_json(message).to_string().hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Converter<'_> {
@@ -54,16 +90,22 @@ impl Converter<'_> {
         id
     }
 
-    /// What a part of the configuration is made from; `files` is what was read for it.
+    /// A digest of a resource, or of a part of the bootstrap.
     pub(crate) fn print(&self, message: &Message) -> u64 {
+        let known = self.discovered.prints.get(message.at.text).copied().flatten();
+        known.unwrap_or_else(|| digest(message))
+    }
+
+    /// What a part of the configuration is made from; `files` is what was read for it.
+    pub(crate) fn part_print(&self, message: &Message) -> Print {
+        let own = self.print(message);
         let mut hasher = DefaultHasher::new();
-        to_json(message).to_string().hash(&mut hasher);
-        (self.files, self.secrets, self.rotating, self.runtime.told()).hash(&mut hasher);
-        hasher.finish()
+        (own, self.files, self.secrets, self.rotating, self.runtime.told()).hash(&mut hasher);
+        Print { own, whole: hasher.finish() }
     }
 
     /// The cluster that serves, if this one is the same.
-    pub(crate) fn same_cluster(&mut self, cluster: Cluster, print: u64) -> Arc<Cluster> {
+    pub(crate) fn same_cluster(&mut self, cluster: Cluster, print: Print) -> Arc<Cluster> {
         let name = &cluster.name;
         let before = self.base.prints.clusters.get(name) == Some(&print);
         let id = self.base.snapshot.cluster_id(name).filter(|_| before);
@@ -73,7 +115,7 @@ impl Converter<'_> {
     }
 
     /// The listener that serves, if this one is the same. Its connections are counted on in any case.
-    pub(crate) fn same_listener(&mut self, mut listener: Listener, print: u64) -> Arc<Listener> {
+    pub(crate) fn same_listener(&mut self, mut listener: Listener, print: Print) -> Arc<Listener> {
         let mut live = self.base.snapshot.listeners.iter();
         let before = live.find(|before| before.name == listener.name);
         let same = self.base.prints.listeners.get(&listener.name) == Some(&print);

@@ -17,6 +17,7 @@ mod dns;
 mod downstream_tls;
 mod endpoint;
 mod extension;
+mod extension_discovery;
 mod facts;
 pub(crate) mod filter;
 mod filter_chain;
@@ -66,7 +67,7 @@ use istio::MeshNode;
 pub use runtime::{LayerKind, Runtime, RuntimeLayer};
 
 use crate::base::{Base, Prints};
-use crate::dynamic::Kind;
+use crate::dynamic::{Conflict, Kind};
 use crate::load::Options;
 use crate::message::{At, Message};
 use crate::report::Report;
@@ -133,6 +134,10 @@ pub(crate) struct Converter<'a> {
     pub(crate) direction: Direction,
     /// Who this proxy is in a mesh.
     pub(crate) mesh_node: Arc<MeshNode>,
+    /// The name of the listener at hand.
+    pub(crate) listener: Arc<str>,
+    /// Extensions of a control plane that are not for a listener that asks for them.
+    pub(crate) conflicts: BTreeSet<Conflict>,
 }
 
 /// What clusters and listeners ask for, by their kind and name. Those that ask for nothing are in it too.

@@ -14,7 +14,7 @@ use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use serde_json::Value as Json;
 use towpath_engine::snapshot::{Listener, Snapshot};
 
-use crate::base::{Base, Prints};
+use crate::base::{Base, Print, Prints, digest};
 use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered};
 use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
@@ -39,18 +39,27 @@ pub enum Kind {
     Secret,
     /// Of RTDS.
     Runtime,
+    /// Of ECDS.
+    Extension,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Cluster, Self::Endpoints, Self::Listener, Self::Routes, Self::Secret, Self::Runtime];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Cluster,
+        Self::Endpoints,
+        Self::Listener,
+        Self::Routes,
+        Self::Secret,
+        Self::Runtime,
+        Self::Extension,
+    ];
 
     /// Whether it is asked for by name.
     #[must_use]
     pub const fn is_asked_for_by_name(self) -> bool {
         match self {
-            Self::Endpoints | Self::Routes | Self::Secret | Self::Runtime => true,
+            Self::Endpoints | Self::Routes | Self::Secret | Self::Runtime | Self::Extension => true,
             Self::Cluster | Self::Listener => false,
         }
     }
@@ -59,7 +68,12 @@ impl Kind {
     pub(crate) const fn name_field(self) -> &'static str {
         match self {
             Self::Endpoints => "cluster_name",
-            Self::Cluster | Self::Listener | Self::Routes | Self::Secret | Self::Runtime => "name",
+            Self::Cluster
+            | Self::Listener
+            | Self::Routes
+            | Self::Secret
+            | Self::Runtime
+            | Self::Extension => "name",
         }
     }
 
@@ -71,6 +85,7 @@ impl Kind {
             Self::Routes => "envoy.config.route.v3.RouteConfiguration",
             Self::Secret => "envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::Runtime => "envoy.service.runtime.v3.Runtime",
+            Self::Extension => "envoy.config.core.v3.TypedExtensionConfig",
         }
     }
 }
@@ -116,7 +131,12 @@ pub struct Build {
     pub runtime: Runtime,
     /// Secrets of which a file cannot be made use of.
     pub spoiled: Vec<Rejected>,
+    /// Extensions that are good, and not for a listener that asks for them: which, and the listener.
+    pub conflicts: BTreeSet<Conflict>,
 }
+
+/// An extension's [`Need::stat_name`] and name, and the listener that it is not for.
+pub type Conflict = (Arc<str>, Arc<str>, Arc<str>);
 
 /// A TLS context with a secret of a control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +182,7 @@ pub(crate) struct Made {
     /// The numbers of that.
     revisions: Vec<Option<u64>>,
     /// Its print.
-    pub(crate) print: u64,
+    pub(crate) print: Print,
 }
 
 /// A resource by its kind and name.
@@ -175,6 +195,8 @@ struct Entry {
     message: Message,
     /// No two entries have the same.
     revision: u64,
+    /// A digest of its text.
+    print: u64,
 }
 
 impl Resources {
@@ -184,8 +206,8 @@ impl Resources {
     /// As [`load`](crate::load()).
     pub fn new(sources: Sources, options: Options) -> Result<Self, Error> {
         let mut report = Report::default();
-        // The one kind that no bootstrap knows.
-        let types = vec![Kind::Runtime.message().to_owned()];
+        // Those that not every bootstrap knows.
+        let types = vec![Kind::Runtime.message().to_owned(), Kind::Extension.message().to_owned()];
         let (bootstrap, schema) = read(&sources, &options, &types, &mut report)?;
         report.invalid()?;
         Ok(Self {
@@ -220,6 +242,10 @@ impl Resources {
         }
         for name in removed {
             self.forget(kind, name);
+            if kind == Kind::Extension {
+                // What asks for it does without, at once.
+                self.give_up(kind, name);
+            }
         }
         for Given { name, body } in given {
             let known = self.entries.get(&(kind, name.clone()));
@@ -348,7 +374,8 @@ impl Resources {
 
     fn entry(&mut self, body: Bytes, message: Message) -> Entry {
         self.revision += 1;
-        Entry { body, message, revision: self.revision }
+        let print = digest(&message);
+        Entry { body, message, revision: self.revision, print }
     }
 
     fn revision(&self, kind: Kind, name: &str) -> Option<u64> {
@@ -490,7 +517,12 @@ impl Resources {
             let made = self.made.get(name).filter(|made| self.is_same(entry, made))?;
             Some((&**name, made))
         });
+        let mut prints = vec![None; self.texts.len()];
+        for entry in self.entries.values() {
+            prints[entry.message.at.text] = Some(entry.print);
+        }
         let discovered = Discovered {
+            prints,
             made: made.collect(),
             clusters: of(Kind::Cluster).map(|(_, message)| message).collect(),
             listeners: of(Kind::Listener).map(|(_, message)| message).collect(),
@@ -498,6 +530,7 @@ impl Resources {
             routes: of(Kind::Routes).collect(),
             secrets: of(Kind::Secret).collect(),
             runtimes: of(Kind::Runtime).collect(),
+            extensions: of(Kind::Extension).collect(),
             secret_texts: of(Kind::Secret).map(|(_, secret)| secret.at.text).collect(),
             judged: judged
                 .iter()
@@ -523,7 +556,8 @@ impl Resources {
         let count = converted.repeatable.len();
         self.keep_made(&converted, &broken);
         let warming = self.overlay(&mut converted, base, &broken);
-        let Converted { snapshot, prints, needs, secret_files, bootstrap, .. } = converted;
+        let Converted { snapshot, prints, needs, secret_files, bootstrap, conflicts, .. } =
+            converted;
         let needs = distinct(needs);
         let (mut files, mut spoiled) = (BTreeMap::new(), BTreeMap::new());
         for (text, file) in secret_files {
@@ -546,6 +580,7 @@ impl Resources {
             converted: count,
             runtime: bootstrap.runtime,
             spoiled,
+            conflicts,
         };
         (build, wrong)
     }
@@ -559,7 +594,7 @@ impl Resources {
         };
         let is_there = |need: &Need| {
             let key = (need.kind, need.name.to_string());
-            self.entries.contains_key(&key) || self.missing.contains(&key)
+            !need.is_awaited || self.entries.contains_key(&key) || self.missing.contains(&key)
         };
         let mut warming = Vec::new();
         let mut kept = Vec::new();
@@ -587,7 +622,8 @@ impl Resources {
             match kind {
                 Kind::Cluster => keep_cluster(converted, base, &name),
                 Kind::Listener => keep_listener(converted, base, &name),
-                Kind::Endpoints | Kind::Routes | Kind::Secret | Kind::Runtime => {}
+                Kind::Endpoints | Kind::Routes | Kind::Secret | Kind::Runtime | Kind::Extension => {
+                }
             }
         }
         warming.sort();

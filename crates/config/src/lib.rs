@@ -52,7 +52,7 @@ pub use convert::{
     Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, LayerKind, Locality, Need, Node, Push,
     RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
 };
-pub use dynamic::{Build, Given, Kind, Rejected, Resources, Use};
+pub use dynamic::{Build, Conflict, Given, Kind, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
 pub use load::{Checked, Loaded, Options, Response, check, encoded, load, reload, response};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};

@@ -13,7 +13,7 @@ use towpath_engine::snapshot::tls::Certificates;
 use crate::base::{Base, Prints};
 use crate::convert::discovery::Discovered;
 use crate::convert::{Bootstrap, Converter, Needs, Runtime};
-use crate::dynamic::{Given, Kind};
+use crate::dynamic::{Conflict, Given, Kind};
 use crate::error::{Error, Finding, Note, Problem, Rank};
 use crate::message::{
     At, Message, UnknownFields, Value, decode, encode, merge, to_json, types_for,
@@ -275,6 +275,7 @@ pub(crate) struct Converted {
     pub(crate) prints: Prints,
     pub(crate) bootstrap: Bootstrap,
     pub(crate) needs: Needs,
+    pub(crate) conflicts: BTreeSet<Conflict>,
 }
 
 pub(crate) fn convert<'a>(
@@ -330,10 +331,12 @@ pub(crate) fn convert<'a>(
         has_internal_listeners: false,
         direction: Direction::Unspecified,
         mesh_node: Arc::default(),
+        listener: Arc::from(""),
+        conflicts: BTreeSet::new(),
     };
     let bootstrap = converter.bootstrap(message);
-    let Converter { snapshot, prints, needs, secret_files, repeatable, .. } = converter;
-    Converted { snapshot, prints, bootstrap, needs, secret_files, repeatable }
+    let Converter { snapshot, prints, needs, secret_files, repeatable, conflicts, .. } = converter;
+    Converted { snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
 }
 
 /// Type names and old extension names in a text, as far as they look like ones.

@@ -327,11 +327,26 @@ fn apply(
     let before = control.snapshot.replace(after.clone());
     let rotated = control.prints.borrow().secrets().ne(prints.secrets());
     control.secrets.replace(SecretFiles::of(&prints));
-    control.prints.replace(prints);
+    let former = control.prints.replace(prints);
     let (mut applied, mut changed) =
         (Applied { version: after.generation, ..Applied::default() }, Vec::new());
     applied.clusters = cluster_changes(&before, &after, &mut changed);
     applied.listeners = listener_changes(&before, &after, &mut changed);
+    if control.is_driven {
+        // What came of EDS, RDS and others is not counted as a change of what asks for it.
+        let prints = control.prints.borrow();
+        let is_another = |kind: Kind, name: &str| match kind {
+            Kind::Cluster => prints.is_another_cluster(&former, name),
+            Kind::Listener => prints.is_another_listener(&former, name),
+        };
+        let is_it = |of: Kind| {
+            let own = changed.iter().filter(|(kind, name)| *kind == of && is_another(of, name));
+            own.count() as u64
+        };
+        let (clusters, listeners) = (is_it(Kind::Cluster), is_it(Kind::Listener));
+        applied.clusters.modified = clusters.saturating_sub(applied.clusters.added);
+        applied.listeners.modified = listeners.saturating_sub(applied.listeners.added);
+    }
     control.stats.replaced(&after, &control.registry, &applied);
     for (kind, name) in changed.iter().filter(|_| rotated) {
         control.stats.rotated(&after, *kind, name);

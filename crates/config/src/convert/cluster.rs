@@ -52,7 +52,7 @@ impl Converter<'_> {
             self.repeatable.push(is_repeatable.then(|| Arc::clone(&cluster.name)));
             let needs = std::mem::take(&mut self.needs_of_one);
             self.needs.insert((Kind::Cluster, Arc::clone(&cluster.name)), needs);
-            let print = self.print(message);
+            let print = self.part_print(message);
             let cluster = self.same_cluster(cluster, print);
             let id = self.intern(&cluster.name);
             if let Some(slot) = self.snapshot.clusters.get_mut(id.0 as usize) {

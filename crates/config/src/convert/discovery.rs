@@ -75,8 +75,10 @@ pub struct Need {
     /// Whom to ask for it.
     pub source: ConfigSource,
     /// Of a route table: the `stat_prefix` of the connection manager that it is for. Of endpoints: the name of the
-    /// cluster's statistics. Of a secret: its own.
+    /// cluster's statistics. Of a secret: its own. Of an extension: what is extended, as its counters call it.
     pub stat_name: Arc<str>,
+    /// Whether what asks for it serves only when it is there.
+    pub is_awaited: bool,
 }
 
 /// What was discovered so far, for a conversion to make use of.
@@ -90,8 +92,11 @@ pub(crate) struct Discovered<'a> {
     pub(crate) routes: HashMap<&'a str, &'a Message>,
     pub(crate) secrets: HashMap<&'a str, &'a Message>,
     pub(crate) runtimes: HashMap<&'a str, &'a Message>,
+    pub(crate) extensions: HashMap<&'a str, &'a Message>,
     /// What clusters came to that did not change, nor what they ask for.
     pub(crate) made: HashMap<&'a str, &'a Made>,
+    /// Digests of resources by their text; the bootstrap has none.
+    pub(crate) prints: Vec<Option<u64>>,
     /// The texts of these.
     pub(crate) secret_texts: HashSet<usize>,
     /// The texts that are being judged: names of clusters in them must exist.
@@ -186,7 +191,18 @@ impl<'a> Converter<'a> {
             name: Arc::from(name),
             source,
             stat_name: Arc::from(stat_name),
+            is_awaited: true,
         });
+        Some(())
+    }
+
+    /// Whoever is asked is told who asks.
+    pub(super) fn node_is_known(&mut self, at: &At) -> Option<()> {
+        let node = &self.snapshot.node;
+        if (node.id.is_empty() || node.cluster.is_empty()) && !self.options.is_node_left_open {
+            self.report.problem(at, NO_NODE);
+            return None;
+        }
         Some(())
     }
 
@@ -281,11 +297,7 @@ impl<'a> Converter<'a> {
         kind: &str,
     ) -> Option<&'a Message> {
         let name = named.text("name");
-        let node = &self.snapshot.node;
-        if (node.id.is_empty() || node.cluster.is_empty()) && !self.options.is_node_left_open {
-            self.report.problem(&named.at, NO_NODE);
-            return None;
-        }
+        self.node_is_known(&named.at)?;
         self.need(Kind::Secret, name, source, name)?;
         let Some(secret) = self.discovered.secrets.get(name).copied() else {
             self.awaits_secret = true;

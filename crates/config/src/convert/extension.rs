@@ -1,7 +1,7 @@
 //! Extensions: an `Any` that names its type.
 
 use super::Converter;
-use crate::message::{At, Message, bare_extension};
+use crate::message::{Any, At, Message, bare_extension};
 
 /// A kind of extension.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +10,14 @@ pub(super) struct Kind {
     name: &'static str,
     /// Where Envoy's own extensions of this kind have their types.
     package: &'static str,
+}
+
+impl Kind {
+    /// Whether an extension of this type could be one of the kind, in some program.
+    pub(super) fn may_have(self, of: &str) -> bool {
+        let is_envoys = of.starts_with("envoy.extensions.");
+        if is_envoys { of.starts_with(self.package) } else { of.contains('.') }
+    }
 }
 
 const fn kind(name: &'static str, package: &'static str) -> Kind {
@@ -68,14 +76,22 @@ impl Converter<'_> {
     ) -> Option<(&'m Message, &'m At)> {
         let (name, what) = (holder.text("name"), kind.name);
         let Some((any, at)) = holder.any("typed_config") else {
-            if holder.descriptor.get_field_by_name("config_discovery").is_some()
-                && holder.has("config_discovery")
-            {
-                return None;
-            }
             self.report.problem(&holder.at, format!("{what} `{name}` needs a `typed_config`"));
             return None;
         };
+        self.typed_extension(name, any, at, kind, known).map(|message| (message, at))
+    }
+
+    /// The same of what was found elsewhere.
+    pub(super) fn typed_extension<'m>(
+        &mut self,
+        name: &str,
+        any: &'m Any,
+        at: &At,
+        kind: Kind,
+        known: &[&str],
+    ) -> Option<&'m Message> {
+        let what = kind.name;
         let Some(message) = &any.message else {
             self.report.problem(at, format!("there is no {what} `{name}` of type `{}`", any.name));
             return None;
@@ -92,7 +108,7 @@ impl Converter<'_> {
             return None;
         }
         self.accept(message);
-        Some((message, at))
+        Some(message)
     }
 
     /// Whether this is an extension of the v2 API that had nothing to configure, such as `name: envoy.router` alone.

@@ -12,6 +12,7 @@ use towpath_engine::total::Total;
 use super::Converter;
 use super::bolt::BOLT_PROXY;
 use super::extension::NETWORK_FILTER;
+use super::extension_discovery::{Found, Place};
 use super::istio::{EXCHANGE, STATS};
 use super::rbac::NETWORK_RBAC;
 use crate::message::Message;
@@ -41,7 +42,7 @@ impl Converter<'_> {
         let count = filters.len();
         let (mut before, mut terminal) = (NetworkFilters::default(), None);
         for (message, index) in filters.into_iter().zip(1..) {
-            match self.network_filter(message, &mut before)? {
+            match self.network_filter(message, &mut before, index == count)? {
                 Filter::Last(_) if index < count => {
                     let name = message.text("name");
                     self.report.problem(
@@ -77,8 +78,31 @@ impl Converter<'_> {
     }
 
     /// Reads a filter; one that others follow goes to those before the last. `None` ends the chain's conversion.
-    fn network_filter(&mut self, message: &Message, before: &mut NetworkFilters) -> Option<Filter> {
-        let (config, _) = self.extension(message, NETWORK_FILTER, &KNOWN)?;
+    fn network_filter(
+        &mut self,
+        message: &Message,
+        before: &mut NetworkFilters,
+        is_last: bool,
+    ) -> Option<Filter> {
+        if is_last && message.has("config_discovery") {
+            let text = "the last filter of a chain is not asked for by xDS";
+            self.report.unsupported(message.at("config_discovery"), text);
+            return None;
+        }
+        let place = Place {
+            extends: NETWORK_FILTER,
+            family: "network_filter",
+            known: &KNOWN,
+            terminal: &[HTTP, TCP, BOLT_PROXY],
+            is_last,
+        };
+        let config = match self.filter_config(message, place)? {
+            Found::Config(config) => config,
+            Found::Missing => {
+                before.is_missing = true;
+                return Some(Filter::Deciding);
+            }
+        };
         match config.descriptor.full_name() {
             HTTP => return Some(Filter::Last(Terminal::Http(Arc::new(self.http(config)?)))),
             TCP => return Some(Filter::Last(Terminal::Tcp(Arc::new(self.tcp_proxy(config)?)))),

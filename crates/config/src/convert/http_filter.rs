@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use towpath_engine::filter::missing::Missing;
 use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::snapshot::http::Router;
 
 use super::Converter;
 use super::extension::HTTP_FILTER;
+use super::extension_discovery::{Found, Place};
 use super::filter::{FILTERS, MATCHING};
 use crate::message::Message;
 
@@ -31,7 +33,28 @@ impl Converter<'_> {
                 router = Some(self.router(None, filter, is_last));
                 continue;
             }
-            let Some((config, _)) = self.extension(filter, HTTP_FILTER, &known) else { continue };
+            let place = Place {
+                extends: HTTP_FILTER,
+                family: "http_filter",
+                known: &known,
+                terminal: &[ROUTER],
+                is_last,
+            };
+            let config = match self.filter_config(filter, place) {
+                Some(Found::Config(config)) => config,
+                Some(Found::Missing) => {
+                    if is_last {
+                        router = Some(Router::default());
+                    }
+                    filters.push(ChainFilter {
+                        name: Arc::from(name),
+                        disabled: filter.flag("disabled"),
+                        config: Arc::new(Missing),
+                    });
+                    continue;
+                }
+                None => continue,
+            };
             let type_name = config.descriptor.full_name();
             if type_name == ROUTER {
                 router = Some(self.router(Some(config), filter, is_last));

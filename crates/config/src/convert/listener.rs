@@ -5,7 +5,8 @@ use std::sync::Arc;
 use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
-    Destination, Direction, Disabled, ListenerFilter, ListenerFilters, OriginalDst, TlsInspector,
+    Destination, Direction, Disabled, ListenerFilter, ListenerFilters, Missing, OriginalDst,
+    TlsInspector,
 };
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
@@ -15,7 +16,8 @@ use super::Converter;
 use super::address::int_option;
 use super::discovery::BOOTSTRAP_TEXTS;
 use super::extension::LISTENER_FILTER;
-use super::matcher_tree::Place;
+use super::extension_discovery::{Found, Place};
+use super::matcher_tree;
 use super::metadata::filter_metadata;
 use crate::dynamic::Kind;
 use crate::message::{Message, Value};
@@ -33,6 +35,7 @@ impl Converter<'_> {
             (self.files, self.rotating) = (0, 0);
             self.runtime.begin_part();
             self.needs_of_one.clear();
+            self.listener = Arc::from(message.text("name"));
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);
             }
@@ -51,7 +54,7 @@ impl Converter<'_> {
                 };
                 self.report.problem(&message.at, text);
             }
-            let print = self.print(message);
+            let print = self.part_print(message);
             let listener = self.same_listener(listener, print);
             self.snapshot.listeners.push(listener);
         }
@@ -112,6 +115,7 @@ impl Converter<'_> {
 
     fn listener_filters(&mut self, message: &Message) -> ListenerFilters {
         let mut list: Vec<Arc<dyn ListenerFilter>> = Vec::new();
+        let mut is_missing = false;
         let hands_over = message.wrapped_flag("use_original_dst").unwrap_or(false);
         if hands_over {
             list.push(Arc::new(OriginalDst));
@@ -119,8 +123,20 @@ impl Converter<'_> {
         for filter in message.messages("listener_filters") {
             let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR, PROXY_PROTOCOL];
             // Without one it is reported, and the file is not loaded.
-            let Some((config, _)) = self.extension(filter, LISTENER_FILTER, &known) else {
-                continue;
+            let place = Place {
+                extends: LISTENER_FILTER,
+                family: "tcp_listener_filter",
+                known: &known,
+                terminal: &[],
+                is_last: false,
+            };
+            let config = match self.filter_config(filter, place) {
+                Some(Found::Config(config)) => config,
+                Some(Found::Missing) => {
+                    is_missing = true;
+                    continue;
+                }
+                None => continue,
             };
             let filter_of = config.descriptor.full_name().to_owned();
             let made: Arc<dyn ListenerFilter> = match &*filter_of {
@@ -134,6 +150,10 @@ impl Converter<'_> {
                 Some(by) => Arc::new(Disabled { by, filter: made }),
                 None => made,
             });
+        }
+        if is_missing {
+            // Whatever the others would say.
+            list = vec![Arc::new(Missing)];
         }
         let mut filters = ListenerFilters { list, ..ListenerFilters::default() };
         if let Some(timeout) = message.duration("listener_filters_timeout") {
@@ -203,8 +223,10 @@ impl Converter<'_> {
     }
 
     fn chain_matcher(&mut self, tree: &Message) -> Option<Tree<Arc<str>>> {
-        let place =
-            Place { name: "the choice of a filter chain", allows: |input| !input.is_of_request() };
+        let place = matcher_tree::Place {
+            name: "the choice of a filter chain",
+            allows: |input| !input.is_of_request(),
+        };
         self.matcher_tree(tree, place, &[CHAIN_NAME], &mut |_, config| {
             Some(Arc::from(config.text("value")))
         })
@@ -284,8 +306,12 @@ fn is_udp(message: &Message) -> bool {
 fn asks_for_destination(message: &Message) -> bool {
     let mut filters = message.messages("listener_filters");
     message.wrapped_flag("use_original_dst").unwrap_or(false)
-        || filters.any(|filter| {
-            filter.any("typed_config").is_some_and(|(any, _)| any.name == ORIGINAL_DST)
+        || filters.any(|filter| match filter.message("config_discovery") {
+            // Whatever comes of it.
+            Some(discovery) => {
+                discovery.texts("type_urls").any(|(url, _)| url.ends_with(ORIGINAL_DST))
+            }
+            None => filter.any("typed_config").is_some_and(|(any, _)| any.name == ORIGINAL_DST),
         })
 }
 

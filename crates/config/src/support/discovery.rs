@@ -27,6 +27,17 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[("authorities", "xdstp:// names are not asked for")],
     },
     Entry {
+        message: "envoy.config.core.v3.ExtensionConfigSource",
+        honoured: &[
+            "config_source",
+            "default_config",
+            "apply_default_config_without_warming",
+            "type_urls",
+        ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.config.core.v3.PathConfigSource",
         honoured: &["path", "watched_directory"],
         harmless: &[],

@@ -127,9 +127,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
-        honoured: &["name", "typed_config", "disabled"],
+        honoured: &["name", "typed_config", "config_discovery", "disabled"],
         harmless: &[("is_optional", "a filter that is not there refuses the file either way")],
-        changes: &[("config_discovery", "extensions are not asked for by xDS")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.http.router.v3.Router",

@@ -97,9 +97,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.listener.v3.ListenerFilter",
-        honoured: &["name", "typed_config", "filter_disabled"],
+        honoured: &["name", "typed_config", "config_discovery", "filter_disabled"],
         harmless: &[],
-        changes: &[("config_discovery", "extensions are not asked for by xDS")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.listener.v3.ListenerFilterChainMatchPredicate",
@@ -151,9 +151,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.listener.v3.Filter",
-        honoured: &["name", "typed_config"],
+        honoured: &["name", "typed_config", "config_discovery"],
         harmless: &[],
-        changes: &[("config_discovery", "extensions are not asked for by xDS")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.listener.v3.Listener.InternalListenerConfig",

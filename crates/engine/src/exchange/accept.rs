@@ -153,6 +153,12 @@ impl Exchange {
         let server = context.tls.as_ref().and_then(|tls| tls.server.as_ref());
         made.tls = server.map(|server| Box::new(server.accept()));
         self.conns.push(limit.of_reads(id), &mut self.env);
+        if context.chain.filters.is_missing {
+            if let Some(state) = self.listeners.slots.get(slot) {
+                state.stats.network_extension_config_missing.inc();
+            }
+            refused = Some(Duration::ZERO);
+        }
         if let Some(secrets) = context.tls.as_ref().and_then(|tls| tls.secrets.as_ref()) {
             secrets.downstream_context_secrets_not_ready.inc();
             refused = Some(Duration::ZERO);

@@ -57,6 +57,10 @@ impl Exchange {
                 Look::More | Look::Refused => {
                     return self.end_arriving(id, Some(Close::Flush), now);
                 }
+                Look::Unconfigured => {
+                    arriving.stats.extension_config_missing.inc();
+                    return self.end_arriving(id, Some(Close::Flush), now);
+                }
                 Look::Done { takes } => {
                     arriving.received.advance(takes.min(arriving.received.len()));
                     arriving.passed += 1;

@@ -40,6 +40,7 @@ pub mod local_ratelimit;
 #[cfg(feature = "lua")]
 pub mod lua;
 pub mod matching;
+pub mod missing;
 pub mod notes;
 #[cfg(feature = "serving")]
 pub mod peer_metadata;

@@ -199,6 +199,20 @@ impl ListenerFilter for OriginalDst {
     }
 }
 
+/// Stands in the place of all filters where a control plane was asked for one of them and did not give it.
+#[derive(Debug)]
+pub struct Missing;
+
+impl ListenerFilter for Missing {
+    fn most_bytes(&self) -> usize {
+        0
+    }
+
+    fn look(&self, _bytes: &[u8], _arrival: &mut Arrival) -> Look {
+        Look::Unconfigured
+    }
+}
+
 /// A filter that some connections pass unseen. Envoy `ListenerFilter.filter_disabled`.
 #[derive(Debug)]
 pub struct Disabled {
@@ -262,6 +276,8 @@ pub enum Look {
     },
     /// The connection ends.
     Refused,
+    /// The same, because nothing is known of what the filter is to do.
+    Unconfigured,
 }
 
 /// Which way a listener's traffic goes. Envoy `core.v3.TrafficDirection`.
@@ -343,6 +359,8 @@ pub struct NetworkFilters {
     pub greetings: Option<Arc<Greetings>>,
     /// Istio's `stats`, of opaque bytes.
     pub telemetry: Option<Arc<Telemetry>>,
+    /// One that a control plane was asked for and did not give: connections are closed.
+    pub is_missing: bool,
 }
 
 /// Envoy `extensions.filters.network.connection_limit.v3.ConnectionLimit`.

@@ -41,10 +41,10 @@ pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, ClientTlsContextStats, ClusterBoltStats,
     ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
-    DiscoveryStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats, HttpStats,
-    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, LogServiceStats,
-    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
-    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
+    DiscoveryStats, ExtensionStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats,
+    HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
+    LogServiceStats, OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats,
+    ServerStats, ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

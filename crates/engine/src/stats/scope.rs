@@ -71,6 +71,20 @@ pub enum Scope {
         /// The cluster.
         cluster: Arc<str>,
     },
+    /// `extension_config_discovery.<what is extended>.<name>`.
+    Extension {
+        /// `http_filter` and others.
+        family: Arc<str>,
+        /// The extension.
+        name: Arc<str>,
+    },
+    /// The same, of what it is made use of.
+    ExtensionUse {
+        /// `http_filter` and others.
+        family: Arc<str>,
+        /// The extension.
+        name: Arc<str>,
+    },
     /// `filesystem`.
     Filesystem,
     /// `http_filter_name.<stat prefix>`: header_to_metadata's.
@@ -258,6 +272,9 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.ext_authz")
             }
             Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
+            Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
+                write!(f, "extension_config_discovery.{family}.{name}")
+            }
             Self::FaultCluster { http, cluster } => write!(f, "http.{http}.fault.{cluster}"),
             Self::JwtAuthn { http, prefix } if prefix.is_empty() => {
                 write!(f, "http.{http}.jwt_authn")
@@ -399,6 +416,7 @@ impl Scope {
             Self::Route { .. } => "vhost_route",
             Self::Runtime | Self::RuntimeDiscovery => "runtime",
             Self::Secret(_) | Self::SecretFiles(_) => "sds",
+            Self::Extension { .. } | Self::ExtensionUse { .. } => "extension_config_discovery",
             Self::Server => "server",
             Self::Tcp(_) => "tcp",
             Self::Traces => "towpath_trace",
@@ -502,6 +520,10 @@ impl Scope {
                     labels.push(label("towpath_lua_prefix", prefix));
                 }
                 labels
+            }
+            // Envoy has these in the metric's name.
+            Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
+                vec![label("towpath_extends", family), label("towpath_extension", name)]
             }
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
             Self::Route { host, name } => {

@@ -409,6 +409,8 @@ stats! {
         Counter downstream_global_cx_overflow;
         Gauge downstream_pre_cx_active;
         Counter downstream_pre_cx_timeout;
+        Counter extension_config_missing;
+        Counter network_extension_config_missing;
         Counter no_filter_chain_match;
     }
 }
@@ -487,7 +489,7 @@ stats! {
 
 stats! {
     /// `cluster_manager.cds.…`, `listener_manager.lds.…`, `http.<stat prefix>.rds.<route table>.…`,
-    /// `sds.<secret>.…`: what became of resources that were asked for.
+    /// `sds.<secret>.…`, `extension_config_discovery.<what>.<name>.…`: what became of resources that were asked for.
     DiscoveryStats {
         Counter init_fetch_timeout;
         Counter update_attempt;
@@ -496,6 +498,15 @@ stats! {
         Counter update_success;
         Gauge update_time;
         Gauge version;
+    }
+}
+
+stats! {
+    /// `extension_config_discovery.<what>.<name>.…`, beside what became of the resource itself.
+    ExtensionStats {
+        Counter config_conflict;
+        Counter config_fail;
+        Counter config_reload;
     }
 }
 

@@ -77,7 +77,14 @@ fn dump(bootstrap: &Value, served: &Served<'_>, query: &Query) -> Result<Vec<Val
     let mask = query.first("mask");
     match resource {
         Some(resource) => one(sections, resource, mask),
-        None => all(sections.into_iter().map(|(_, value)| value).collect(), mask),
+        None => {
+            // Envoy has this part only where there are any.
+            let is_shown = |(section, value): &(&Section, Value)| {
+                section.kind != Some(Kind::Extension) || value.get("ecds_filters").is_some()
+            };
+            let shown = sections.into_iter().filter(is_shown).map(|(_, value)| value);
+            all(shown.collect(), mask)
+        }
     }
 }
 
@@ -110,7 +117,7 @@ enum Which {
     Awaited,
 }
 
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     Section {
         message: "BootstrapConfigDump",
         field: "",
@@ -129,6 +136,14 @@ const SECTIONS: [Section; 6] = [
             (("dynamic_active_clusters", "DynamicCluster"), Which::Active),
             (("dynamic_warming_clusters", "DynamicCluster"), Which::Warming),
         ],
+    },
+    Section {
+        message: "EcdsConfigDump",
+        field: "ecds_filter",
+        of: "envoy.config.core.v3.TypedExtensionConfig",
+        kind: Some(Kind::Extension),
+        statics: None,
+        dynamics: &[(("ecds_filters", "EcdsFilterConfig"), Which::Active)],
     },
     Section {
         message: "EndpointsConfigDump",

@@ -58,7 +58,7 @@ impl Server {
                 watch(file, kind, None);
             }
         }
-        let is_asked = |kind| kind != Kind::Routes || asks_for_listeners;
+        let is_asked = |kind| !matches!(kind, Kind::Routes | Kind::Extension) || asks_for_listeners;
         for need in self.needs.iter().filter(|need| is_asked(need.kind)) {
             if let From::File(file) = &need.source.from {
                 watch(file, need.kind, Some(&need.name));

@@ -304,7 +304,7 @@ impl Server {
                 self.resources.give_up(of, &bad.name);
             }
         }
-        let names: Vec<&str> = versions.keys().map(String::as_str).collect();
+        let names: Vec<&str> = versions.keys().chain(&removed).map(String::as_str).collect();
         let all_bad: Vec<Rejected> = rejected
             .into_iter()
             .map(|it| (it.name, it.reason))
@@ -316,6 +316,12 @@ impl Server {
             let is_good = |name: &&String| all_bad.iter().all(|it| it.name != **name);
             for name in new.iter().filter(is_good) {
                 self.stats.secret_changed(name, &self.secrets.uses);
+            }
+        }
+        if of == Kind::Extension {
+            let is_good = |name: &&String| all_bad.iter().all(|it| it.name != **name);
+            for name in new.iter().filter(is_good).chain(&removed) {
+                self.stats.extension_changed(name, &self.needs);
             }
         }
         self.report(kind, &version, &all_bad);
@@ -352,6 +358,9 @@ impl Server {
         let base = self.base().await;
         let (build, _) = self.resources.offer(of, Vec::new(), &gone, &base);
         self.take_and_serve(build, of, Vec::new()).await;
+        if of == Kind::Extension {
+            names.iter().for_each(|name| self.stats.extension_changed(name, &self.needs));
+        }
         self.show(of, &HashMap::new(), &names, &[], "");
         self.want_what_is_needed();
         self.advance().await;
@@ -365,10 +374,10 @@ impl Server {
         self.advance().await;
     }
 
-    /// Which of these are to be forgotten. What is asked for by name and in use stays, as in Envoy; what never came is
-    /// not waited for.
+    /// Which of these are to be forgotten. What is asked for by name and in use stays, as in Envoy, but for layers of the
+    /// runtime and extensions; what never came is not waited for.
     fn removed<'a>(&mut self, of: Kind, names: &'a [String]) -> &'a [String] {
-        if of == Kind::Runtime {
+        if matches!(of, Kind::Runtime | Kind::Extension) {
             return names;
         }
         if of.is_asked_for_by_name() {
@@ -439,7 +448,8 @@ impl Server {
 
     /// Keeps what a build says beside what serves.
     fn note(&mut self, build: Build) -> Built {
-        let Build { snapshot, prints, needs, warming, uses, files, runtime, .. } = build;
+        let Build { snapshot, prints, needs, warming, uses, files, runtime, conflicts, .. } = build;
+        self.stats.conflicts(conflicts);
         (self.needs, self.warming) = (needs, warming);
         self.secrets.take(uses, files);
         Built { snapshot, prints, runtime, statics: None }
@@ -517,7 +527,7 @@ impl Server {
     fn want_what_is_needed(&mut self) {
         let mut kinds = vec![Kind::Runtime, Kind::Endpoints, Kind::Secret];
         if matches!(self.stage, Stage::Listeners { .. } | Stage::Serving) {
-            kinds.push(Kind::Routes);
+            kinds.extend([Kind::Routes, Kind::Extension]);
         }
         for kind in kinds {
             let mut wanted: BTreeMap<From, BTreeMap<String, Option<Duration>>> =
@@ -579,6 +589,7 @@ const fn type_of(kind: Kind) -> Type {
         Kind::Routes => Type::Routes,
         Kind::Secret => Type::Secret,
         Kind::Runtime => Type::Runtime,
+        Kind::Extension => Type::Extension,
     }
 }
 
@@ -590,7 +601,7 @@ const fn kind_of(kind: Type) -> Option<Kind> {
         Type::Routes => Some(Kind::Routes),
         Type::Secret => Some(Kind::Secret),
         Type::Runtime => Some(Kind::Runtime),
-        Type::Extension => None,
+        Type::Extension => Some(Kind::Extension),
     }
 }
 

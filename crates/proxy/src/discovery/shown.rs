@@ -109,7 +109,7 @@ impl Server {
         rejected: &[Rejected],
         version: &str,
     ) {
-        if matches!(kind, Kind::Cluster | Kind::Listener) {
+        if matches!(kind, Kind::Cluster | Kind::Listener | Kind::Extension) {
             for name in removed {
                 self.shown.remove(&(kind, name.clone()));
                 self.ask(Ask::Shown((kind, name.clone()), None));

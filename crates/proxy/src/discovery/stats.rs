@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use towpath_config::{ConfigSource, Discovery, Kind, Need, Use};
+use towpath_config::{ConfigSource, Conflict, Discovery, Kind, Need, Use};
 use towpath_engine::stats::{
-    ClientTlsContextStats, ClusterStats, ControlPlaneStats, DiscoveryStats, Registry,
-    RotationStats, Scope, ServerTlsContextStats,
+    ClientTlsContextStats, ClusterStats, ControlPlaneStats, DiscoveryStats, ExtensionStats,
+    Registry, RotationStats, Scope, ServerTlsContextStats,
 };
 use towpath_xds::{Rejected, Type};
 
@@ -22,6 +22,8 @@ pub(super) struct Stats {
     control_plane: Arc<ControlPlaneStats>,
     /// Of endpoints, route tables and secrets, by what they belong to and their name.
     needed: HashMap<(Kind, Arc<str>, Arc<str>), Needed>,
+    /// Those that were counted.
+    conflicts: BTreeSet<Conflict>,
     /// Of clusters' TLS contexts.
     clients: HashMap<Arc<str>, Arc<ClientTlsContextStats>>,
     /// Of listeners'.
@@ -34,6 +36,7 @@ enum Needed {
     Routes(Arc<DiscoveryStats>),
     Runtime(Arc<DiscoveryStats>),
     Secret(Arc<DiscoveryStats>, Arc<RotationStats>),
+    Extension(Arc<DiscoveryStats>, Arc<ExtensionStats>),
 }
 
 impl Stats {
@@ -44,6 +47,7 @@ impl Stats {
             control_plane: registry.set(CONTROL, Scope::ControlPlane),
             registry,
             needed: HashMap::new(),
+            conflicts: BTreeSet::new(),
             clients: HashMap::new(),
             servers: HashMap::new(),
         }
@@ -81,6 +85,27 @@ impl Stats {
         if let Some(Needed::Secret(_, stats)) = self.needed.get(&key) {
             stats.key_rotation_failed.inc();
         }
+    }
+
+    /// An extension is another one, or gone: all that have it have taken that.
+    pub(super) fn extension_changed(&self, name: &str, needs: &[Need]) {
+        let is_it = |need: &&Need| need.kind == Kind::Extension && *need.name == *name;
+        for needed in needs.iter().filter(is_it).filter_map(|need| self.find(need)) {
+            if let Needed::Extension(_, stats) = needed {
+                stats.config_reload.inc();
+            }
+        }
+    }
+
+    /// All extensions that are not for a listener that asks for them.
+    pub(super) fn conflicts(&mut self, conflicts: BTreeSet<Conflict>) {
+        for (family, name, _) in conflicts.difference(&self.conflicts) {
+            let key = (Kind::Extension, Arc::clone(family), Arc::clone(name));
+            if let Some(Needed::Extension(_, stats)) = self.needed.get(&key) {
+                stats.config_conflict.inc();
+            }
+        }
+        self.conflicts = conflicts;
     }
 
     pub(super) fn attempt(&self, kind: Kind) {
@@ -144,10 +169,15 @@ impl Stats {
                 self.find(need).filter(|_| names.iter().any(|name| **name == *need.name))
             {
                 needed.attempt();
-                if let Needed::Routes(stats) | Needed::Runtime(stats) | Needed::Secret(stats, _) =
-                    needed
-                {
-                    stats.init_fetch_timeout.inc();
+                match needed {
+                    Needed::Routes(stats) | Needed::Runtime(stats) | Needed::Secret(stats, _) => {
+                        stats.init_fetch_timeout.inc();
+                    }
+                    Needed::Extension(stats, of_use) => {
+                        stats.init_fetch_timeout.inc();
+                        of_use.config_fail.inc();
+                    }
+                    Needed::Endpoints(_) => {}
                 }
             }
         }
@@ -176,7 +206,10 @@ impl Stats {
             needed.attempt();
             match needed {
                 Needed::Endpoints(stats) => stats.update_failure.inc(),
-                Needed::Routes(stats) | Needed::Runtime(stats) | Needed::Secret(stats, _) => {
+                Needed::Routes(stats)
+                | Needed::Runtime(stats)
+                | Needed::Secret(stats, _)
+                | Needed::Extension(stats, _) => {
                     stats.update_failure.inc();
                 }
             }
@@ -187,7 +220,7 @@ impl Stats {
         match kind {
             Kind::Cluster => Some(&self.clusters),
             Kind::Listener => Some(&self.listeners),
-            Kind::Endpoints | Kind::Routes | Kind::Secret | Kind::Runtime => None,
+            Kind::Endpoints | Kind::Routes | Kind::Secret | Kind::Runtime | Kind::Extension => None,
         }
     }
 
@@ -206,6 +239,14 @@ impl Stats {
                 self.registry.set(CONTROL, Scope::Secret(need.name.clone())),
                 self.registry.set(CONTROL, Scope::SecretFiles(need.name.clone())),
             ),
+            Kind::Extension => {
+                let (family, name) = (need.stat_name.clone(), need.name.clone());
+                let scope = Scope::ExtensionUse { family: family.clone(), name: name.clone() };
+                Needed::Extension(
+                    self.registry.set(CONTROL, Scope::Extension { family, name }),
+                    self.registry.set(CONTROL, scope),
+                )
+            }
             Kind::Cluster | Kind::Endpoints | Kind::Listener => Needed::Endpoints(
                 self.registry.set(CONTROL, Scope::Cluster(need.stat_name.clone())),
             ),
@@ -217,7 +258,10 @@ impl Needed {
     fn attempt(&self) {
         match self {
             Self::Endpoints(stats) => stats.update_attempt.inc(),
-            Self::Routes(stats) | Self::Runtime(stats) | Self::Secret(stats, _) => {
+            Self::Routes(stats)
+            | Self::Runtime(stats)
+            | Self::Secret(stats, _)
+            | Self::Extension(stats, _) => {
                 stats.update_attempt.inc();
             }
         }
@@ -227,6 +271,12 @@ impl Needed {
         match self {
             Self::Routes(stats) | Self::Runtime(stats) | Self::Secret(stats, _) => {
                 count(stats, is_good, version);
+            }
+            Self::Extension(stats, of_use) => {
+                count(stats, is_good, version);
+                if !is_good {
+                    of_use.config_fail.inc();
+                }
             }
             Self::Endpoints(stats) => {
                 stats.update_attempt.inc();

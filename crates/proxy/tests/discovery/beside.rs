@@ -10,11 +10,14 @@ use super::control_plane::ControlPlane;
 use super::secrets::{Made, at, connect, secured, with_certificate};
 use super::{FORMS, acked, bootstrap, nack, own_stream, tcp};
 
-fn towpath(bootstrap: &str) -> Proxy {
+/// How one of the two is started with a bootstrap.
+pub(crate) type Start = fn(&str) -> Proxy;
+
+pub(crate) fn towpath(bootstrap: &str) -> Proxy {
     Proxy::launch(Scratch::new(), bootstrap, &[])
 }
 
-fn envoy(bootstrap: &str) -> Proxy {
+pub(crate) fn envoy(bootstrap: &str) -> Proxy {
     let folder = std::env::var("TOWPATH_PEERS").expect("TOWPATH_PEERS names the folder of peers");
     let scratch = Scratch::new();
     let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -32,7 +35,7 @@ fn envoy(bootstrap: &str) -> Proxy {
 /// What is compared: the order of first requests, that of first answers, and counters in the end.
 type Seen = ([Vec<Type>; 2], Vec<(String, Option<u64>)>);
 
-fn story(start: fn(&str) -> Proxy, form: &str, source: &str) -> Seen {
+fn story(start: Start, form: &str, source: &str) -> Seen {
     let plane = ControlPlane::start();
     plane.set(Type::Cluster, "c1", &[]);
     plane.set(Type::Listener, "l1", &[("web", &secured("web", &with_certificate(source)))]);

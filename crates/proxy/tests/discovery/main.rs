@@ -10,6 +10,7 @@ mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod control_plane;
+mod extensions;
 mod files;
 mod runtime;
 mod secrets;
