@@ -36,6 +36,9 @@ enum Command {
     /// Load, bad networks and receipts
     #[command(subcommand)]
     Lab(towpath_lab::cli::Command),
+    /// What a control plane sends: written down, compared, sent again
+    #[command(subcommand)]
+    Xds(towpath_proxy::xds::Xds),
     /// What trace files hold, and one file out of several
     #[command(subcommand)]
     Trace(trace::Trace),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         ),
         Command::Check(check) => check.run(),
         Command::Get(get) => get.run(),
+        Command::Xds(xds) => xds.run(),
         Command::Trace(trace) => trace.run(),
         Command::Lab(command) => towpath_lab::cli::run(command),
     }

@@ -77,7 +77,15 @@ impl Kind {
         }
     }
 
-    pub(crate) const fn message(self) -> &'static str {
+    /// The kind with this message.
+    #[must_use]
+    pub fn of_message(message: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.message() == message)
+    }
+
+    /// The full name of its message.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
         match self {
             Self::Cluster => "envoy.config.cluster.v3.Cluster",
             Self::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -364,6 +372,33 @@ impl Resources {
     #[must_use]
     pub fn json(&self, kind: Kind, name: &str) -> Option<Json> {
         self.entries.get(&(kind, name.to_owned())).map(|entry| to_json(&entry.message))
+    }
+
+    /// A resource as protobuf's JSON, taken or not, with what is secret left out: keys and passwords. Fields that cannot
+    /// be read are left out as well.
+    ///
+    /// # Errors
+    /// When it is no message of its kind.
+    pub fn describe(&mut self, kind: Kind, body: &Bytes) -> Result<Json, String> {
+        let tree = loop {
+            let mut seen = Seen::default();
+            let descriptor = self.schema.message(kind.message()).ok_or("there is no such type")?;
+            let tree = binary_tree(&self.schema, descriptor, body, &mut seen)?;
+            if seen.types.is_empty() {
+                break tree;
+            }
+            self.learn(seen.types).map_err(|error| error.to_string())?;
+        };
+        let mut report = self.report();
+        let message =
+            decode(&self.schema, &mut report, UnknownFields::Note, kind.message(), &tree, 0);
+        message.map(|message| to_json(&message)).ok_or_else(|| "cannot be read".to_owned())
+    }
+
+    /// The bootstrap as protobuf's JSON, with what is secret left out.
+    #[must_use]
+    pub fn bootstrap(&self) -> Json {
+        to_json(&self.bootstrap)
     }
 
     /// How many fields of resources no message has.

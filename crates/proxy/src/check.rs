@@ -1,20 +1,26 @@
 //! `towpath check`: what a configuration sets and is not honoured.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
 use towpath_config::{Checked, Error, Location, Options, Problem, Rank, Source, Sources};
 
+use crate::xds::offline;
+
 /// What of an Envoy configuration is not honoured; exit code 1 if anything that changes behaviour
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Example: towpath check examples/sidecar.yaml")]
 pub struct Check {
     /// The bootstrap: YAML or JSON
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "xds")]
+    file: Option<PathBuf>,
+    /// Check a recording of `towpath xds dump`, or a config dump, update by update: what a proxy with this bootstrap
+    /// would refuse and why, and what would serve. Without FILE the bootstrap is the recording's own
+    #[arg(long, value_name = "RECORDING")]
+    xds: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -27,22 +33,48 @@ impl Check {
     /// Checks, prints, and says what the process shall end with.
     #[must_use]
     pub fn run(&self) -> ExitCode {
-        let lines = self.lines();
+        let file = match (&self.xds, &self.file) {
+            (Some(recording), file) => return self.run_recorded(file.as_deref(), recording),
+            (None, Some(file)) => file,
+            // One of them is required.
+            (None, None) => return ExitCode::FAILURE,
+        };
+        let lines = self.lines(file);
         let bad = lines.iter().any(|line| line.rank != "note" && line.rank != "ignored");
-        let text = if self.json { self.as_json(&lines) } else { self.as_text(&lines) };
+        let text = if self.json { as_json(file, &lines) } else { as_text(file, &lines) };
         match io::stdout().write_all(text.as_bytes()) {
             Ok(()) if !bad => ExitCode::SUCCESS,
             Ok(()) | Err(_) => ExitCode::FAILURE,
         }
     }
 
-    fn lines(&self) -> Vec<Line> {
-        let options = Options {
+    fn options(&self) -> Options {
+        Options {
             allow_unknown_static_fields: self.allow_unknown_static_fields,
             is_node_left_open: true,
             ..Options::default()
+        }
+    }
+
+    fn run_recorded(&self, file: Option<&Path>, recording: &Path) -> ExitCode {
+        let verdict = match offline::judge(file, recording, self.options()) {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                // Where standard error is closed there is nobody to tell.
+                let _ = writeln!(io::stderr(), "towpath check: {error}");
+                return ExitCode::FAILURE;
+            }
         };
-        let checked = Source::read(&self.file)
+        let text = if self.json { format!("{:#}\n", verdict.as_json()) } else { verdict.as_text() };
+        match io::stdout().write_all(text.as_bytes()) {
+            Ok(()) if !verdict.is_bad() => ExitCode::SUCCESS,
+            Ok(()) | Err(_) => ExitCode::FAILURE,
+        }
+    }
+
+    fn lines(&self, file: &Path) -> Vec<Line> {
+        let options = self.options();
+        let checked = Source::read(file)
             .and_then(|source| towpath_config::check(&Sources::file(source), &options));
         match checked {
             Ok(Checked { problems, findings, notes, left_out }) => {
@@ -71,39 +103,39 @@ impl Check {
             Err(error) => vec![Line { rank: "invalid", location: None, reason: error.to_string() }],
         }
     }
+}
 
-    fn as_text(&self, lines: &[Line]) -> String {
-        if lines.is_empty() {
-            return format!("{}: everything is honoured\n", self.file.display());
-        }
-        lines
-            .iter()
-            .map(|Line { rank, location, reason }| match location {
-                Some(location) => format!("{location}: {rank}: {reason}\n"),
-                None => format!("{rank}: {reason}\n"),
-            })
-            .collect()
+fn as_text(file: &Path, lines: &[Line]) -> String {
+    if lines.is_empty() {
+        return format!("{}: everything is honoured\n", file.display());
     }
+    lines
+        .iter()
+        .map(|Line { rank, location, reason }| match location {
+            Some(location) => format!("{location}: {rank}: {reason}\n"),
+            None => format!("{rank}: {reason}\n"),
+        })
+        .collect()
+}
 
-    fn as_json(&self, lines: &[Line]) -> String {
-        let findings: Vec<Value> = lines
-            .iter()
-            .map(|Line { rank, location, reason }| {
-                let mut value = json!({"rank": rank, "reason": reason});
-                if let Some(Location { file, line, column, path, .. }) = location {
-                    value["file"] = json!(**file);
-                    value["line"] = json!(line);
-                    value["column"] = json!(column);
-                    value["path"] = json!(path);
-                }
-                value
-            })
-            .collect();
-        format!(
-            "{:#}\n",
-            json!({"schema": 1, "file": self.file.display().to_string(), "findings": findings})
-        )
-    }
+fn as_json(file: &Path, lines: &[Line]) -> String {
+    let findings: Vec<Value> = lines
+        .iter()
+        .map(|Line { rank, location, reason }| {
+            let mut value = json!({"rank": rank, "reason": reason});
+            if let Some(Location { file, line, column, path, .. }) = location {
+                value["file"] = json!(**file);
+                value["line"] = json!(line);
+                value["column"] = json!(column);
+                value["path"] = json!(path);
+            }
+            value
+        })
+        .collect();
+    format!(
+        "{:#}\n",
+        json!({"schema": 1, "file": file.display().to_string(), "findings": findings})
+    )
 }
 
 /// One thing to say.

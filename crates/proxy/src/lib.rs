@@ -11,6 +11,7 @@
 //! | [`access_log`] | the files of access logs |
 //! | [`logger`] | the application log |
 //! | `tracing` | recordings of requests |
+//! | [`xds`] | `towpath xds`: recordings of what control planes send |
 //!
 //! Two kinds of threads: workers, each an engine worker on a driver, which forward traffic and wait for no other
 //! thread; and one control thread, on which all of the above lives. A third writes access logs, so that a slow disk
@@ -44,6 +45,7 @@ mod server_stats;
 mod stats_sinks;
 mod tracing;
 mod workers;
+pub mod xds;
 
 /// A random number: the standard library seeds its hash maps from the operating system.
 fn random() -> u64 {

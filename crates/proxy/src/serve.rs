@@ -267,6 +267,7 @@ impl Server {
                                 registry,
                                 asks,
                                 overrides,
+                                recorder: None,
                             };
                             self.discovery = Some(DiscoveryThread::start(setup)?);
                             continue;

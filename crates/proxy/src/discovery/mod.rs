@@ -12,6 +12,7 @@ mod asks;
 mod channels;
 mod files;
 mod grpc;
+mod record;
 mod secrets;
 mod shown;
 mod stats;
@@ -42,7 +43,9 @@ use grpc::News;
 use secrets::Secrets;
 use stats::Stats;
 
+pub(crate) use asks::Reach;
 pub(crate) use asks::{Ask, Built, Refused, answer};
+pub(crate) use record::{Recorder, Step};
 pub(crate) use shown::{Dump, Shown, State};
 
 /// What the thread begins with.
@@ -53,6 +56,8 @@ pub(crate) struct Setup {
     pub(crate) registry: Arc<Registry>,
     pub(crate) asks: mpsc::UnboundedSender<Ask>,
     pub(crate) overrides: mpsc::UnboundedReceiver<Override>,
+    /// Who writes down what comes.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// What `/runtime_modify` was told, all of it; and who is to be told when it serves.
@@ -101,8 +106,8 @@ impl Drop for DiscoveryThread {
     }
 }
 
-async fn serve(setup: Setup) {
-    let Setup { sources, options, discovery, registry, asks, overrides } = setup;
+pub(crate) async fn serve(setup: Setup) {
+    let Setup { sources, options, discovery, registry, asks, overrides, recorder } = setup;
     // It was read before, and a file that changed since is told of like any other that is bad.
     let resources = match Resources::new(sources, options) {
         Ok(resources) => resources,
@@ -125,6 +130,7 @@ async fn serve(setup: Setup) {
         stats: Stats::new(registry),
         asks,
         overrides,
+        recorder,
     };
     server.run().await;
 }
@@ -150,6 +156,7 @@ struct Server {
     stats: Stats,
     asks: mpsc::UnboundedSender<Ask>,
     overrides: mpsc::UnboundedReceiver<Override>,
+    recorder: Option<Recorder>,
 }
 
 /// How far the start is.
@@ -277,6 +284,7 @@ impl Server {
 
     /// Takes what is good of an update. Says which of its resources are not.
     async fn judge(&mut self, of: Kind, update: Update) -> Vec<Rejected> {
+        let step = self.recorder.is_some().then(|| self.step(of, &update));
         let Update { kind, version, resources, removed, rejected } = update;
         let versions: HashMap<String, String> =
             resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();
@@ -325,6 +333,7 @@ impl Server {
             }
         }
         self.report(kind, &version, &all_bad);
+        self.record(step, &all_bad);
         self.show(of, &versions, &removed, &all_bad, &version);
         let own = all_bad
             .iter()

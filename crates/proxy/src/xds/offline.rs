@@ -1,0 +1,172 @@
+//! `towpath check --xds`: what of a recording would not be taken, and what would serve.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use towpath_config::{Base, Given, Kind, Options, Rejected, Resources, Source, Sources, encoded};
+
+use super::recording::{self, Recording, Timed, short};
+
+/// What became of one update.
+struct Judged {
+    title: String,
+    kind: String,
+    version: String,
+    refused: Vec<Rejected>,
+}
+
+/// What a recording comes to.
+pub(crate) struct Verdict {
+    steps: Vec<Judged>,
+    /// What waits for more: kind and name.
+    waits: Vec<(String, String)>,
+    listeners: Vec<String>,
+    clusters: usize,
+    /// Secrets whose keys are not in the recording.
+    unseen: Vec<String>,
+}
+
+/// Offers each update to a proxy with this bootstrap; without one to that which the recording has.
+pub(crate) fn judge(
+    file: Option<&Path>,
+    recording: &Path,
+    options: Options,
+) -> Result<Verdict, String> {
+    let recording = Recording::read(recording)?;
+    let source = match (file, &recording.bootstrap) {
+        (Some(file), _) => Source::read(file).map_err(|error| error.to_string())?,
+        (None, Some(bootstrap)) => {
+            Source::json("the recording's bootstrap", &bootstrap.to_string())
+        }
+        (None, None) => return Err("the recording has no bootstrap: name one".to_owned()),
+    };
+    let mut resources =
+        Resources::new(Sources::file(source), options).map_err(|error| error.to_string())?;
+    let mut base = Base::default();
+    let mut verdict = Verdict {
+        steps: Vec::new(),
+        waits: Vec::new(),
+        listeners: Vec::new(),
+        clusters: 0,
+        unseen: Vec::new(),
+    };
+    for (timed, number) in recording.steps.iter().zip(1_u64..) {
+        let judged = verdict.step(timed, number, &mut resources, &mut base)?;
+        verdict.steps.push(judged);
+    }
+    let build = resources.rebuild(&base);
+    verdict.waits = build
+        .warming
+        .iter()
+        .map(|(kind, name)| (kind.message().to_owned(), name.clone()))
+        .collect();
+    verdict.listeners =
+        build.snapshot.listeners.iter().map(|listener| listener.name.to_string()).collect();
+    verdict.clusters = build.snapshot.clusters.iter().flatten().count();
+    Ok(verdict)
+}
+
+impl Verdict {
+    fn step(
+        &mut self,
+        timed: &Timed,
+        number: u64,
+        resources: &mut Resources,
+        base: &mut Base,
+    ) -> Result<Judged, String> {
+        let step = &timed.step;
+        let kind = Kind::of_message(&step.kind);
+        let kind = kind.ok_or_else(|| format!("step {number}: there are no {}", step.kind))?;
+        let (mut given, mut refused) = (Vec::new(), Vec::new());
+        for (name, _, resource) in &step.resources {
+            if kind == Kind::Secret && recording::is_redacted(resource) {
+                resources.give_up(kind, name);
+                if !self.unseen.contains(name) {
+                    self.unseen.push(name.clone());
+                }
+                continue;
+            }
+            let name = name.clone();
+            match encoded(&Source::json(&name, &resource.to_string()), kind.message()) {
+                Ok(body) => given.push(Given { name, body }),
+                Err(error) => refused.push(Rejected { name, reason: error.to_string() }),
+            }
+        }
+        let removed = if kind.is_asked_for_by_name() && kind != Kind::Extension {
+            step.removed.iter().for_each(|name| resources.give_up(kind, name));
+            &[]
+        } else {
+            &step.removed[..]
+        };
+        let (build, bad) = resources.offer(kind, given, removed, base);
+        *base = Base { snapshot: Arc::new(build.snapshot), prints: build.prints, free: Vec::new() };
+        for Rejected { name, .. } in &bad {
+            if !resources.has(kind, name) {
+                // It is not waited for, as in a proxy.
+                resources.give_up(kind, name);
+            }
+        }
+        refused.extend(bad);
+        Ok(Judged {
+            title: timed.title(number),
+            kind: step.kind.clone(),
+            version: step.version.clone(),
+            refused,
+        })
+    }
+
+    /// Whether anything was refused.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.steps.iter().any(|step| !step.refused.is_empty())
+    }
+
+    pub(crate) fn as_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        for step in self.steps.iter().filter(|step| !step.refused.is_empty()) {
+            let _ = writeln!(text, "{}", step.title);
+            for Rejected { name, reason } in &step.refused {
+                for line in reason.lines() {
+                    let _ = writeln!(text, "  refused `{name}`: {line}");
+                }
+            }
+        }
+        for (kind, name) in &self.waits {
+            let _ = writeln!(text, "{} `{name}` waits for what it asks for", short(kind));
+        }
+        for name in &self.unseen {
+            let _ = writeln!(
+                text,
+                "secret `{name}` was not looked at: its key is not in the recording"
+            );
+        }
+        let refused: usize = self.steps.iter().map(|step| step.refused.len()).sum();
+        let _ = writeln!(
+            text,
+            "{} updates, {refused} resources refused; {} clusters and these listeners would serve: {}",
+            self.steps.len(),
+            self.clusters,
+            if self.listeners.is_empty() { "none".to_owned() } else { self.listeners.join(", ") }
+        );
+        text
+    }
+
+    pub(crate) fn as_json(&self) -> Value {
+        let refused = |step: &Judged| -> Value {
+            let one = |it: &Rejected| json!({"name": it.name, "reason": it.reason});
+            step.refused.iter().map(one).collect()
+        };
+        let step = |(step, number): (&Judged, u64)| json!({"step": number, "type": step.kind, "version": step.version, "refused": refused(step)});
+        let waits = |(kind, name): &(String, String)| json!({"type": kind, "name": name});
+        json!({
+            "schema": 1,
+            "steps": self.steps.iter().zip(1..).map(step).collect::<Vec<_>>(),
+            "waits": self.waits.iter().map(waits).collect::<Vec<_>>(),
+            "listeners": self.listeners,
+            "clusters": self.clusters,
+            "secrets_not_looked_at": self.unseen,
+        })
+    }
+}
