@@ -7,6 +7,7 @@
 //! | [`check`] | `towpath check`: what of a configuration is not honoured |
 //! | [`admin`] | the admin endpoint |
 //! | `discovery` | a control plane in charge (xDS) |
+//! | `load_report` | what a server is told of the load of clusters (LRS) |
 //! | [`dns`] | name resolution for clusters |
 //! | [`access_log`] | the files of access logs |
 //! | [`logger`] | the application log |
@@ -33,6 +34,7 @@ pub mod dns;
 mod driver_thread;
 pub mod flags;
 mod listen_failure;
+mod load_report;
 mod loading;
 pub mod logger;
 mod memory;

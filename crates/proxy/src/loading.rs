@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
-use towpath_config::{Base, Discovery, Loaded, Options, Prints, Push, Runtime, Source, Sources};
+use towpath_config::{
+    Base, Discovery, Loaded, Options, Prints, Push, Resources, Runtime, Source, Sources,
+};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::stats::Rules;
@@ -14,6 +16,7 @@ use towpath_proto::Address;
 use crate::access_log::Target;
 use crate::admin::AdminAddress;
 use crate::flags::Flags;
+use crate::load_report::LoadReports;
 use crate::log;
 
 /// What `/runtime_modify` was told.
@@ -33,6 +36,8 @@ pub(crate) struct Configuration {
     pub(crate) rules: Rules,
     /// To whom statistics are sent.
     pub(crate) push: Push,
+    /// Who is told of the load of clusters.
+    pub(crate) load_reports: Option<LoadReports>,
     /// The control plane that is in charge.
     pub(crate) driven: Option<Driven>,
 }
@@ -210,6 +215,15 @@ fn load_after(
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
+    let load_reports = match bootstrap.load_reports {
+        None => None,
+        Some(server) => {
+            let resources = Resources::new(sources.clone(), options.clone());
+            let resources = resources.map_err(|error| error.to_string())?;
+            let node = resources.node("towpath", env!("CARGO_PKG_VERSION"));
+            Some(LoadReports::new(server, &node))
+        }
+    };
     let driven = bootstrap.discovery.map(|discovery| Driven { sources, options, discovery });
     Ok(Configuration {
         snapshot,
@@ -219,6 +233,7 @@ fn load_after(
         labels,
         rules: bootstrap.stats.rules,
         push: bootstrap.push,
+        load_reports,
         driven,
     })
 }

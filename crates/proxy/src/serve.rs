@@ -28,6 +28,7 @@ use crate::discovery::{self, Ask, DiscoveryThread};
 use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
 use crate::listen_failure;
+use crate::load_report;
 use crate::loading::{Configuration, Driven, targets};
 use crate::log;
 use crate::monitor::{MonitorThread, News};
@@ -52,7 +53,7 @@ pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), St
 }
 
 async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
-    let Configuration { snapshot, prints, boot, admin, labels, rules, push, driven } =
+    let Configuration { snapshot, prints, boot, admin, labels, rules, push, load_reports, driven } =
         configuration;
     let stats_sinks = StatsSinks::open(push)?;
     raise_descriptor_limit();
@@ -123,6 +124,9 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     tokio::task::spawn_local(reload::serve(control.clone(), wishes));
     if !control.is_driven {
         tokio::task::spawn_local(secret_files::watch(control.clone()));
+    }
+    if let Some(reports) = load_reports {
+        tokio::task::spawn_local(load_report::run(control.clone(), reports));
     }
     let (start, starts) = mpsc::unbounded_channel();
     let (asks, asked) = mpsc::unbounded_channel();

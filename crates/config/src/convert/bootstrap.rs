@@ -54,12 +54,14 @@ impl<'a> Converter<'a> {
         let stats = message.message("stats_config").map(|stats| self.stats(stats));
         let push = self.push(message);
         self.check_runtime(message);
+        let load_reports = self.load_reports(message);
         let asks = self.needs.values().any(|needs| !needs.is_empty());
         let discovery = discovery.or_else(|| asks.then(Discovery::default));
         Bootstrap {
             node,
             admin,
             discovery,
+            load_reports,
             stats: stats.unwrap_or_else(default_stats),
             push,
             runtime: self.runtime.clone(),

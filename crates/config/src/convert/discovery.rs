@@ -131,6 +131,12 @@ impl<'a> Converter<'a> {
         (found != Discovery::default()).then_some(found)
     }
 
+    /// `load_stats_config`.
+    pub(super) fn load_reports(&mut self, bootstrap: &Message) -> Option<Arc<Grpc>> {
+        let config = bootstrap.message("cluster_manager")?.message("load_stats_config")?;
+        self.api(config).map(Arc::new)
+    }
+
     /// A `ConfigSource`.
     pub(super) fn source(&mut self, message: &Message) -> Option<ConfigSource> {
         let timeout = message.duration("initial_fetch_timeout").unwrap_or(DEFAULT_FETCH_TIMEOUT);

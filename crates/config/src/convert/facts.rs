@@ -9,7 +9,7 @@ use towpath_engine::snapshot::AccessLog;
 use towpath_engine::stats::{Rules, statsd};
 use towpath_proto::Address;
 
-use super::{Discovery, Runtime};
+use super::{Discovery, Grpc, Runtime};
 
 /// The facts of a bootstrap that are not in a snapshot.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Bootstrap {
     pub admin: Option<Admin>,
     /// `dynamic_resources`; there is one, too, where static clusters or listeners ask for what they need.
     pub discovery: Option<Discovery>,
+    /// `cluster_manager.load_stats_config`: who is told of the load of clusters.
+    pub load_reports: Option<Arc<Grpc>>,
     /// `stats_config`.
     pub stats: Stats,
     /// `stats_sinks`, and when they are told.

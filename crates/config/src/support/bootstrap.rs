@@ -65,15 +65,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager",
-        honoured: &["upstream_bind_config", "outlier_detection"],
+        honoured: &["upstream_bind_config", "outlier_detection", "load_stats_config"],
         harmless: &[(
             "enable_deferred_cluster_creation",
             "clusters cost little until they are used",
         )],
-        changes: &[
-            ("local_cluster_name", "zone aware routing is not there"),
-            ("load_stats_config", "load reports are not there"),
-        ],
+        changes: &[("local_cluster_name", "zone aware routing is not there")],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager.OutlierDetection",

@@ -55,13 +55,13 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("ignore_health_on_host_removal", "hosts are removed at once in any case"),
             ("track_timeout_budgets", "only statistics would be added"),
             ("track_cluster_stats", "only statistics would be added"),
+            ("lrs_server", "the server of load_stats_config names the clusters, in Envoy too"),
         ],
         changes: &[
             ("transport_socket_matcher", "write transport_socket_matches"),
             ("close_connections_on_host_health_failure", "connections to a failing host stay"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
             ("lb_subset_config", "subsets are not there"),
-            ("lrs_server", "load reports are not there"),
             (
                 "connection_pool_per_downstream_connection",
                 "all clients share the connections to a cluster",

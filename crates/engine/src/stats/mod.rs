@@ -43,8 +43,9 @@ pub use sets::{
     ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
     DiscoveryStats, ExtensionStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats,
     HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LogServiceStats, OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats,
-    ServerStats, ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
+    LoadReporterStats, LogServiceStats, OpenTelemetryStats, OutlierStats, RequestStats,
+    RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats, TlsStats,
+    TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -156,6 +156,8 @@ pub enum Scope {
         /// Which worker.
         worker: u32,
     },
+    /// `load_reporter`.
+    LoadReporter,
     /// `access_logs.open_telemetry_access_log.<stat prefix>`.
     LogService(Arc<str>),
     /// `<stat prefix>.http_local_rate_limit`.
@@ -332,6 +334,7 @@ impl fmt::Display for Scope {
             | Self::Filesystem
             | Self::Http2
             | Self::ListenerManager
+            | Self::LoadReporter
             | Self::MetadataExchange
             | Self::Runtime
             | Self::RuntimeDiscovery
@@ -407,6 +410,7 @@ impl Scope {
             Self::ListenerDiscovery => "listener_manager_lds",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
+            Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::Lua { .. } => "http_lua",
@@ -550,6 +554,7 @@ impl Scope {
             | Self::Filesystem
             | Self::Http2
             | Self::ListenerManager
+            | Self::LoadReporter
             | Self::MetadataExchange
             | Self::Runtime
             | Self::RuntimeDiscovery

@@ -35,6 +35,16 @@ macro_rules! stats {
 pub(super) use stats;
 
 stats! {
+    /// `load_reporter.…`: of reports that were wanted and sent.
+    LoadReporterStats {
+        Counter errors;
+        Counter requests;
+        Counter responses;
+        Counter retries;
+    }
+}
+
+stats! {
     /// `access_logs.open_telemetry_access_log.<stat prefix>…`
     LogServiceStats {
         Counter logs_dropped;

@@ -108,7 +108,7 @@ pub(crate) async fn answer(
 }
 
 /// The hosts of a cluster of the bootstrap, with what its names resolve to.
-fn reach(control: &Control, cluster: &str) -> Reach {
+pub(super) fn reach(control: &Control, cluster: &str) -> Reach {
     let planned = control.planned.borrow();
     let snapshot = planned.as_ref();
     let serving = control.snapshot.borrow();

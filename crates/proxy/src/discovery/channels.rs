@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use towpath_config::{From, Grpc, Kind};
-use towpath_engine::snapshot::UpstreamTls;
 use towpath_xds::{AGGREGATED, Backoff, Form, Limit, Settings, Stream, Type, Wanted};
 
 use super::asks::{Ask, Reach};
@@ -134,27 +133,9 @@ impl Server {
             return self.disconnected(index, "its cluster has no endpoints");
         };
         channel.attempts += 1;
-        let tls = match host.socket {
-            Some(socket) => cluster.sockets.get(usize::from(socket)).and_then(Option::as_ref),
-            None => cluster.tls.as_ref(),
-        };
-        let tls = match tls {
-            None => None,
-            Some(UpstreamTls { template: Some(template), name, .. }) => {
-                Some((template.clone(), name.of(&host.hostname)))
-            }
-            Some(UpstreamTls { template: None, .. }) => {
-                return self.disconnected(index, "the secrets of its cluster are not there");
-            }
-        };
-        let authority = if grpc.authority.is_empty() { &grpc.cluster } else { &grpc.authority };
-        let target = Target {
-            address: host.address.clone(),
-            tls,
-            authority: authority.to_string(),
-            method: channel.method(),
-            metadata: grpc.metadata.clone(),
-            connect_timeout: cluster.connect_timeout,
+        let target = match Target::new(&grpc, &cluster, host, channel.method()) {
+            Ok(target) => target,
+            Err(why) => return self.disconnected(index, why),
         };
         let (outgoing, to_send) = mpsc::unbounded_channel();
         let (sender, news) = mpsc::channel(UNREAD_MESSAGES);

@@ -13,17 +13,22 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use towpath_config::Grpc;
+use towpath_engine::snapshot::cluster::Endpoint;
+use towpath_engine::snapshot::{Cluster, UpstreamTls};
 use towpath_proto::Address;
 use towpath_proto::tls::{ClientTemplate, ServerName};
 
+use super::asks::{self, Reach};
 use super::tls::Secured;
+use crate::control::Control;
 
 /// The largest message that is taken.
 pub(super) const MAX_MESSAGE: usize = 256 << 20;
 
 /// What became of a stream.
 #[derive(Debug)]
-pub(super) enum News {
+pub(crate) enum News {
     /// It is open.
     Connected,
     /// A message came.
@@ -34,7 +39,7 @@ pub(super) enum News {
 
 /// What to open, and where.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     pub(super) address: Address,
     /// How it is spoken to, if not in clear text, and by which name.
     pub(super) tls: Option<(ClientTemplate, ServerName)>,
@@ -45,8 +50,55 @@ pub(super) struct Target {
     pub(super) connect_timeout: Duration,
 }
 
+impl Target {
+    /// A call of a service at one of the hosts of its cluster.
+    pub(super) fn new(
+        grpc: &Grpc,
+        cluster: &Cluster,
+        host: &Endpoint,
+        method: &'static str,
+    ) -> Result<Self, &'static str> {
+        let tls = match host.socket {
+            Some(socket) => cluster.sockets.get(usize::from(socket)).and_then(Option::as_ref),
+            None => cluster.tls.as_ref(),
+        };
+        let tls = match tls {
+            None => None,
+            Some(UpstreamTls { template: Some(template), name, .. }) => {
+                Some((template.clone(), name.of(&host.hostname)))
+            }
+            Some(UpstreamTls { template: None, .. }) => {
+                return Err("the secrets of its cluster are not there");
+            }
+        };
+        let authority = if grpc.authority.is_empty() { &grpc.cluster } else { &grpc.authority };
+        Ok(Self {
+            address: host.address.clone(),
+            tls,
+            authority: authority.to_string(),
+            method,
+            metadata: grpc.metadata.clone(),
+            connect_timeout: cluster.connect_timeout,
+        })
+    }
+}
+
+/// A call of a service, where its cluster is now.
+pub(crate) fn reach(
+    control: &Control,
+    grpc: &Grpc,
+    method: &'static str,
+) -> Result<Target, &'static str> {
+    let Reach { cluster, endpoints } = asks::reach(control, &grpc.cluster);
+    let index = usize::try_from(crate::random()).unwrap_or(0) % endpoints.len().max(1);
+    let (Some(host), Some(cluster)) = (endpoints.get(index), cluster) else {
+        return Err("its cluster has no endpoints");
+    };
+    Target::new(grpc, &cluster, host, method)
+}
+
 /// Opens the stream and serves it until it ends.
-pub(super) async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
+pub(crate) async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
     let connected = tokio::time::timeout(target.connect_timeout, connect(&target)).await;
     let outcome = match connected {
         Ok(Ok(socket)) => speak(socket, &target, outgoing, &news).await,

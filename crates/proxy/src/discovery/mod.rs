@@ -11,7 +11,7 @@
 mod asks;
 mod channels;
 mod files;
-mod grpc;
+pub(crate) mod grpc;
 mod record;
 mod secrets;
 mod shown;

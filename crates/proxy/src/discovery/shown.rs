@@ -60,6 +60,12 @@ impl Dump {
         self.versions.get(&kind).map(String::as_str)
     }
 
+    /// The clusters that serve, as JSON.
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = Value> {
+        let active = self.of(Kind::Cluster).filter_map(|(_, shown)| shown.active.as_ref());
+        active.filter_map(|state| serde_json::from_str(&state.json).ok())
+    }
+
     /// The resources of a kind, by name.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Shown)> {
         let all = self.resources.iter().filter(move |((of, _), _)| *of == kind);

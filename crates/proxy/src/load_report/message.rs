@@ -1,0 +1,144 @@
+//! The messages of load reports, as far as they are written and read here. `envoy/service/load_stats/v3/lrs.proto`,
+//! `envoy/config/endpoint/v3/load_report.proto`.
+
+use bytes::Bytes;
+use towpath_proto::Address as Place;
+use towpath_xds::wire::Duration;
+
+/// `LoadStatsRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LoadStatsRequest {
+    /// A `Node`, encoded.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) node: Bytes,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) cluster_stats: Vec<ClusterStats>,
+}
+
+/// `LoadStatsResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LoadStatsResponse {
+    #[prost(string, repeated, tag = "1")]
+    pub(super) clusters: Vec<String>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) load_reporting_interval: Option<Duration>,
+    #[prost(bool, tag = "3")]
+    pub(super) report_endpoint_granularity: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) send_all_clusters: bool,
+}
+
+/// `ClusterStats`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ClusterStats {
+    #[prost(string, tag = "1")]
+    pub(super) cluster_name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) upstream_locality_stats: Vec<LocalityStats>,
+    #[prost(uint64, tag = "3")]
+    pub(super) total_dropped_requests: u64,
+    #[prost(message, optional, tag = "4")]
+    pub(super) load_report_interval: Option<Duration>,
+    #[prost(string, tag = "6")]
+    pub(super) cluster_service_name: String,
+}
+
+/// `UpstreamLocalityStats`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LocalityStats {
+    #[prost(message, optional, tag = "1")]
+    pub(super) locality: Option<Locality>,
+    #[prost(uint64, tag = "2")]
+    pub(super) total_successful_requests: u64,
+    #[prost(uint64, tag = "3")]
+    pub(super) total_requests_in_progress: u64,
+    #[prost(uint64, tag = "4")]
+    pub(super) total_error_requests: u64,
+    #[prost(uint32, tag = "6")]
+    pub(super) priority: u32,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) upstream_endpoint_stats: Vec<EndpointStats>,
+    #[prost(uint64, tag = "8")]
+    pub(super) total_issued_requests: u64,
+}
+
+/// `UpstreamEndpointStats`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct EndpointStats {
+    #[prost(message, optional, tag = "1")]
+    pub(super) address: Option<Address>,
+    #[prost(uint64, tag = "2")]
+    pub(super) total_successful_requests: u64,
+    #[prost(uint64, tag = "3")]
+    pub(super) total_requests_in_progress: u64,
+    #[prost(uint64, tag = "4")]
+    pub(super) total_error_requests: u64,
+    #[prost(uint64, tag = "7")]
+    pub(super) total_issued_requests: u64,
+}
+
+/// `core.v3.Locality`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct Locality {
+    #[prost(string, tag = "1")]
+    pub(super) region: String,
+    #[prost(string, tag = "2")]
+    pub(super) zone: String,
+    #[prost(string, tag = "3")]
+    pub(super) sub_zone: String,
+}
+
+/// `core.v3.Address`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct Address {
+    #[prost(message, optional, tag = "1")]
+    pub(super) socket_address: Option<SocketAddress>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) pipe: Option<Pipe>,
+}
+
+/// `core.v3.SocketAddress`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct SocketAddress {
+    #[prost(string, tag = "2")]
+    pub(super) address: String,
+    #[prost(uint32, tag = "3")]
+    pub(super) port_value: u32,
+}
+
+/// `core.v3.Pipe`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct Pipe {
+    #[prost(string, tag = "1")]
+    pub(super) path: String,
+}
+
+impl Locality {
+    /// From `region/zone/sub_zone`.
+    pub(super) fn of(text: &str) -> Self {
+        let mut parts = text.splitn(3, '/').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        Self { region: next(), zone: next(), sub_zone: next() }
+    }
+}
+
+impl Address {
+    pub(super) fn of(place: &Place) -> Self {
+        match place {
+            Place::Ip(ip) => Self {
+                socket_address: Some(SocketAddress {
+                    address: ip.ip().to_string(),
+                    port_value: ip.port().into(),
+                }),
+                pipe: None,
+            },
+            Place::Unix(path) => {
+                let path = path.display().to_string();
+                Self { socket_address: None, pipe: Some(Pipe { path }) }
+            }
+            Place::Internal(name) => {
+                Self { socket_address: None, pipe: Some(Pipe { path: name.to_string() }) }
+            }
+        }
+    }
+}
