@@ -17,6 +17,7 @@ mod test;
 mod tidy;
 mod toolchains;
 mod versus;
+mod xds;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,9 @@ cargo xtask COMMAND
   none may be absent
   versus [--quick] […]              the same job for Towpath, nginx, HAProxy, Envoy and the floor: CPU, latency, memory
   versus --count […]                user instructions of each of these proxies for one request, by callgrind
+  xds [--quick] [--rounds N] [--programs FOLDER]
+                                    many clusters, routes and updates of endpoints by ADS, beside Envoy: time, memory, \
+  CPU
   peers [NAME…]                     install the programs that we are compared with, under target/peers
 ";
 
@@ -85,6 +89,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "versus" => versus::run(rest),
         "peers" => peers::run(rest),
         "tidy" => tidy::run(rest),
+        "xds" => xds::run(rest),
         "toolchains" => toolchains::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

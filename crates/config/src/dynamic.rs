@@ -23,6 +23,9 @@ use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, encode, 
 use crate::report::Report;
 use crate::schema::Schema;
 use crate::source::Sources;
+use listeners::MadeListeners;
+
+pub(crate) mod listeners;
 
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -169,6 +172,8 @@ pub struct Resources {
     entries: Entries,
     /// Names of texts by their number; those that are free have none.
     texts: Vec<Option<Key>>,
+    /// Those that are.
+    free_texts: Vec<usize>,
     /// What is not waited for any longer.
     missing: HashSet<Key>,
     /// What cannot serve although nothing is wrong with it, until there is another one of its name.
@@ -178,6 +183,10 @@ pub struct Resources {
     revision: u64,
     /// What clusters came to last.
     made: HashMap<String, Made>,
+    /// What listeners came to last.
+    made_listeners: Option<MadeListeners>,
+    /// Counts changes of anything but endpoints.
+    others: u64,
 }
 
 /// What a cluster came to, and of what.
@@ -226,11 +235,14 @@ impl Resources {
             bootstrap,
             entries: Entries::new(),
             texts: vec![None; BOOTSTRAP_TEXTS],
+            free_texts: Vec::new(),
             missing: HashSet::new(),
             held: HashSet::new(),
             unknown_fields: 0,
             revision: 0,
             made: HashMap::new(),
+            made_listeners: None,
+            others: 0,
         })
     }
 
@@ -263,6 +275,7 @@ impl Resources {
             match self.decode(kind, &name, &body) {
                 Ok(message) => {
                     let key = (kind, name);
+                    self.touch(kind);
                     let entry = self.entry(body, message);
                     let old = self.entries.insert(key.clone(), entry);
                     self.held.remove(&key);
@@ -289,6 +302,7 @@ impl Resources {
     pub fn override_runtime(&mut self, overrides: BTreeMap<String, String>) {
         self.options.runtime_overrides = overrides;
         self.made.clear();
+        self.touch(Kind::Runtime);
     }
 
     /// Makes of all what is to follow what serves.
@@ -308,6 +322,7 @@ impl Resources {
 
     /// A resource that was taken turns out to be none that can serve; what serves stays until there is another.
     pub fn hold(&mut self, kind: Kind, name: &str) {
+        self.touch(kind);
         self.held.insert((kind, name.to_owned()));
     }
 
@@ -339,6 +354,7 @@ impl Resources {
 
     /// A resource that others ask for is not waited for any longer.
     pub fn give_up(&mut self, kind: Kind, name: &str) {
+        self.touch(kind);
         self.missing.insert((kind, name.to_owned()));
     }
 
@@ -459,11 +475,18 @@ impl Resources {
         }
     }
 
+    fn touch(&mut self, kind: Kind) {
+        if kind != Kind::Endpoints {
+            self.others += 1;
+        }
+    }
+
     fn restore(&mut self, key: &Key, before: Option<Entry>) {
+        self.touch(key.0);
         if let Some(before) = before {
             self.entries.insert(key.clone(), before);
         } else if let Some(gone) = self.entries.remove(key) {
-            self.texts[gone.message.at.text] = None;
+            self.free_text(gone.message.at.text);
         }
     }
 
@@ -490,7 +513,7 @@ impl Resources {
             Some(message) if report.problems.is_empty() => Ok(message),
             _ => {
                 if !self.has(kind, name) {
-                    self.texts[text] = None;
+                    self.free_text(text);
                 }
                 Err(said(report.problems.iter().map(|it| (&it.location, &it.message))))
             }
@@ -523,14 +546,17 @@ impl Resources {
         if let Some(entry) = self.entries.get(&(kind, name.to_owned())) {
             return entry.message.at.text;
         }
-        let mut texts = self.texts.iter().enumerate().skip(BOOTSTRAP_TEXTS);
-        let free = texts.find(|(_, text)| text.is_none()).map(|(index, _)| index);
-        let text = free.unwrap_or_else(|| {
+        let text = self.free_texts.pop().unwrap_or_else(|| {
             self.texts.push(None);
             self.texts.len() - 1
         });
         self.texts[text] = Some((kind, name.to_owned()));
         text
+    }
+
+    fn free_text(&mut self, text: usize) {
+        self.texts[text] = None;
+        self.free_texts.push(text);
     }
 
     fn report(&self) -> Report {
@@ -557,6 +583,7 @@ impl Resources {
             prints[entry.message.at.text] = Some(entry.print);
         }
         let discovered = Discovered {
+            made_listeners: self.made_listeners(base, judged),
             prints,
             made: made.collect(),
             clusters: of(Kind::Cluster).map(|(_, message)| message).collect(),
@@ -590,7 +617,8 @@ impl Resources {
         let uses = uses(&converted);
         let count = converted.repeatable.len();
         self.keep_made(&converted, &broken);
-        let warming = self.overlay(&mut converted, base, &broken);
+        let (warming, is_whole) = self.overlay(&mut converted, base, &broken);
+        self.keep_listeners(&converted, is_whole && broken.is_empty());
         let Converted { snapshot, prints, needs, secret_files, bootstrap, conflicts, .. } =
             converted;
         let needs = distinct(needs);
@@ -620,8 +648,14 @@ impl Resources {
         (build, wrong)
     }
 
-    /// Puts that which serves in the place of what is broken or not complete yet. Says which are not complete.
-    fn overlay(&self, converted: &mut Converted, base: &Base, broken: &HashSet<usize>) -> Vec<Key> {
+    /// Puts that which serves in the place of what is broken or not complete yet. Says which are not complete, and
+    /// whether all listeners are as they are to be.
+    fn overlay(
+        &self,
+        converted: &mut Converted,
+        base: &Base,
+        broken: &HashSet<usize>,
+    ) -> (Vec<Key>, bool) {
         let is_broken = |kind, name: &str| match self.entries.get(&(kind, name.to_owned())) {
             Some(entry) => broken.contains(&entry.message.at.text),
             // Of the bootstrap, which was good: a file that it names is not.
@@ -653,6 +687,7 @@ impl Resources {
                 kept.push(key);
             }
         }
+        let is_whole = kept.iter().all(|(kind, _)| *kind != Kind::Listener);
         for (kind, name) in kept {
             match kind {
                 Kind::Cluster => keep_cluster(converted, base, &name),
@@ -662,7 +697,7 @@ impl Resources {
             }
         }
         warming.sort();
-        warming
+        (warming, is_whole)
     }
 }
 

@@ -54,7 +54,9 @@ pub use convert::{
 };
 pub use dynamic::{Build, Conflict, Given, Kind, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
-pub use load::{Checked, Loaded, Options, Response, check, encoded, load, reload, response};
+pub use load::{
+    Checked, Encoder, Loaded, Options, Response, check, encoded, load, reload, response,
+};
 pub use source::{Format, MAX_SOURCE_BYTES, Source, Sources};
 pub use stamp::Stamp;
 

@@ -126,12 +126,46 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
 /// # Errors
 /// When it is no such message.
 pub fn encoded(source: &Source, type_name: &str) -> Result<Bytes, Error> {
-    let (message, _) = message(source, type_name)?;
-    Ok(encode(&message).encode_to_vec().into())
+    Encoder::default().encoded(source, type_name)
+}
+
+/// Encodes many texts, and makes what it needs to know of their types once.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    /// Types that texts mention.
+    types: BTreeSet<String>,
+    schema: Option<Schema>,
+}
+
+impl Encoder {
+    /// As [`encoded`].
+    ///
+    /// # Errors
+    /// When it is no such message.
+    pub fn encoded(&mut self, source: &Source, type_name: &str) -> Result<Bytes, Error> {
+        let (message, _) = message(source, type_name, self)?;
+        Ok(encode(&message).encode_to_vec().into())
+    }
+
+    /// A schema that has these types, as far as they exist.
+    fn schema_with<'a>(&mut self, types: impl Iterator<Item = &'a str>) -> &Schema {
+        for name in types {
+            if !self.types.contains(name) && Schema::has(name) {
+                self.types.insert(name.to_owned());
+                self.schema = None;
+            }
+        }
+        let types = &self.types;
+        self.schema.get_or_insert_with(|| Schema::with(types.iter().map(String::as_str)))
+    }
 }
 
 /// A text as a message of this type.
-fn message(source: &Source, type_name: &str) -> Result<(Message, Report), Error> {
+fn message(
+    source: &Source,
+    type_name: &str,
+    encoder: &mut Encoder,
+) -> Result<(Message, Report), Error> {
     let mut report = Report::default();
     let text = report.text(&source.name);
     let root = match tree::parse(source) {
@@ -142,8 +176,8 @@ fn message(source: &Source, type_name: &str) -> Result<(Message, Report), Error>
         }
     };
     let message = root.and_then(|root| {
-        let schema = Schema::with(mentioned_types(&root).into_iter().chain([type_name]));
-        decode(&schema, &mut report, UnknownFields::Refuse, type_name, &root, text)
+        let schema = encoder.schema_with(mentioned_types(&root).into_iter().chain([type_name]));
+        decode(schema, &mut report, UnknownFields::Refuse, type_name, &root, text)
     });
     report.invalid()?;
     let missing =
@@ -156,7 +190,7 @@ fn message(source: &Source, type_name: &str) -> Result<(Message, Report), Error>
 /// # Errors
 /// When it is no `DiscoveryResponse`.
 pub fn response(source: &Source) -> Result<Response, Error> {
-    let (message, mut report) = message(source, RESPONSE)?;
+    let (message, mut report) = message(source, RESPONSE, &mut Encoder::default())?;
     let mut found =
         Response { version: message.text("version_info").to_owned(), ..Response::default() };
     for item in message.items("resources") {

@@ -45,7 +45,10 @@ impl<'a> Converter<'a> {
         self.name_clusters(&clusters);
         self.downstream_tls = listeners.iter().copied().any(serves_under_tls);
         self.common_tracing(message);
-        self.listeners(&listeners);
+        match self.discovered.made_listeners {
+            Some(made) => self.take_listeners(made),
+            None => self.listeners(&listeners),
+        }
         self.clusters(message, &clusters);
         self.snapshot.outlier_log = self.outlier_log(message);
         self.check_protocols();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Converter;
+use crate::dynamic::listeners::MadeListeners;
 use crate::dynamic::{Kind, Made};
 use crate::message::{At, Message};
 
@@ -95,6 +96,8 @@ pub(crate) struct Discovered<'a> {
     pub(crate) extensions: HashMap<&'a str, &'a Message>,
     /// What clusters came to that did not change, nor what they ask for.
     pub(crate) made: HashMap<&'a str, &'a Made>,
+    /// What listeners came to, where they would come to the same.
+    pub(crate) made_listeners: Option<&'a MadeListeners>,
     /// Digests of resources by their text; the bootstrap has none.
     pub(crate) prints: Vec<Option<u64>>,
     /// The texts of these.

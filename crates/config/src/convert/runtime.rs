@@ -68,6 +68,16 @@ impl Runtime {
         self.told.set(0);
     }
 
+    /// All keys that were asked for.
+    pub(crate) fn asked(&self) -> BTreeSet<String> {
+        self.asked.borrow().clone()
+    }
+
+    /// These were asked for, too.
+    pub(crate) fn note_asked(&self, keys: &BTreeSet<String>) {
+        self.asked.borrow_mut().extend(keys.iter().cloned());
+    }
+
     /// A digest of all values that the part at hand was told.
     pub(crate) fn told(&self) -> u64 {
         self.told.get()

@@ -163,3 +163,62 @@ fn of_many_clusters_only_those_that_changed_are_converted() {
     assert_eq!((converted, changed), (2, 1));
     eprintln!("{count} clusters: {of_all:?}; one of them: {of_one:?}");
 }
+
+#[test]
+fn endpoints_leave_listeners_as_they_are() {
+    const LISTENER: &str = "
+name: web
+address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
+filter_chains:
+- filters:
+  - name: http
+    typed_config:
+      '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+      stat_prefix: web
+      rds: { route_config_name: table, config_source: { ads: {} } }
+      http_filters:
+      - name: router
+        typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+";
+    const TABLE: &str = "{ name: table, virtual_hosts: [ { name: all, domains: ['*'], routes: [ \
+        { match: { prefix: / }, route: { cluster: CLUSTER } } ] } ] }";
+    let (mut all, mut base) = (resources(), Base::default());
+    let hosts = |port: &str| given(Kind::Endpoints, "a", &HOSTS.replace("PORT", port));
+    let table = |cluster: &str| given(Kind::Routes, "table", &TABLE.replace("CLUSTER", cluster));
+    let cluster = given(Kind::Cluster, "a", &EDS.replace("TIME", "1s"));
+    offer(&mut all, &mut base, Kind::Cluster, vec![cluster]);
+    offer(&mut all, &mut base, Kind::Listener, vec![given(Kind::Listener, "web", LISTENER)]);
+    offer(&mut all, &mut base, Kind::Endpoints, vec![hosts("1")]);
+    let judged = BTreeSet::from([(Kind::Endpoints, "a".to_owned())]);
+    assert!(all.made_listeners(&base, &judged).is_none(), "it waits for its table");
+    // A cluster that is only named has an id, too.
+    offer(&mut all, &mut base, Kind::Routes, vec![table("later")]);
+    assert!(all.made_listeners(&base, &judged).is_some());
+    let before = Arc::clone(&base.snapshot.listeners[0]);
+    let ids = base.snapshot.cluster_ids.clone();
+    let (build, rejected) = all.offer(Kind::Endpoints, vec![hosts("2")], &[], &base);
+    assert!(rejected.is_empty());
+    let id = build.snapshot.cluster_id("a").unwrap();
+    let port = |build: &Build| {
+        build.snapshot.cluster(id).unwrap().endpoints[0].address.ip().unwrap().port()
+    };
+    assert_eq!(port(&build), 2);
+    assert!(Arc::ptr_eq(&build.snapshot.listeners[0], &before));
+    let whole = all.rebuild(&base);
+    assert_eq!(build.needs, whole.needs);
+    assert_eq!(build.prints.listeners, whole.prints.listeners);
+    assert_eq!(build.snapshot.cluster_ids, whole.snapshot.cluster_ids);
+    assert_eq!(build.snapshot.cluster_ids, ids);
+    base = Base { snapshot: build.snapshot.into(), prints: build.prints, free: Vec::new() };
+    // Whatever else comes is seen.
+    offer(&mut all, &mut base, Kind::Routes, vec![table("a")]);
+    assert!(!Arc::ptr_eq(&base.snapshot.listeners[0], &before));
+    // Endpoints that are refused leave all as it was.
+    let bad =
+        given(Kind::Endpoints, "a", "{ cluster_name: a, policy: { overprovisioning_factor: 0 } }");
+    let (rejected, _) = offer(&mut all, &mut base, Kind::Endpoints, vec![bad]);
+    assert_eq!(rejected.len(), 1);
+    assert_eq!(base.snapshot.listeners.len(), 1);
+    all.give_up(Kind::Routes, "table");
+    assert!(all.made_listeners(&base, &judged).is_none(), "something else changed");
+}

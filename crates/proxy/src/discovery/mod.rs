@@ -18,7 +18,7 @@ mod shown;
 mod stats;
 mod tls;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -123,10 +123,12 @@ pub(crate) async fn serve(setup: Setup) {
         resources,
         base: Base::default(),
         needs: Vec::new(),
-        warming: Vec::new(),
+        warming: HashSet::new(),
         stage: Stage::Runtime,
         discovery,
         shown: BTreeMap::new(),
+        unsettled: BTreeSet::new(),
+        told: (false, Vec::new()),
         stats: Stats::new(registry),
         asks,
         overrides,
@@ -149,10 +151,14 @@ struct Server {
     base: Base,
     needs: Vec<Need>,
     /// Clusters and listeners that wait for what they need.
-    warming: Vec<(Kind, String)>,
+    warming: HashSet<(Kind, String)>,
     stage: Stage,
     discovery: Discovery,
     shown: BTreeMap<(Kind, String), Shown>,
+    /// Those of them of which a version waits.
+    unsettled: BTreeSet<(Kind, String)>,
+    /// What control planes were told is needed, and whether listeners were asked for.
+    told: (bool, Vec<Need>),
     stats: Stats,
     asks: mpsc::UnboundedSender<Ask>,
     overrides: mpsc::UnboundedReceiver<Override>,
@@ -290,10 +296,12 @@ impl Server {
             resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();
         let before: Vec<Given> =
             resources.iter().filter_map(|it| self.resources.given(of, &it.name)).collect();
-        let is_new = |it: &&towpath_xds::Resource| {
-            before.iter().all(|known| known.name != it.name || known.body != it.body)
+        let new: Vec<String> = {
+            let known: HashMap<&str, &Bytes> =
+                before.iter().map(|known| (&*known.name, &known.body)).collect();
+            let is_new = |it: &&towpath_xds::Resource| known.get(&*it.name) != Some(&&it.body);
+            resources.iter().filter(is_new).map(|it| it.name.clone()).collect()
         };
-        let new: Vec<String> = resources.iter().filter(is_new).map(|it| it.name.clone()).collect();
         let given = resources
             .into_iter()
             .map(|it| Given { name: it.name, body: it.body })
@@ -459,7 +467,7 @@ impl Server {
     fn note(&mut self, build: Build) -> Built {
         let Build { snapshot, prints, needs, warming, uses, files, runtime, conflicts, .. } = build;
         self.stats.conflicts(conflicts);
-        (self.needs, self.warming) = (needs, warming);
+        (self.needs, self.warming) = (needs, warming.into_iter().collect());
         self.secrets.take(uses, files);
         Built { snapshot, prints, runtime, statics: None }
     }
@@ -535,7 +543,12 @@ impl Server {
     /// Tells control planes which resources are wanted that clusters and listeners ask for.
     fn want_what_is_needed(&mut self) {
         let mut kinds = vec![Kind::Runtime, Kind::Endpoints, Kind::Secret];
-        if matches!(self.stage, Stage::Listeners { .. } | Stage::Serving) {
+        let asks_for_listeners = matches!(self.stage, Stage::Listeners { .. } | Stage::Serving);
+        if self.told.0 == asks_for_listeners && self.told.1 == self.needs {
+            return;
+        }
+        self.told = (asks_for_listeners, self.needs.clone());
+        if asks_for_listeners {
             kinds.extend([Kind::Routes, Kind::Extension]);
         }
         for kind in kinds {
@@ -556,8 +569,7 @@ impl Server {
     fn forget_what_is_not_needed(&mut self) {
         let gone = self.resources.keep_needed(&self.needs);
         for key in gone {
-            self.shown.remove(&key);
-            self.ask(Ask::Shown(key, None));
+            self.unshow(key);
         }
     }
 

@@ -117,8 +117,7 @@ impl Server {
     ) {
         if matches!(kind, Kind::Cluster | Kind::Listener | Kind::Extension) {
             for name in removed {
-                self.shown.remove(&(kind, name.clone()));
-                self.ask(Ask::Shown((kind, name.clone()), None));
+                self.unshow((kind, name.clone()));
             }
         }
         if rejected.is_empty() && !version.is_empty() {
@@ -171,18 +170,30 @@ impl Server {
     /// What waits for nothing is active.
     pub(super) fn settle(&mut self) {
         let warm = self
-            .shown
+            .unsettled
             .iter()
-            .filter(|(key, shown)| shown.warming.is_some() && !self.warming.contains(key))
-            .filter(|((kind, name), _)| *kind != Kind::Secret || self.resources.has(*kind, name));
-        let warm: Vec<_> = warm.map(|(key, shown)| (key.clone(), shown.clone())).collect();
+            .filter(|key| !self.warming.contains(*key))
+            .filter(|(kind, name)| *kind != Kind::Secret || self.resources.has(*kind, name));
+        let warm = warm.filter_map(|key| Some((key.clone(), self.shown.get(key)?.clone())));
+        let warm: Vec<_> = warm.collect();
         for (key, mut shown) in warm {
             shown.active = shown.warming.take();
             self.put(key, shown);
         }
     }
 
+    pub(super) fn unshow(&mut self, key: (Kind, String)) {
+        self.shown.remove(&key);
+        self.unsettled.remove(&key);
+        self.ask(Ask::Shown(key, None));
+    }
+
     fn put(&mut self, key: (Kind, String), shown: Shown) {
+        if shown.warming.is_some() {
+            self.unsettled.insert(key.clone());
+        } else {
+            self.unsettled.remove(&key);
+        }
         self.shown.insert(key.clone(), shown.clone());
         self.ask(Ask::Shown(key, Some(shown)));
     }

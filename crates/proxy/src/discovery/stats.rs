@@ -1,6 +1,6 @@
 //! Counters of what became of resources, by Envoy's names.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -138,8 +138,10 @@ impl Stats {
         if let Some(stats) = self.of_all(kind) {
             return count(stats, rejected.is_empty(), version);
         }
-        for need in needs.iter().filter(|need| need.kind == kind && names.contains(&&*need.name)) {
-            let is_good = rejected.iter().all(|it| *it.name != *need.name);
+        let names: HashSet<&str> = names.iter().copied().collect();
+        let bad: HashSet<&str> = rejected.iter().map(|it| &*it.name).collect();
+        for need in needs.iter().filter(|need| need.kind == kind && names.contains(&*need.name)) {
+            let is_good = !bad.contains(&*need.name);
             if let Some(needed) = self.find(need) {
                 needed.count(is_good, version);
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use towpath_config::{Base, Given, Kind, Options, Rejected, Resources, Source, Sources, encoded};
+use towpath_config::{Base, Encoder, Given, Kind, Options, Rejected, Resources, Source, Sources};
 
 use super::recording::{self, Recording, Timed, short};
 
@@ -26,6 +26,7 @@ pub(crate) struct Verdict {
     clusters: usize,
     /// Secrets whose keys are not in the recording.
     unseen: Vec<String>,
+    encoder: Encoder,
 }
 
 /// Offers each update to a proxy with this bootstrap; without one to that which the recording has.
@@ -51,6 +52,7 @@ pub(crate) fn judge(
         listeners: Vec::new(),
         clusters: 0,
         unseen: Vec::new(),
+        encoder: Encoder::default(),
     };
     for (timed, number) in recording.steps.iter().zip(1_u64..) {
         let judged = verdict.step(timed, number, &mut resources, &mut base)?;
@@ -89,7 +91,8 @@ impl Verdict {
                 continue;
             }
             let name = name.clone();
-            match encoded(&Source::json(&name, &resource.to_string()), kind.message()) {
+            match self.encoder.encoded(&Source::json(&name, &resource.to_string()), kind.message())
+            {
                 Ok(body) => given.push(Given { name, body }),
                 Err(error) => refused.push(Rejected { name, reason: error.to_string() }),
             }

@@ -1,5 +1,6 @@
 //! `towpath xds replay`: a recording as a control plane.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use prost::Message;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
-use towpath_config::{Source, encoded};
+use towpath_config::{Encoder, Source};
 use towpath_xds::Type;
 use towpath_xds::wire::{
     Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
@@ -39,13 +40,21 @@ pub struct Replay {
     from: usize,
 }
 
+/// All that is said, and news of what was said last.
+#[derive(Clone)]
+struct Shared {
+    world: Rc<RefCell<World>>,
+    changed: watch::Receiver<u64>,
+}
+
 /// All that is said, and how often each kind became another.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct World {
     /// Each with the number of the step that it came with.
     resources: BTreeMap<Type, BTreeMap<String, (u64, Bytes)>>,
     /// The last step of each kind.
     steps: BTreeMap<Type, u64>,
+    encoder: Encoder,
 }
 
 impl Replay {
@@ -63,10 +72,12 @@ impl Replay {
             let listener = listener.map_err(|error| format!("{}: {error}", self.listen))?;
             let at = listener.local_addr().map_err(|error| error.to_string())?;
             say(&format!("listening on {at}"));
-            let (world, changed) = watch::channel(Rc::new(World::default()));
+            let world = Rc::new(RefCell::new(World::default()));
+            let (changes, changed) = watch::channel(0);
+            let shared = Shared { world: Rc::clone(&world), changed };
             tokio::select! {
-                () = accept(listener, changed) => {}
-                () = self.play(&recording.steps, every, &world) => {}
+                () = accept(listener, shared) => {}
+                () = self.play(&recording.steps, every, &world, &changes) => {}
                 _ = tokio::signal::ctrl_c() => {}
             }
             Ok(ExitCode::SUCCESS)
@@ -78,7 +89,8 @@ impl Replay {
         &self,
         steps: &[Timed],
         every: Option<Duration>,
-        world: &watch::Sender<Rc<World>>,
+        world: &RefCell<World>,
+        changes: &watch::Sender<u64>,
     ) {
         let mut before = None;
         for (timed, number) in steps.iter().zip(1_u64..) {
@@ -91,12 +103,10 @@ impl Replay {
             if usize::try_from(number).is_ok_and(|number| number > self.from) {
                 tokio::time::sleep(wait).await;
             }
-            let mut next = World::clone(&world.borrow());
-            for line in next.take(timed, number) {
-                say(&line);
-            }
+            let left_out = world.borrow_mut().take(timed, number);
+            left_out.iter().for_each(|line| say(line));
             say(&timed.title(number));
-            world.send_replace(Rc::new(next));
+            changes.send_replace(number);
         }
         say("that was the last step");
         std::future::pending().await
@@ -118,7 +128,7 @@ impl World {
                     .push(format!("secret `{name}` is not sent: its key is not in the recording"));
                 continue;
             }
-            match encoded(&Source::json(name, &resource.to_string()), kind.message()) {
+            match self.encoder.encoded(&Source::json(name, &resource.to_string()), kind.message()) {
                 Ok(body) => drop(resources.insert(name.clone(), (number, body))),
                 Err(error) => left_out.push(format!("`{name}` is not sent: {error}")),
             }
@@ -134,7 +144,7 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-async fn accept(listener: TcpListener, world: watch::Receiver<Rc<World>>) {
+async fn accept(listener: TcpListener, world: Shared) {
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
@@ -146,7 +156,7 @@ async fn accept(listener: TcpListener, world: watch::Receiver<Rc<World>>) {
     }
 }
 
-async fn connection(socket: TcpStream, peer: SocketAddr, world: watch::Receiver<Rc<World>>) {
+async fn connection(socket: TcpStream, peer: SocketAddr, world: Shared) {
     let Ok(mut connection) = h2::server::handshake(socket).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
         let world = world.clone();
@@ -174,7 +184,7 @@ struct Subscription {
 async fn stream(
     request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
-    mut world: watch::Receiver<Rc<World>>,
+    mut shared: Shared,
     peer: SocketAddr,
 ) -> Result<(), String> {
     let failed = |error: h2::Error| error.to_string();
@@ -204,17 +214,18 @@ async fn stream(
                     }
                 }
             }
-            changed = world.changed() => changed.map_err(|error| error.to_string())?,
+            changed = shared.changed.changed() => changed.map_err(|error| error.to_string())?,
         }
-        let now = Rc::clone(&world.borrow_and_update());
+        shared.changed.borrow_and_update();
+        let world = Rc::clone(&shared.world);
         for kind in Type::ALL {
             let Some(subscription) = subscriptions.get_mut(&kind).filter(|it| !it.awaits) else {
                 continue;
             };
             let answer = if is_delta {
-                subscription.delta(kind, &now, nonce + 1)
+                subscription.delta(kind, &world.borrow(), nonce + 1)
             } else {
-                subscription.world(kind, &now, nonce + 1)
+                subscription.world(kind, &world.borrow(), nonce + 1)
             };
             let Some(answer) = answer else { continue };
             nonce += 1;
