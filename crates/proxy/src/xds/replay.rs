@@ -92,16 +92,15 @@ impl Replay {
         world: &RefCell<World>,
         changes: &watch::Sender<u64>,
     ) {
+        let mut due = tokio::time::Instant::now();
         let mut before = None;
         for (timed, number) in steps.iter().zip(1_u64..) {
-            let wait = match (every, before) {
-                (Some(every), _) => every,
-                (None, Some(before)) => Duration::from_millis(timed.at_ms.saturating_sub(before)),
-                (None, None) => Duration::ZERO,
-            };
+            let recorded = before.map_or(0, |before| timed.at_ms.saturating_sub(before));
             before = Some(timed.at_ms);
             if usize::try_from(number).is_ok_and(|number| number > self.from) {
-                tokio::time::sleep(wait).await;
+                // From when the last was due, so that what takes time does not add up.
+                due += every.unwrap_or_else(|| Duration::from_millis(recorded));
+                tokio::time::sleep_until(due).await;
             }
             let left_out = world.borrow_mut().take(timed, number);
             left_out.iter().for_each(|line| say(line));
