@@ -101,8 +101,8 @@ impl<'a> Converter<'a> {
         self.typed_extension(name, any, at, place.extends, place.known)
     }
 
-    /// `type_urls`. One that is not supported is no mistake as long as another is: a resource of it is refused when it
-    /// comes.
+    /// `type_urls`. All of them have to be supported: otherwise a filter that is refused when it comes would have its
+    /// listener, which serves without it so far, answer 500.
     fn allowed_types<'m>(
         &mut self,
         name: &str,
@@ -112,12 +112,11 @@ impl<'a> Converter<'a> {
         let urls: Vec<(&str, &At)> = discovery.texts("type_urls").collect();
         let type_of = |url: &'m str| url.rsplit_once('/').map_or(url, |(_, name)| name);
         let types: Vec<&str> = urls.iter().map(|(url, _)| type_of(url)).collect();
-        let is_known = types.iter().any(|of| place.known.contains(of));
         for (of, (_, at)) in types.iter().zip(&urls) {
             if !place.extends.may_have(of) {
                 let text = format!("Error: no factory found for a required type URL {of}.");
                 self.report.problem(at, text);
-            } else if !is_known {
+            } else if !place.known.contains(of) {
                 self.report.unsupported(at, format!("`{name}`: {of} is not there"));
             }
         }
