@@ -56,6 +56,8 @@ impl<W: Write> Chrome<W> {
             lost,
             overwritten,
             homeless,
+            refused,
+            unentered,
             beginless,
             unfinished,
             ns_per_event,
@@ -64,7 +66,7 @@ impl<W: Write> Chrome<W> {
         let _ = write!(
             self.line,
             "\n],\"otherData\":{{\"events\":{events},\"lost\":{lost},\"overwritten\":{overwritten},\
-             \"homeless\":{homeless},\"beginless\":{beginless},\"unfinished\":{unfinished},\
+             \"homeless\":{homeless},\"refused\":{refused},\"unentered\":{unentered},\"beginless\":{beginless},\"unfinished\":{unfinished},\
              \"ns_per_event\":{ns_per_event:.2}}}}}\n"
         );
         self.flush();

@@ -55,6 +55,9 @@ pub struct Account {
     pub homeless: u64,
     /// Spans of `tracing` beyond the 16,777,216 that may live at once: their events are missing.
     pub refused: u64,
+    /// Spans of `tracing` that were never entered, though others of their place were: when they were made is not known,
+    /// and they are missing. Later ones of the place are there.
+    pub unentered: u64,
     /// Texts that were cut at their limit.
     pub texts_cut: u64,
     /// Ends whose begin was not kept: overwritten, or before the recording.
@@ -77,7 +80,7 @@ impl Account {
     /// Events known to be missing.
     #[must_use]
     pub const fn missing(&self) -> u64 {
-        self.lost + self.overwritten + self.homeless + self.refused
+        self.lost + self.overwritten + self.homeless + self.refused + self.unentered
     }
 }
 
@@ -181,14 +184,48 @@ impl Collector {
         for mut track in order.into_iter().filter_map(|id| tracks.remove(&id)) {
             track.finish(end, bent, &mut |item, arena| hand_over(item, arena, sites, sink));
         }
+        #[cfg(feature = "tracing")]
+        let living = self.hand_over_unentered(end, sink);
+        #[cfg(not(feature = "tracing"))]
+        let living = 0;
+        let Self { bent, account, .. } = self;
         let registry = ring::registry();
         account.homeless = registry.homeless;
         account.refused = registry.refused;
+        account.unentered = registry.unentered + living;
         account.overwritten += registry.evicted;
         drop(registry);
         account.drain_ns += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let Bent { beginless, unfinished, aside, split } = *bent;
         Account { beginless, unfinished, aside, split, ..*account }
+    }
+
+    /// The lifetimes, up to here, of spans that nobody has entered. Answers how many cannot be shown.
+    #[cfg(feature = "tracing")]
+    fn hand_over_unentered(&mut self, end: u64, sink: &mut dyn Sink) -> u64 {
+        use crate::facade::{slab, unentered};
+        let Self { timeline, sites, bent, .. } = self;
+        let mut arena = Arena::default();
+        unentered::living(|site, stamp, values| {
+            bent.unfinished += 1;
+            arena.clear();
+            let begin = Item {
+                ns: timeline.place(stamp).min(end),
+                what: What::Begin,
+                callsite: site.span.id(),
+                name: None,
+                values: arena.keep_values(values),
+                track: TrackId::Async { id: slab::free_track(), parent: 0, aside: 0 },
+            };
+            let values = arena.keep_values(&[]);
+            hand_over(&begin, &arena, sites, sink);
+            hand_over(
+                &Item { ns: end, what: What::Unfinished, values, ..begin },
+                &arena,
+                sites,
+                sink,
+            );
+        })
     }
 
     /// Tracks under no other first, so that they are described, with their names, before those under them.

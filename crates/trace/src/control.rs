@@ -265,6 +265,8 @@ impl On {
         };
         ring::registry().begin(plan);
         gate::record(options.directives.clone());
+        #[cfg(feature = "tracing")]
+        crate::facade::unentered::recording_begins(start.ticks);
         Ok(Self { pid, start })
     }
 

@@ -64,6 +64,20 @@ impl Arena {
         Place { start, length: text.len() as u32 }
     }
 
+    /// Copies values that lie in no ring.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn keep_values(&mut self, values: &[crate::value::Value<'_>]) -> Values {
+        let start = self.values.len() as u32;
+        for value in values {
+            let (kind, mut word) = record::encode(value);
+            if let crate::value::Value::Text(text) = value {
+                word = self.keep_text(record::cut(text, crate::value::TEXT_LIMIT)).word();
+            }
+            self.values.push((kind, word));
+        }
+        Values { start, count: values.len() as u32 }
+    }
+
     /// Copies values of another arena, with their texts.
     pub(crate) fn keep(&mut self, from: &Self, values: &[Stored]) -> Values {
         let start = self.values.len() as u32;

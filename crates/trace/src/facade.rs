@@ -3,7 +3,8 @@
 //! An event is a mark named by its message. A span is a slice of the thread for every time it is entered; if it is
 //! entered more than once, or on another thread than the one that made it, it is asynchronous: its lifetime lies on
 //! a track of its own and a flow joins its polls. Once a place has made an asynchronous span, its further spans are
-//! stamped when they are made; the lifetime of the very first begins with its first poll.
+//! stamped when they are made; the lifetime of the very first begins with its first poll. A span that is never entered
+//! has a lifetime alone (`unentered.rs`).
 //!
 //! Cost: a span is a slot of a slab, two stamps and two records. Texts lie in memory that the slot keeps for the next
 //! span.
@@ -32,6 +33,7 @@ mod fields;
 mod kept;
 pub(crate) mod site;
 pub(crate) mod slab;
+pub(crate) mod unentered;
 
 /// What a subscriber or a layer was told to do.
 #[derive(Debug, Clone, Copy)]
@@ -157,8 +159,10 @@ fn open_slowly(
             elsewhere_text::tell(site, slot, |visit| attributes.record(visit));
         }
     }
-    if site.is_asynchronous() && site.is_recorded() {
-        begin_lifetime(slot, site, ticks(), attributes);
+    match site.is_recorded() {
+        true if site.is_asynchronous() => begin_lifetime(slot, site, ticks(), attributes),
+        true => slot.made(ticks()),
+        false => slot.not_awaited(),
     }
     index
 }
@@ -216,14 +220,19 @@ fn begin_lifetime(slot: &Slot, site: &'static Site, stamp: u64, attributes: &Att
     lifetime(slot, site, stamp, parent);
 }
 
-fn lifetime(slot: &Slot, site: &'static Site, stamp: u64, parent: u64) {
+/// Answers whether there was room for it.
+fn lifetime(slot: &Slot, site: &'static Site, stamp: u64, parent: u64) -> bool {
     let track = slot.start_track();
+    if slot.is_unentered() {
+        slot.not_awaited();
+    }
     let first = [record::head(Kind::AsyncBegin, site.span.id(), 0, 0), stamp, track, parent];
     let flow = Value::Flow(crate::value::Flow::through(track));
-    slot.with(site.span.fields().len(), Some(flow), false, |values| {
+    let begin = slot.with(site.span.fields().len(), Some(flow), false, |values| {
         write_long(first, None, values, Claim::Alone)
     });
     slot.forget_learned();
+    begin != NOWHERE
 }
 
 /// A poll begins.
@@ -248,6 +257,7 @@ fn enter_slowly(index: u32, slot: &'static Slot) {
     if site.is_recorded() {
         let stamp = ticks();
         let again = slot.entered(stamp);
+        site.set_entered();
         begin = if again || slot.track() != 0 || slot.thread() != entered::thread() {
             site.set_asynchronous();
             enter_asynchronous(slot, site, stamp, again)
@@ -338,7 +348,7 @@ pub(crate) fn follow(index: u32, cause: u32) {
     }
     for (slot, site) in [(cause, cause_site), (slot, site)] {
         if slot.track() == 0 {
-            lifetime(slot, site, ticks(), 0);
+            lifetime(slot, site, slot.made_at().unwrap_or_else(ticks), 0);
         }
     }
     let flow = crate::value::Flow::through(cause.track() ^ slot.track().rotate_left(32));
@@ -354,7 +364,7 @@ crate::callsite!(FOLLOWS, Level::Info, Category::APP, "follows from", flow);
 /// The span is over.
 #[inline(always)]
 pub(crate) fn close(index: u32, slot: &Slot) {
-    if slot.is_bare() {
+    if slot.is_bare() && !slot.is_unentered() {
         return slab::stock(index);
     }
     close_slowly(index, slot);
@@ -363,7 +373,9 @@ pub(crate) fn close(index: u32, slot: &Slot) {
 #[cold]
 #[inline(never)]
 fn close_slowly(index: u32, slot: &Slot) {
-    if slot.track() != 0 || slot.is_changed() {
+    if slot.is_unentered() {
+        unentered::close(slot);
+    } else if slot.track() != 0 || slot.is_changed() {
         end_lifetime(slot);
     }
     slab::give_back(index, slot);

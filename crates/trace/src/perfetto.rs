@@ -159,6 +159,7 @@ impl<W: Write> Perfetto<W> {
             ("overwritten", About::Number(account.overwritten)),
             ("homeless", About::Number(account.homeless)),
             ("refused", About::Number(account.refused)),
+            ("unentered", About::Number(account.unentered)),
             ("texts_cut", About::Number(account.texts_cut)),
             ("beginless", About::Number(account.beginless)),
             ("unfinished", About::Number(account.unfinished)),

@@ -467,6 +467,8 @@ pub(crate) struct Registry {
     pub(crate) homeless: u64,
     /// Spans of `tracing` that had no slot to be kept in.
     pub(crate) refused: u64,
+    /// Spans of `tracing` that were never entered, and of which it is not known when they were made.
+    pub(crate) unentered: u64,
     /// Records that went with the rings of dead threads to make room.
     pub(crate) evicted: u64,
 }
@@ -483,7 +485,7 @@ impl Registry {
     /// From here on threads get rings by this plan.
     pub(crate) fn begin(&mut self, plan: Plan) {
         self.rings.clear();
-        (self.homeless, self.evicted, self.refused) = (0, 0, 0);
+        (self.homeless, self.evicted, self.refused, self.unentered) = (0, 0, 0, 0);
         self.plan = Some(plan);
         RECORDING.store(true, Relaxed);
     }
@@ -550,6 +552,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     serial: 0,
     homeless: 0,
     refused: 0,
+    unentered: 0,
     evicted: 0,
 });
 

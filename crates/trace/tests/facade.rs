@@ -19,10 +19,15 @@ use tracing_subscriber::prelude::*;
 
 /// Does `work` under the subscriber and under the layer, recording all the while.
 fn each_way(work: fn()) -> [Capture; 2] {
-    let recording = Options::new().level(Level::Trace).start().unwrap();
+    each_way_with(&Options::new(), work)
+}
+
+fn each_way_with(options: &Options, work: fn()) -> [Capture; 2] {
+    let start = || options.clone().level(Level::Trace).start().unwrap();
+    let recording = start();
     tracing::subscriber::with_default(TraceSubscriber::new(Category::APP), work);
     let direct = recording.stop();
-    let recording = Options::new().level(Level::Trace).start().unwrap();
+    let recording = start();
     tracing::subscriber::with_default(
         tracing_subscriber::registry().with(TraceLayer::new(Category::APP)),
         work,
@@ -396,7 +401,8 @@ fn spans_nest_as_deep_as_they_like() {
 fn more_spans_live_at_once_than_the_program_has_slots() {
     let _turn = turn();
     let held = 150_000;
-    for capture in each_way(|| {
+    let options = Options::new().ring_bytes(64 << 20);
+    for capture in each_way_with(&options, || {
         let spans: Vec<_> = (0..150_000u64).map(|id| info_span!("connection", id)).collect();
         for id in 0..1_000u64 {
             info_span!("request", id).in_scope(|| ());
@@ -404,9 +410,16 @@ fn more_spans_live_at_once_than_the_program_has_slots() {
         spans[149_999].in_scope(|| ());
         drop(spans);
     }) {
-        let requests = capture.spans().iter().filter(|span| span.name == "request").count();
-        let last = capture.spans().iter().filter(|span| span.name == "connection").count();
-        assert_eq!((requests, last, capture.account().refused), (1_000, 1, 0), "{held} held");
+        let spans = capture.spans();
+        let count = |name: &str, is_poll: bool| {
+            let is_such = |place| matches!(place, PlaceView::Thread(_)) == is_poll;
+            spans.iter().filter(|span| span.name == name && is_such(span.place)).count() as u64
+        };
+        let account = capture.account();
+        let polled = (count("request", true), count("connection", true));
+        assert_eq!((polled, account.missing()), ((1_000, 1), 0), "{held} held");
+        assert!(count("connection", false) >= held - 1, "the others were never entered");
+        assert_eq!((account.beginless, account.unfinished), (0, 0));
     }
 }
 
@@ -538,4 +551,117 @@ fn what_is_recorded_after_the_only_poll_is_of_the_span_that_a_file_holds() {
         assert_eq!(spans[1].value("status"), Some(&FileValue::Integer(503)));
         assert!(spans.iter().all(|span| !span.unfinished));
     }
+}
+
+#[test]
+fn what_is_never_entered_is_a_lifetime() {
+    let _turn = turn();
+    for (index, capture) in each_way(|| {
+        let held = info_span!("held", id = 7, late = tracing::field::Empty);
+        held.record("late", "text");
+        let connection = info_span!("connection", peer = "10.0.0.1");
+        info_span!(parent: &connection, "request").in_scope(|| ());
+        std::thread::spawn(move || drop(connection)).join().unwrap();
+        drop(info_span!("idle"));
+        // Alive when the recording ends, and dropped when it is over.
+        LEFT.with(|left| left.replace(Some(held)));
+    })
+    .iter()
+    .enumerate()
+    {
+        let spans = capture.spans();
+        let find = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+        let (held, connection) = (find("held"), find("connection"));
+        assert_eq!(held.values, [("id", Value::Signed(7)), ("late", Value::Text("text"))]);
+        assert!(held.unfinished && !connection.unfinished && !find("idle").unfinished);
+        assert!(connection.values.contains(&("peer", Value::Text("10.0.0.1"))));
+        assert!(matches!(connection.place, PlaceView::Track(_)));
+        let request = find("request");
+        assert!(connection.begin_ns <= request.begin_ns && request.end_ns <= connection.end_ns);
+        assert!(held.begin_ns <= connection.begin_ns && connection.end_ns <= held.end_ns);
+        let account = capture.account();
+        assert_eq!((spans.len(), account.missing(), account.unfinished), (4, 0, 1), "{spans:?}");
+        let Some(judge) = judged(capture, &format!("idle-{index}.pftrace")) else { return };
+        let answers = judge
+            .clean(&["select name, dur >= 0 from slice where category glob 'app,*' order by name"]);
+        let names = ["connection", "held", "idle", "request"];
+        assert_eq!(text(&answers[0]), names.map(|name| [name, "1"]));
+    }
+    // Nor is one of them of the recording after.
+    let recording = Options::new().start().unwrap();
+    LEFT.with(|left| left.replace(None));
+    let capture = recording.stop();
+    assert_eq!((capture.spans(), capture.account().missing()), (Vec::new(), 0));
+}
+
+thread_local! {
+    static LEFT: std::cell::RefCell<Option<tracing::Span>> = const { std::cell::RefCell::new(None) };
+}
+
+#[test]
+fn what_is_never_entered_where_others_are_is_counted_once_and_kept_from_then_on() {
+    let _turn = turn();
+    let make = || info_span!("sometimes entered", number = 1);
+    for (capture, counted) in each_way(|| {
+        let make = || info_span!("sometimes entered", number = 1);
+        for _ in 0..3 {
+            make().in_scope(|| ());
+        }
+        drop(make());
+        drop(make());
+        make().in_scope(|| ());
+    })
+    .iter()
+    .zip([1, 0])
+    {
+        let lifetimes = capture.spans();
+        let lifetimes = lifetimes.iter().filter(|span| matches!(span.place, PlaceView::Track(_)));
+        assert!(lifetimes.count() >= 2);
+        assert_eq!((capture.account().unentered, capture.account().missing()), (counted, counted));
+    }
+    // One that is still alive when the recording ends is counted as well.
+    let recording = Options::new().start().unwrap();
+    let left = tracing::subscriber::with_default(TraceSubscriber::default(), || {
+        let make = || info_span!("entered at first");
+        make().in_scope(|| ());
+        (make(), make())
+    });
+    assert_eq!(recording.stop().account().unentered, 2);
+    drop((left, make()));
+}
+
+#[test]
+fn what_is_never_entered_and_finds_no_room_is_lost_once() {
+    let _turn = turn();
+    let recording = Options::new().ring_bytes(64 << 10).start().unwrap();
+    tracing::subscriber::with_default(TraceSubscriber::default(), || {
+        let spans: Vec<_> = (0..5_000u64).map(|id| info_span!("never", id)).collect();
+        drop(spans);
+    });
+    let capture = recording.stop();
+    let account = capture.account();
+    assert!(account.lost > 1_000);
+    // Of the last that is there the end may have found no room.
+    let unfinished = account.unfinished;
+    assert!(unfinished <= 1 && account.beginless == 0, "{account:?}");
+    assert_eq!(capture.spans().len() as u64 + account.lost, 5_000 + unfinished);
+}
+
+#[test]
+fn a_file_holds_what_is_never_entered_and_says_what_it_does_not() {
+    let _turn = turn();
+    let path = scratch("unentered.pftrace");
+    let recording = Options::new().start_file(&path).unwrap();
+    let left = tracing::subscriber::with_default(TraceSubscriber::default(), || {
+        let make = || info_span!("entered but once");
+        make().in_scope(|| ());
+        (info_span!("left", id = 1), make())
+    });
+    let account = recording.finish().unwrap();
+    assert_eq!((account.unentered, account.unfinished), (1, 1));
+    let stat = towpath_trace::file::stat(&[&path]).unwrap();
+    assert_eq!(stat.lost, 1);
+    let names: Vec<_> = stat.spans.iter().map(|span| span.name.as_str()).collect();
+    assert!(names.contains(&"left"), "{names:?}");
+    drop(left);
 }

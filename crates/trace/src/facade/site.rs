@@ -25,6 +25,8 @@ pub(crate) struct Site {
     /// Position of the field `message`, which is no value but the name.
     pub(crate) message_at: Option<usize>,
     asynchronous: Flag,
+    /// A span of this place was entered.
+    entered: Flag,
     /// The gate's generation, and in the lowest bit whether events of this place are recorded in it.
     recorded: AtomicU64,
     /// What a slot holds in `plain` for a span of this place made in the gate's latest known generation.
@@ -45,7 +47,7 @@ impl Site {
             (metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
         let span = Callsite::new(metadata.name(), category, level, fields, file, line);
         let span = Box::leak(Box::new(span.with_target(metadata.target())));
-        let (message, asynchronous) = (OnceLock::new(), Flag::default());
+        let message = OnceLock::new();
         Self {
             metadata,
             category,
@@ -53,7 +55,8 @@ impl Site {
             span,
             message,
             message_at,
-            asynchronous,
+            asynchronous: Flag::default(),
+            entered: Flag::default(),
             recorded: AtomicU64::new(0),
             plain: AtomicU64::new(0),
             number,
@@ -72,7 +75,7 @@ impl Site {
     }
 
     /// What a new span's slot holds in `plain`: the callsite, under the gate's generation if spans of this place are
-    /// recorded in it and are neither marked nor asynchronous.
+    /// recorded in it, are neither marked nor asynchronous, and are known to be entered.
     #[inline]
     pub(crate) fn plain(&self) -> u64 {
         let plain = self.plain.load(Relaxed);
@@ -106,6 +109,7 @@ impl Site {
         let plainly = self.is_recorded()
             && !is_marked
             && !self.is_asynchronous()
+            && self.entered.is_set()
             && self.number as usize <= slab::MOST_SITES;
         let plain =
             u64::from(self.span.id()) | if plainly { u64::from(generation) << 32 } else { 0 };
@@ -115,6 +119,14 @@ impl Site {
 
     pub(crate) fn is_asynchronous(&self) -> bool {
         self.asynchronous.is_set()
+    }
+
+    /// A span of this place was entered: others need not be stamped when they are made.
+    pub(crate) fn set_entered(&self) {
+        if !self.entered.is_set() {
+            self.entered.set();
+            self.plain.store(0, Relaxed);
+        }
     }
 
     pub(crate) fn set_asynchronous(&self) {

@@ -29,7 +29,8 @@ pub(crate) struct Slot {
     plain: AtomicU64,
     /// The thread that made it.
     thread: AtomicU64,
-    /// Stamp of the first poll; 0 before that.
+    /// Stamp of the first poll. Before that [`UNENTERED`] and, where it is known, when the span was made; 0 for a span
+    /// that was not recorded when it was made, and for none.
     first: AtomicU64,
     track: AtomicU64,
     /// Number of the site plus one.
@@ -37,6 +38,8 @@ pub(crate) struct Slot {
     more: Mutex<Option<Box<Kept>>>,
 }
 
+/// Above a stamp, which is below it for decades.
+const UNENTERED: u64 = 1 << 63;
 const MORE: u32 = 0xffff;
 /// Something was learned since the last poll began.
 const CHANGED: u32 = 1 << 16;
@@ -72,7 +75,7 @@ impl Slot {
         self.kinds.store(0, Relaxed);
         self.plain.store(plain, Relaxed);
         self.thread.store(thread, Relaxed);
-        self.first.store(0, Relaxed);
+        self.first.store(UNENTERED, Relaxed);
         self.track.store(0, Relaxed);
         self.site.store(site.number, Relaxed);
         plain >> 32 != 0
@@ -84,7 +87,7 @@ impl Slot {
     pub(crate) fn is_plain(&self, thread: u64) -> Option<u32> {
         let plain = self.plain.load(Relaxed);
         let plainly = (plain >> 32) as u32 == gate::generation()
-            && self.first.load(Relaxed) == 0
+            && self.is_unentered()
             && self.thread.load(Relaxed) == thread;
         plainly.then_some(plain as u32)
     }
@@ -101,7 +104,8 @@ impl Slot {
     /// Counts a poll; answers whether there was one before.
     #[inline]
     pub(crate) fn entered(&self, stamp: u64) -> bool {
-        let before = self.first.load(Relaxed) != 0;
+        let before = self.first.load(Relaxed);
+        let before = before != 0 && before & UNENTERED == 0;
         if !before {
             self.first.store(stamp.max(1), Relaxed);
         }
@@ -118,6 +122,33 @@ impl Slot {
         self.first.load(Relaxed)
     }
 
+    /// It was recorded when it was made, at this stamp.
+    pub(crate) fn made(&self, stamp: u64) {
+        self.first.store(UNENTERED | stamp, Relaxed);
+    }
+
+    /// It was not recorded when it was made, or its lifetime says all of it.
+    pub(crate) fn not_awaited(&self) {
+        self.first.store(0, Relaxed);
+    }
+
+    /// Whether it waits for its first poll, and was recorded when it was made.
+    #[inline(always)]
+    pub(crate) fn is_unentered(&self) -> bool {
+        self.first.load(Relaxed) & UNENTERED != 0
+    }
+
+    /// When it was made, if it waits for its first poll and that is known.
+    pub(crate) fn made_at(&self) -> Option<u64> {
+        let first = self.first.load(Relaxed);
+        (first & UNENTERED != 0 && first != UNENTERED).then_some(first & !UNENTERED)
+    }
+
+    /// The gate's generation in which it was made and found to be plain.
+    pub(crate) fn generation(&self) -> u32 {
+        (self.plain.load(Relaxed) >> 32) as u32
+    }
+
     /// The track of its lifetime; 0 for none.
     #[inline]
     pub(crate) fn track(&self) -> u64 {
@@ -126,8 +157,7 @@ impl Slot {
 
     /// Gives it a track that no other span has.
     pub(crate) fn start_track(&self) -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
-        let track = NEXT.fetch_add(1, Relaxed);
+        let track = free_track();
         self.track.store(track, Relaxed);
         self.kinds.fetch_or(TRACKED, Relaxed);
         track
@@ -280,6 +310,18 @@ impl Slot {
         // The holder of the only reference is alone in being able to add another.
         self.references.load(Acquire) == 1 || self.references.fetch_sub(1, Release) == 1
     }
+}
+
+/// The number of a track that no other span has.
+pub(crate) fn free_track() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// All slots that ever held a span.
+pub(crate) fn used() -> impl Iterator<Item = &'static Slot> {
+    let used = FREE.lock().unwrap_or_else(PoisonError::into_inner).1;
+    (0..used).filter_map(get)
 }
 
 /// The slot of this number.

@@ -276,7 +276,7 @@ impl Reader {
     fn account(&mut self, account: Vec<(String, String)>) {
         // What was overwritten or never had a ring is not marked in place, and counted here alone.
         let missing = account.iter().filter(|(key, _)| {
-            matches!(key.as_str(), "lost" | "overwritten" | "homeless" | "refused")
+            matches!(key.as_str(), "lost" | "overwritten" | "homeless" | "refused" | "unentered")
         });
         self.stat.lost += missing.filter_map(|(_, value)| value.parse::<u64>().ok()).sum::<u64>();
         self.stat.accounted += 1;

@@ -129,7 +129,14 @@ fn serial_numbers_begin_anew_and_leave_out_those_in_use() {
     let rings = vec![Arc::new(ring(1)), Arc::new(ring(2)), Arc::new(ring(SERIALS))];
     let last = ring(SERIALS).base() + (1 << SERIAL_SHIFT);
     assert_eq!(last, BEYOND);
-    let registry =
-        Registry { rings, plan: None, serial: SERIALS, homeless: 0, refused: 0, evicted: 0 };
+    let registry = Registry {
+        rings,
+        plan: None,
+        serial: SERIALS,
+        homeless: 0,
+        refused: 0,
+        unentered: 0,
+        evicted: 0,
+    };
     assert_eq!(registry.free_serial(), 3);
 }
