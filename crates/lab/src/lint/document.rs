@@ -228,7 +228,9 @@ fn quantity(label: &str) -> Option<Quantity> {
         return Some(Quantity::Percentile(share));
     }
     // An error rate is none.
-    let is_rate = label.contains("requests/s") || label.contains("per second") || words == ["rate"];
+    let is_rate = label.contains("requests/s")
+        || label.contains("per second")
+        || matches!(words[..], ["rate"] | ["rate", "s" | "sec" | "1", ..]);
     let is_mean = has(&["rt", "rtt", "latency", "mean", "avg", "average"]);
     let is_duration = has(&["duration"]);
     // That of a run has whole seconds or says so; that of a request is a mean.
@@ -300,7 +302,8 @@ fn cells(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let is_whole = |cell: &&str| cell.matches('(').count() == cell.matches(')').count();
     let cells = pieces.iter().all(is_whole).then_some(pieces)?.into_iter();
     Some(if separator == ';' {
-        cells.map(with_point).collect()
+        let has_commas = cells.clone().any(is_decimal);
+        cells.map(|cell| with_point(cell, has_commas)).collect()
     } else {
         cells.map(Cow::Borrowed).collect()
     })
@@ -316,15 +319,25 @@ fn quoted(line: &str, separator: char) -> Vec<&str> {
     pieces.map(|cell| cell.trim().trim_matches('"')).collect()
 }
 
-/// Semicolons separate cells where the comma is the decimal point: "1.234,5" is 1234.5.
-fn with_point(cell: &str) -> Cow<'_, str> {
+/// Whether a comma stands between digits.
+fn is_decimal(cell: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
-    let is_decimal = cell
-        .split_once(',')
-        .is_some_and(|(before, after)| before.ends_with(is_digit) && after.starts_with(is_digit));
-    if is_decimal {
-        Cow::Owned(cell.replace('.', "").replace(',', "."))
-    } else {
-        Cow::Borrowed(cell)
+    cell.split_once(',')
+        .is_some_and(|(before, after)| before.ends_with(is_digit) && after.starts_with(is_digit))
+}
+
+/// Semicolons separate cells where the comma is the decimal point: "1.234,5" is 1234.5, and on a line that has such a
+/// comma "1.234" is 1234.
+fn with_point(cell: &str, has_commas: bool) -> Cow<'_, str> {
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let mut groups = cell.split('.');
+    let begins =
+        groups.next().is_some_and(|first| (1..4).contains(&first.len()) && is_digits(first));
+    let is_thousands =
+        begins && cell.contains('.') && groups.all(|group| group.len() == 3 && is_digits(group));
+    match (is_decimal(cell), is_thousands && has_commas) {
+        (true, _) => Cow::Owned(cell.replace('.', "").replace(',', ".")),
+        (false, true) => Cow::Owned(cell.replace('.', "")),
+        (false, false) => Cow::Borrowed(cell),
     }
 }

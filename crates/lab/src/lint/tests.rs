@@ -60,6 +60,18 @@ fn a_column_of_conns_is_how_many_were_under_way() {
 }
 
 #[test]
+fn a_rate_is_one_with_its_unit_in_a_table_with_decimal_commas_too() {
+    for header in ["rate/s", "Rate (1/s)", "rate per second", "rate", "requests/s"] {
+        let findings =
+            lint(&format!("name;connections;{header};mean ms\na;10;1.200;100,5\nb;10;1.200;8,3\n"));
+        let failed = texts(&findings, Level::Fail, "little's law");
+        assert!(failed[0].starts_with("a: 1200/s × 100.500 ms = 120.6"), "{header}: {findings:#?}");
+    }
+    let errors = lint("| connections | error rate | mean ms |\n|---|---|---|\n| 10 | 3 | 8 |\n");
+    assert_eq!(texts(&errors, Level::Fail, "little's law").len(), 0);
+}
+
+#[test]
 fn changes_in_sentences_are_put_per_request() {
     let text = "## Unthrottled\n* Replication of 1: p95 latency increased by 90%, RPS was cut by 44%\n\
         * Replication of 1: CPU usage increased 15%, Memory decreased 5% (due to lower RPS)\n## Throttled\n\
