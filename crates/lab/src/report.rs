@@ -243,8 +243,10 @@ impl Table {
         };
         let body: String =
             self.rows.iter().enumerate().map(|(at, cells)| row("td", Some(at), cells)).collect();
+        // Of very many columns each interval may take several lines.
+        let many = if self.header.len() > MANY { " class=\"many\"" } else { "" };
         format!(
-            "<div class=\"t\"><table><thead>{}</thead><tbody>\n{body}</tbody></table></div>\n",
+            "<div class=\"t\"><table{many}><thead>{}</thead><tbody>\n{body}</tbody></table></div>\n",
             row("th", None, &self.header)
         )
     }
@@ -260,6 +262,9 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// More columns do not fit beside each other with their intervals in one piece.
+const MANY: usize = 8;
+
 /// Longer names may take several lines on a narrow screen, so that figures stay in sight.
 const SHORT_NAME: usize = 10;
 
@@ -268,20 +273,22 @@ const STYLE: &str = "\
 --c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;\
 --c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
-@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}figure,tr{break-inside:avoid}h2{\
+@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}main{padding:0!important}figure,tr{break-inside:avoid}h2{\
 break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}summary{break-after:avoid;list-style:none}\
 .t{overflow:visible!important;background:none!important;break-inside:avoid}th,td{\
-white-space:normal!important;min-width:0!important;padding:.15rem .25rem!important}td:first-child{\
-min-width:6.4rem!important}table{font-size:.65rem!important}}\
+white-space:normal!important;min-width:0!important;padding:.15rem .2rem!important}td:first-child{\
+min-width:6.4rem!important}table{font-size:.65rem!important}.many th,.many td{\
+padding:.15rem .12rem!important}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
-main{max-width:62rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;\
+main{max-width:66rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;margin:0 0 .6rem}h2{font-size:1.15rem;\
 margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
 .t{overflow-x:auto;background:linear-gradient(var(--paper),var(--paper)) right/1.5rem no-repeat local,\
-linear-gradient(to left,var(--line),transparent) right/.8rem no-repeat scroll}table{border-collapse:collapse;font-size:.9rem;margin:.6rem 0}th,td{padding:.28rem .7rem;\
+linear-gradient(to left,var(--line),transparent) right/.8rem no-repeat scroll}table{border-collapse:collapse;font-size:.85rem;margin:.6rem 0}th,td{padding:.28rem .5rem;\
 text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;\
 white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;\
-white-space:normal}.i{white-space:nowrap}\
+white-space:normal}.i{white-space:nowrap}.many .i,.many td.w{white-space:normal}.many td.w{\
+min-width:9rem}.many th,.many td{padding:.28rem .35rem}\
 .won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;\
 color:var(--soft)}\
 figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{\

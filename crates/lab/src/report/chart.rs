@@ -531,6 +531,6 @@ fn trim(number: String) -> String {
 
 /// Right of an axis.
 const RIGHT: f64 = 20.0;
-/// A character's width, on the safe side.
-pub(super) const LETTER: f64 = 6.9;
+/// A character's width, on the safe side: numbers in DejaVu Sans, the widest of the usual fonts, need no more.
+pub(super) const LETTER: f64 = 7.2;
 pub(super) const LINE: f64 = 18.0;

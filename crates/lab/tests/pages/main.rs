@@ -1,22 +1,84 @@
-//! Every page in a real browser: each chart is drawn, no script fails, nothing is asked of the network.
+//! Every page: where things lie, by computation, and in a real browser: each chart is drawn, no script fails, nothing
+//! is asked of the network.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod browser;
+mod layout;
+mod style;
 
 use std::time::Duration;
 
 use browser::Browser;
+use layout::{complaints, complaints_of_style};
 use serde_json::Value;
+use style::Medium;
 use towpath_lab::compare::{Comparison, Conclusion, Experiment, Metric, MetricEffect, Run, Wire};
 use towpath_lab::knee::{Search, search};
 use towpath_lab::link::{Circumstances, Fate, Record, Report, Traffic};
 use towpath_lab::load::{Arrivals, Outcome, Plan, run};
 use towpath_lab::origin::{Origin, spawn};
 use towpath_lab::replay::{Replay, Row};
-use towpath_lab::report::Page;
+use towpath_lab::report::{Axis, Curves, Page, Scale, Series};
 use towpath_lab::stats::{Pair, Verdict, paired_effect};
 use towpath_proto::time::Instant;
 use towpath_sim::link::Direction;
+
+#[test]
+fn everything_is_in_sight_on_desktops_telephones_and_paper() {
+    let mut all = Vec::new();
+    for (name, page) in all_pages() {
+        let html = page.to_html();
+        for medium in MEDIA {
+            let complaints = complaints(&html, medium).into_iter();
+            all.extend(complaints.map(|it| format!("{name}, {medium:?}: {it}")));
+        }
+    }
+    assert_eq!(all, Vec::<String>::new());
+}
+
+const MEDIA: [Medium; 3] = [Medium::Screen(1280.0), Medium::Screen(390.0), Medium::Paper];
+
+/// Parts of the style, what stands there without a mend, and what is said then.
+const MENDS: [(&str, &str, &str); 21] = [
+    ("white-space:pre-wrap;", "", "a command is cut off"),
+    ("overflow-wrap:anywhere", "", "a long word"),
+    (".wide{display:none}", "", "charts"),
+    (".narrow{display:none}", "", "charts"),
+    (".narrow{display:block}", "", "charts"),
+    (".t{overflow-x:auto;", ".t{", "cannot be scrolled to"),
+    ("overflow:visible!important;", "", "a scroll bar on paper"),
+    ("background:none!important;", "", "a shadow on paper"),
+    ("break-inside:avoid}th,td{", "}th,td{", "a table is torn apart"),
+    ("figure,tr{break-inside:avoid}", "", "a row is torn apart"),
+    ("h2{break-after:avoid}", "", "a heading at the end"),
+    ("summary{break-after:avoid;", "summary{", "a table's name at the end"),
+    ("content-visibility:visible;", "", "a folded table"),
+    ("table{font-size:.65rem!important}", "", "a table is cut off"),
+    ("td.w{white-space:normal;", "td.w{", "a figure is not beside its name"),
+    ("position:sticky;", "", "names scroll out of sight"),
+    (".n{text-align:right;", ".n{", "figures do not stand"),
+    (".i{white-space:nowrap}", "", "an interval is torn apart"),
+    (".many .i,.many td.w{white-space:normal}", "", "a table is cut off"),
+    (".many th,.many td{", ".x{", "a table is cut off"),
+    ("main{max-width:66rem;", "main{max-width:50rem;", "a table is cut off"),
+];
+
+#[test]
+fn what_the_style_mends_is_missed_when_it_is_gone() {
+    let pages: Vec<String> = all_pages().into_iter().map(|(_, page)| page.to_html()).collect();
+    let mut silent = Vec::new();
+    for (mend, before, why) in MENDS {
+        assert!(pages.iter().all(|html| html.contains(mend)), "the style has no {mend}");
+        let says = |html: &String| {
+            let html = html.replacen(mend, before, 1);
+            MEDIA.iter().flat_map(|it| complaints_of_style(&html, *it)).any(|it| it.contains(why))
+        };
+        if !pages.iter().any(says) {
+            silent.push(mend);
+        }
+    }
+    assert_eq!(silent, Vec::<&str>::new(), "nobody misses these");
+}
 
 #[test]
 #[ignore = "needs Chromium"]
@@ -63,6 +125,19 @@ fn a_page_that_breaks_the_rules_is_noticed() {
     );
     assert!(visit.complaints.iter().any(|text| text.contains("missing is not defined")));
     assert!(visit.requests.iter().any(|address| address.contains("127.0.0.1:1/x.png")));
+}
+
+/// Pages of every kind, with names and figures as long as those of real ones.
+fn all_pages() -> Vec<(&'static str, Page)> {
+    vec![
+        ("load", load_page()),
+        ("knee", knee_page()),
+        ("compare", comparison_page()),
+        ("link", link_page()),
+        ("replay", replay_page()),
+        ("a replay of many", replay_of_many()),
+        ("curves", curves_page()),
+    ]
 }
 
 /// Each page on a desktop and on a telephone.
@@ -187,7 +262,7 @@ fn link_page() -> Page {
 fn replay_page() -> Page {
     let row = |table: &str, case: usize, who: &str| Row {
         table: table.to_owned(),
-        case: format!("chain, replication {case}, unthrottled"),
+        case: format!("a chain of three services, replication {case}, unthrottled"),
         who: who.to_owned(),
         metric: "cpu_per_request".to_owned(),
         value: 100.0 * case as f64,
@@ -202,6 +277,65 @@ fn replay_page() -> Page {
     });
     let replay = Replay { rows: rows.collect(), notes: vec!["A note.".to_owned()], made: None };
     replay.to_page("Replay: test", "towpath lab replay")
+}
+
+/// Nine subjects, long names, and figures over seven powers of ten, as a replay with all of its peers has.
+fn replay_of_many() -> Page {
+    const WHOS: [&str; 9] = [
+        "towpath",
+        "towpath, layer",
+        "towpath, markers",
+        "libatrace-like",
+        "fastrace",
+        "Tracy",
+        "perfetto-recorder",
+        "tracing-chrome",
+        "opentelemetry",
+    ];
+    let row = |table: &str, metric: &str, case: String, at: usize| Row {
+        table: table.to_owned(),
+        case,
+        who: WHOS[at].to_owned(),
+        metric: metric.to_owned(),
+        value: 0.0123 * 6.1_f64.powi(at as i32),
+        unit: "ns".to_owned(),
+        low: Some(0.0119 * 6.1_f64.powi(at as i32)),
+        high: Some(0.0131 * 6.1_f64.powi(at as i32)),
+        published: (at == 0).then_some(1480.5),
+        published_of: (at == 0).then(|| "libatrace_rust".to_owned()),
+    };
+    let cases = ["tracing_on_begin/1000", "tracing_off_span_args, an average of cases", "end"];
+    let tables =
+        [("A table of the report", "time"), ("Another", "p99"), ("Another", "lost_requests")];
+    let rows = tables.iter().flat_map(|(table, metric)| {
+        let cases = cases.iter().enumerate();
+        cases.flat_map(move |(number, case)| {
+            (0..WHOS.len()).map(move |at| row(table, metric, format!("{case} {number}"), at))
+        })
+    });
+    let replay = Replay { rows: rows.collect(), notes: Vec::new(), made: None };
+    replay
+        .to_page("Replay: many", "towpath lab replay atrace --json figures.json --report page.html")
+}
+
+/// Axes whose last numbers are long and stand at the edge.
+fn curves_page() -> Page {
+    let mut page = Page::new("Curves", "None is cut off.");
+    let points = [(0.0, 0.02), (0.9, 3.0), (0.9999, 40_000.0)];
+    for (name, scale) in [("percentile", Scale::Nines), ("requests per second", Scale::Linear)] {
+        let at = if scale == Scale::Nines { 1.0 } else { 1e6 };
+        let points: Vec<_> = points.iter().map(|(x, y)| (x * at, *y)).collect();
+        let series = ["A, as it was", "B, with the change that is asked about"];
+        let series = series.map(|name| Series {
+            name: name.to_owned(),
+            points: points.clone(),
+            is_dotted: false,
+        });
+        let (x, y) = (Axis::new(name, scale), Axis::new("milliseconds", Scale::Log));
+        let marks = vec![(0.9999 * at, "the knee".to_owned())];
+        page.curves(name, &Curves { x, y, series: series.into(), marks });
+    }
+    page
 }
 
 /// As many packets as a busy run has, some of them lost.
