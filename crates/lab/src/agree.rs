@@ -4,6 +4,8 @@
 //! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop, or the same
 //! rate, against the same processes, in turns, and both send the same request: a field more costs a server time.
 
+mod recording;
+
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -12,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use towpath_proto::http2::{Arrival, Code, Connection};
 use towpath_proto::{Event, Head, HeadPool, Out};
@@ -36,6 +40,15 @@ pub enum Other {
     Vegeta,
 }
 
+/// How this generator is made like the other, beside sending the same request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Likeness {
+    /// It sends when the other sends, by a recording of it at a listener in the server's place.
+    pub arrivals: bool,
+    /// It takes as much CPU time over each request.
+    pub work: bool,
+}
+
 /// What both found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreement {
@@ -48,6 +61,10 @@ pub struct Agreement {
     /// System calls of the server for a request, in the same order, where they may be counted. The more
     /// requests come in one bunch, the fewer: this shows how alike the arrivals are, whatever the machine is doing.
     pub syscalls: Option<(f64, f64)>,
+    /// Requests in the recording that this generator sent by, if it did.
+    pub recorded: Option<usize>,
+    /// How long this generator was busy over each request to be like the other, if it was, in nanoseconds.
+    pub busy_ns: Option<u64>,
 }
 
 /// Runs `plan`, a closed loop or a common rate, and the other generator in turns.
@@ -55,30 +72,90 @@ pub fn compare(
     other: Other,
     program: &Path,
     plan: &Plan,
+    likeness: Likeness,
     rounds: usize,
     progress: &mut dyn FnMut(&str),
 ) -> io::Result<Agreement> {
-    let mut plan = plan.clone();
-    other.arguments(&plan).map_err(io::Error::other)?;
+    other.check(plan).and_then(|()| likeness.check(plan)).map_err(io::Error::other)?;
     progress(&format!("the fields of {}", other.name()));
-    let fields = own_fields(other, program, &plan)?;
-    plan.request.headers.clone_from(&fields);
+    let fields = own_fields(other, program, plan)?;
+    let mut like = plan.clone();
+    like.request.headers.clone_from(&fields);
+    let mut recorded = None;
+    if likeness.arrivals {
+        progress(&format!("when {} sends", other.name()));
+        let starts = record(other, program, plan)?;
+        recorded = Some(starts.len());
+        like.arrivals = Arrivals::Recorded { starts };
+    }
+    let mut busy_ns = None;
+    if likeness.work {
+        progress(&format!("how long {} takes over a request", other.name()));
+        let busy = more_work(other, program, plan, &like)?;
+        busy_ns = Some(busy);
+        like.busy = Duration::from_nanos(busy);
+    }
     let mut pairs = Vec::new();
     for (round, is_ours_first) in
         balanced_order(rounds, &mut Random::fresh()).into_iter().enumerate()
     {
         progress(&format!("round {} of {rounds}", round + 1));
-        let early = if is_ours_first { Some(ours(&plan)?) } else { None };
-        let theirs = theirs_cost(other, program, &plan)?;
-        let ours = early.map_or_else(|| ours(&plan), Ok)?;
+        let early = if is_ours_first { Some(ours(&like)?) } else { None };
+        let theirs = theirs_cost(other, program, plan)?;
+        let ours = early.map_or_else(|| ours(&like), Ok)?;
         pairs.push(Pair { a: theirs, b: ours, is_b_first: is_ours_first });
     }
     let effect = paired_effect(&pairs, plan.seed)
         .ok_or_else(|| io::Error::other("three rounds at least are needed"))?;
     progress("system calls");
-    let syscalls = count_syscalls(other, program, &plan).ok();
+    let syscalls = count_syscalls(other, program, plan, &like).ok();
     let rounds = pairs.into_iter().map(|pair| (pair.a, pair.b)).collect();
-    Ok(Agreement { rounds, effect, fields, syscalls })
+    Ok(Agreement { rounds, effect, fields, syscalls, recorded, busy_ns })
+}
+
+impl Likeness {
+    /// Whether this generator can be made so like another one that does as the plan says.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check(self, plan: &Plan) -> Result<(), String> {
+        if self.arrivals && (plan.protocol != Protocol::Http1 || !plan.arrivals.is_open()) {
+            return Err(
+                "another generator's sending is recorded over HTTP/1.1, at a rate".to_owned()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// When the other generator sends its requests, from the first on.
+fn record(other: Other, program: &Path, plan: &Plan) -> io::Result<Vec<Duration>> {
+    let server =
+        plan.pids.first().ok_or_else(|| io::Error::other("there is no process to charge"))?;
+    let recorder = recording::Recorder::launch(*server)?;
+    let mut probe = plan.clone();
+    probe.target = format!("http://{}/", recorder.address).parse().map_err(io::Error::other)?;
+    let ran = other.run(program, &probe);
+    let starts = recorder.finish()?;
+    ran.map_err(|error| cannot_run(other, &error))?;
+    match starts.last() {
+        Some(last) if *last > plan.duration / 2 => Ok(starts),
+        Some(_) | None => Err(io::Error::other(format!("{} sent too little", other.name()))),
+    }
+}
+
+/// How much more CPU time the other generator takes over a request than this one, in nanoseconds.
+fn more_work(other: Other, program: &Path, plan: &Plan, like: &Plan) -> io::Result<u64> {
+    let spent = || -> io::Result<i64> {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+        Ok(usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds())
+    };
+    let before = spent()?;
+    let count = theirs(other, program, plan)?;
+    let theirs = (spent()? - before) as f64 / count as f64;
+    let outcome = run(like).map_err(io::Error::other)?;
+    let ours = outcome.generator.cpu_ns as f64 / outcome.answered.max(1) as f64;
+    Ok((theirs - ours).max(0.0) as u64)
 }
 
 impl Agreement {
@@ -214,7 +291,8 @@ impl Other {
             Arrivals::Closed => None,
             Arrivals::Paced { rate }
             | Arrivals::Poisson { rate }
-            | Arrivals::Bunched { rate, .. } => Some(*rate),
+            | Arrivals::Bunched { rate, .. }
+            | Arrivals::Ticked { rate, .. } => Some(*rate),
             Arrivals::ClosedCapped { .. }
             | Arrivals::PerConnection { .. }
             | Arrivals::Recorded { .. } => {
@@ -303,13 +381,18 @@ fn theirs(other: Other, program: &Path, plan: &Plan) -> io::Result<u64> {
 }
 
 /// A run of each in which only system calls are counted, because counting slows the server down.
-fn count_syscalls(other: Other, program: &Path, plan: &Plan) -> io::Result<(f64, f64)> {
+fn count_syscalls(
+    other: Other,
+    program: &Path,
+    plan: &Plan,
+    like: &Plan,
+) -> io::Result<(f64, f64)> {
     let family = Meter::begin(&plan.pids).map_err(io::Error::other)?.family();
     let mut meter = SyscallMeter::begin(&family)?;
     let count = theirs(other, program, plan)?;
     let theirs = meter.count()? as f64 / count as f64;
     let mut meter = SyscallMeter::begin(&family)?;
-    let outcome = run(plan).map_err(io::Error::other)?;
+    let outcome = run(like).map_err(io::Error::other)?;
     Ok((theirs, meter.count()? as f64 / outcome.answered.max(1) as f64))
 }
 
@@ -352,6 +435,8 @@ mod tests {
             },
             fields: Vec::new(),
             syscalls: None,
+            recorded: None,
+            busy_ns: None,
         };
         let limit = 1.1_f64.ln();
         // Twice as wide as it may be: four times as many.

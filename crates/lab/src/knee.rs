@@ -195,6 +195,7 @@ impl Trials<'_> {
             | Arrivals::PerConnection { .. }
             | Arrivals::Paced { .. }
             | Arrivals::Bunched { .. }
+            | Arrivals::Ticked { .. }
             | Arrivals::Recorded { .. } => Arrivals::Paced { rate },
         };
         // No two windows meet the same arrivals, the confirming ones neither.

@@ -42,6 +42,7 @@ pub use series::{Point, Series};
 pub use side_by_side::Share;
 
 use crate::address::{Address, Target};
+use crate::cli::units::parse_milliseconds;
 
 /// What to send, how, and for how long.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,6 +90,9 @@ pub struct Plan {
     pub seed: u64,
     /// Threads that generate the load, each with its share of connections and arrivals.
     pub threads: usize,
+    /// How long this generator is busy over each request besides, half of it before the request is sent and half after
+    /// its answer, so that it stands for a slower one.
+    pub busy: Duration,
     /// Which part of a larger plan this is: arrivals and connections are those of that part.
     pub share: Share,
 }
@@ -143,6 +147,14 @@ pub enum Arrivals {
         /// Requests at each instant.
         size: u32,
     },
+    /// Open loop whose requests are due at even gaps and sent at the next tick of a clock: as generators do whose
+    /// timers count milliseconds.
+    Ticked {
+        /// Requests per second altogether.
+        rate: f64,
+        /// From one tick to the next.
+        tick: Duration,
+    },
     /// Open loop at given instants from the start of the run, warm-up included.
     Recorded {
         /// Ascending.
@@ -161,6 +173,8 @@ pub enum Spacing {
     Poisson,
     /// So many at once, evenly.
     Bunched(u32),
+    /// What is due by then, at each tick.
+    Ticked(Duration),
 }
 
 impl Spacing {
@@ -170,6 +184,7 @@ impl Spacing {
             Self::Paced => Arrivals::Paced { rate },
             Self::Poisson => Arrivals::Poisson { rate },
             Self::Bunched(size) => Arrivals::Bunched { rate, size },
+            Self::Ticked(tick) => Arrivals::Ticked { rate, tick },
         }
     }
 }
@@ -187,7 +202,15 @@ impl FromStr for Spacing {
                     Err(format!("'{size}' is no number of requests between 1 and 1,000,000"))
                 }
             },
-            None | Some(_) => Err(format!("'{text}' is none of paced, poisson and bunched:N")),
+            Some(("ticks", tick)) => match parse_milliseconds(tick)? {
+                tick if tick.is_zero() || tick > LONGEST_TICK => {
+                    Err(format!("'{text}': a tick is above zero and at most a second"))
+                }
+                tick => Ok(Self::Ticked(tick)),
+            },
+            None | Some(_) => {
+                Err(format!("'{text}' is none of paced, poisson, bunched:N and ticks:DURATION"))
+            }
         }
     }
 }
@@ -269,6 +292,7 @@ impl Plan {
             mix: Vec::new(),
             tls: None,
             threads: 1,
+            busy: Duration::ZERO,
             share: Share::default(),
         }
     }
@@ -298,7 +322,8 @@ impl Plan {
             }
             Arrivals::Paced { rate }
             | Arrivals::Poisson { rate }
-            | Arrivals::Bunched { rate, .. } => Some(*rate),
+            | Arrivals::Bunched { rate, .. }
+            | Arrivals::Ticked { rate, .. } => Some(*rate),
             Arrivals::Recorded { starts } => {
                 let window = self.warmup..self.warmup + self.duration;
                 let count = starts.iter().filter(|start| window.contains(*start)).count();
@@ -330,9 +355,13 @@ impl Plan {
             Arrivals::Bunched { size: 0, .. } => {
                 return Err(LoadError::Plan("a bunch has at least one request"));
             }
+            Arrivals::Ticked { tick, .. } if tick.is_zero() || *tick > LONGEST_TICK => {
+                return Err(LoadError::Plan("a tick is above zero and at most a second"));
+            }
             Arrivals::Paced { rate }
             | Arrivals::Poisson { rate }
-            | Arrivals::Bunched { rate, .. } => *rate,
+            | Arrivals::Bunched { rate, .. }
+            | Arrivals::Ticked { rate, .. } => *rate,
             Arrivals::Closed => 1.0,
             Arrivals::Recorded { starts } if starts.is_sorted() => 1.0,
             Arrivals::Recorded { .. } => {
@@ -362,6 +391,9 @@ impl Plan {
         {
             return Err(LoadError::Plan("a part is one of so many"));
         }
+        if self.busy > LONGEST_TICK {
+            return Err(LoadError::Plan("the generator is busy for a second at most"));
+        }
         if self.duration.is_zero() {
             return Err(LoadError::Plan("the duration must be above zero"));
         }
@@ -385,20 +417,23 @@ impl Arrivals {
             Self::Paced { .. } => "paced",
             Self::Poisson { .. } => "poisson",
             Self::Bunched { .. } => "bunched",
+            Self::Ticked { .. } => "ticked",
             Self::Recorded { .. } => "recorded",
         }
     }
 
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::Closed | Self::ClosedCapped { .. } => false,
             Self::PerConnection { .. }
             | Self::Paced { .. }
             | Self::Poisson { .. }
             | Self::Bunched { .. }
+            | Self::Ticked { .. }
             | Self::Recorded { .. } => true,
         }
     }
 }
 
+const LONGEST_TICK: Duration = Duration::from_secs(1);
 const CONNECTION_LIMIT: usize = 1_000_000;

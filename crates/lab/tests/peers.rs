@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use towpath_lab::address::Address;
-use towpath_lab::agree::{Other, compare};
+use towpath_lab::agree::{Likeness, Other, compare};
 use towpath_lab::experiment::{Program, Running, free_addresses};
 use towpath_lab::load::{Arrivals, Plan, Protocol, run};
 
@@ -77,25 +77,30 @@ fn counts_agree_with_nginx_and_wrk_in_a_closed_loop() {
 #[ignore = "needs nginx, wrk, h2load and vegeta"]
 fn every_other_generator_is_run_and_read() {
     let server = Server::launch();
-    let agree = |other: Other, arrivals: Arrivals| {
+    let agree = |other: Other, arrivals: Arrivals, likeness: Likeness| {
         let mut plan = server.plan();
         (plan.arrivals, plan.pids) = (arrivals, vec![server.pid()]);
         plan.duration = Duration::from_secs(1);
-        let agreement = compare(other, &peer(other.name()), &plan, 3, &mut |_| ()).unwrap();
+        let agreement = compare(other, &peer(other.name()), &plan, likeness, 3, &mut |_| ());
+        let agreement = agreement.unwrap();
         assert_eq!(agreement.rounds.len(), 3, "{}", other.name());
         let ratio = agreement.effect.ratio.estimate;
         // A count that was misread would be off by more than any machine is.
         assert!((0.1..10.0).contains(&ratio), "{}: {ratio} {:?}", other.name(), agreement.rounds);
         let is_named = |(name, _): &(String, String)| name.eq_ignore_ascii_case("user-agent");
         assert!(other == Other::Wrk || agreement.fields.iter().any(is_named), "{}", other.name());
+        assert_eq!(agreement.busy_ns.is_some(), likeness.work);
+        let is_as_many = |count: usize| (1000..=2001).contains(&count);
+        assert_eq!(agreement.recorded.map(is_as_many), likeness.arrivals.then_some(true));
     };
+    let unlike = Likeness::default();
     let (rate, size) = (2000.0, 20);
-    agree(Other::Wrk, Arrivals::Closed);
-    agree(Other::H2load, Arrivals::Bunched { rate, size });
-    agree(Other::Vegeta, Arrivals::Paced { rate });
+    agree(Other::Wrk, Arrivals::Closed, unlike);
+    agree(Other::H2load, Arrivals::Bunched { rate, size }, unlike);
+    agree(Other::Vegeta, Arrivals::Paced { rate }, Likeness { arrivals: true, work: true });
     // It takes minutes to build, and is not built unless it is asked for.
     if peer("oha").is_file() {
-        agree(Other::Oha, Arrivals::Paced { rate });
+        agree(Other::Oha, Arrivals::Ticked { rate, tick: Duration::from_millis(1) }, unlike);
     }
 }
 

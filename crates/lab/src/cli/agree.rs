@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use super::units::{parse_rate, parse_seconds};
 use crate::address::Target;
-use crate::agree::{self, Agreement};
+use crate::agree::{self, Agreement, Likeness};
 use crate::load::{Plan, Protocol, Spacing};
 use crate::stats::Verdict;
 
@@ -43,9 +44,13 @@ pub struct Agree {
     /// Requests per second of both; as fast as the answers come unless given
     #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
-    /// How this generator spaces the requests of --rate: paced, poisson or bunched:N
+    /// How this generator spaces the requests of --rate: paced, poisson, bunched:N, ticks:1ms, or as-sent: at the
+    /// instants at which the other sends, by a recording of it
     #[arg(long, value_name = "SPACING", default_value = "paced", requires = "rate")]
-    arrivals: Spacing,
+    arrivals: Sending,
+    /// Take as much CPU time over a request as the other does
+    #[arg(long)]
+    as_busy: bool,
     /// How long each run is, in whole seconds
     #[arg(long, short = 'd', default_value = "2s", value_parser = parse_seconds)]
     duration: Duration,
@@ -58,6 +63,21 @@ pub struct Agree {
     /// Write the result with schema 1; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// When this generator sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    Spaced(Spacing),
+    AsSent,
+}
+
+impl FromStr for Sending {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "as-sent" { Ok(Self::AsSent) } else { text.parse().map(Self::Spaced) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -89,16 +109,21 @@ impl Agree {
             (plan.protocol, plan.in_flight) = (Protocol::Http2, streams);
         }
         plan.pids.clone_from(&self.pid);
+        let spacing = match self.arrivals {
+            Sending::Spaced(spacing) => spacing,
+            Sending::AsSent => Spacing::Paced,
+        };
         if let Some(rate) = self.rate {
-            plan.arrivals = self.arrivals.at(rate);
+            plan.arrivals = spacing.at(rate);
         }
-        other.check(&plan).map_err(super::usage)?;
+        let likeness = Likeness { arrivals: self.arrivals == Sending::AsSent, work: self.as_busy };
+        other.check(&plan).and_then(|()| likeness.check(&plan)).map_err(super::usage)?;
         let name = other.name();
         let program = self.program.clone().or_else(|| crate::replay::peers::find(name)).ok_or_else(|| {
             format!("{name} was not found: `cargo xtask peers {name}` brings it, or give its path with --program")
         })?;
         let rounds = usize::from(self.rounds);
-        let agreement = agree::compare(other, &program, &plan, rounds, &mut |what| {
+        let agreement = agree::compare(other, &program, &plan, likeness, rounds, &mut |what| {
             super::print_progress(what);
         })?;
         super::print_progress("");
@@ -153,8 +178,17 @@ fn summary(agreement: &Agreement, other: &str, verdict: Verdict, within: f64) ->
     let syscalls = agreement.syscalls.map_or_else(String::new, |(theirs, ours)| {
         format!("System calls of the server for a request: {theirs:.2} under {other}, {ours:.2} under this generator\n")
     });
+    let recorded = agreement.recorded.map_or_else(String::new, |count| {
+        format!("This generator sent at the instants of {count} requests of {other}\n")
+    });
+    let busy = agreement.busy_ns.map_or_else(String::new, |busy| {
+        format!(
+            "This generator was busy for another {:.1} µs over each request\n",
+            busy as f64 / 1e3
+        )
+    });
     format!(
-        "{fields}{}{syscalls}CPU per request of the server, this generator against {other}: \
+        "{fields}{recorded}{busy}{}{syscalls}CPU per request of the server, this generator against {other}: \
          {:.3} ({:.3} to {:.3}), {words}\n",
         rounds.collect::<String>(),
         ratio.estimate,

@@ -12,7 +12,8 @@ use super::conditions::{self, Condition};
 use super::live::Live;
 use super::secure::Secure;
 use super::units::{
-    parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns, show_quantile,
+    parse_milliseconds, parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns,
+    show_quantile,
 };
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
@@ -56,8 +57,9 @@ pub struct Load {
     /// Requests per second on each connection
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     per_connection_rate: Option<f64>,
-    /// How the requests of --rate are spaced: paced (evenly), poisson (at random, as independent users do), or
-    /// bunched:N (N at once, as the timers of N connections that were started together)
+    /// How the requests of --rate are spaced: paced (evenly), poisson (at random, as independent users do), bunched:N
+    /// (N at once, as the timers of N connections that were started together), or ticks:1ms (every millisecond what is
+    /// due by then, as generators whose timers count milliseconds)
     #[arg(long, value_name = "SPACING", default_value = "paced")]
     arrivals: Spacing,
     /// Start requests at the instants in FILE: seconds from the start, one per line
@@ -118,6 +120,10 @@ pub struct Load {
     /// Also count the system calls of --pid, in a second short run
     #[arg(long, requires = "pid")]
     syscalls: bool,
+    /// Be busy for so long over each request, half of it before it is sent and half after its answer: a generator that
+    /// takes longer finds a server asleep more often, and its answers wake up fewer sleepers
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_milliseconds)]
+    busy: Duration,
     /// Seed of random arrivals
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -263,6 +269,7 @@ impl Load {
         plan.pids.clone_from(&self.pid);
         plan.count_syscalls = self.syscalls;
         plan.seed = self.seed;
+        plan.busy = self.busy;
         Ok(plan)
     }
 

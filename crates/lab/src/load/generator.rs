@@ -208,6 +208,7 @@ impl<'p, 'o> Generator<'p, 'o> {
             Arrivals::Paced { .. }
             | Arrivals::Poisson { .. }
             | Arrivals::Bunched { .. }
+            | Arrivals::Ticked { .. }
             | Arrivals::Recorded { .. } => self.free.push_back(index),
         }
     }
@@ -233,6 +234,7 @@ impl<'p, 'o> Generator<'p, 'o> {
         if intended_ns >= self.run.measured.end {
             return;
         }
+        let now = self.run.after_work(now);
         let connection = &mut self.connections[index as usize];
         let possible_ns = intended_ns.max(connection.freed_ns);
         if self.run.measured.contains(&intended_ns) {

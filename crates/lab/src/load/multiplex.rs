@@ -274,6 +274,7 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
 
     /// Starts a request that there was room for since `possible_ns`.
     fn start(&mut self, index: u32, intended_ns: u64, possible_ns: u64, now: u64) {
+        let now = self.run.after_work(now);
         if self.run.measured.contains(&intended_ns) {
             let tally = &mut self.run.tally;
             tally.sent += 1;

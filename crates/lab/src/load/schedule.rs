@@ -29,6 +29,8 @@ enum Process {
     Paced,
     Poisson,
     Bunched(u32),
+    /// Nanoseconds from one tick to the next.
+    Ticked(u64),
     Recorded(std::vec::IntoIter<Duration>),
 }
 
@@ -55,6 +57,10 @@ impl Schedule {
             }
             Arrivals::Bunched { rate, size } => {
                 Some(every(Self::new(Process::Bunched(*size), *rate, ramp, first, seed)))
+            }
+            Arrivals::Ticked { rate, tick } => {
+                let process = Process::Ticked(tick.as_nanos() as u64);
+                Some(every(Self::new(process, *rate, ramp, first, seed)))
             }
             Arrivals::Recorded { starts } => {
                 let starts = starts.iter().skip(share.index).step_by(share.of).copied();
@@ -84,6 +90,7 @@ impl Schedule {
             | Arrivals::Paced { .. }
             | Arrivals::Poisson { .. }
             | Arrivals::Bunched { .. }
+            | Arrivals::Ticked { .. }
             | Arrivals::Recorded { .. } => None,
         }
     }
@@ -101,7 +108,7 @@ impl Schedule {
         };
         schedule.next_ns = match schedule.process {
             // The first is at the shift itself, the next a whole gap later.
-            Process::Paced | Process::Bunched(_) => Some(schedule.instant()),
+            Process::Paced | Process::Bunched(_) | Process::Ticked(_) => Some(schedule.instant()),
             Process::Poisson | Process::Recorded(_) => schedule.following(),
         };
         schedule
@@ -144,7 +151,7 @@ impl Schedule {
 
     fn following(&mut self) -> Option<u64> {
         match &mut self.process {
-            Process::Paced | Process::Bunched(_) => self.position += self.step,
+            Process::Paced | Process::Bunched(_) | Process::Ticked(_) => self.position += self.step,
             Process::Poisson => self.position += self.random.exponential(),
             Process::Recorded(starts) => return starts.next().map(|start| start.as_nanos() as u64),
         }
@@ -158,14 +165,20 @@ impl Schedule {
         let position = match &self.process {
             // All of a bunch at its first one's instant.
             Process::Bunched(size) => (self.position / f64::from(*size)).floor() * f64::from(*size),
-            Process::Paced | Process::Poisson | Process::Recorded(_) => self.position,
+            Process::Paced | Process::Poisson | Process::Ticked(_) | Process::Recorded(_) => {
+                self.position
+            }
         };
         let seconds = if position < during_ramp {
             (2.0 * self.ramp_s * position / self.rate).sqrt()
         } else {
             self.ramp_s + (position - during_ramp) / self.rate
         };
-        (seconds * 1e9) as u64
+        let due = (seconds * 1e9) as u64;
+        match &self.process {
+            Process::Ticked(tick) => due.div_ceil(*tick) * tick,
+            Process::Paced | Process::Poisson | Process::Bunched(_) | Process::Recorded(_) => due,
+        }
     }
 }
 
@@ -207,6 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_due_waits_for_the_next_tick() {
+        let tick = Duration::from_micros(1250);
+        let all = instants(&Arrivals::Ticked { rate: 2000.0, tick }, Duration::ZERO, 1.0);
+        assert!((1995..=2000).contains(&all.len()), "{}", all.len());
+        assert!(all.iter().all(|at| at % 1_250_000 == 0));
+        let counts: Vec<usize> = all.chunk_by(|a, b| a == b).map(<[u64]>::len).collect();
+        // 2.5 are due from tick to tick; the very first is due at once.
+        assert_eq!(counts[..5], [1, 2, 3, 2, 3]);
+    }
+
+    #[test]
     fn parts_of_a_schedule_are_the_whole_one() {
         let starts = (0..100).map(Duration::from_millis).collect();
         let rate = 1000.0;
@@ -214,6 +238,7 @@ mod tests {
         for arrivals in [
             Arrivals::Paced { rate },
             Arrivals::Bunched { rate, size: 8 },
+            Arrivals::Ticked { rate, tick: Duration::from_millis(7) },
             Arrivals::Recorded { starts },
         ] {
             let whole = instants(&arrivals, ramp, 1.0);
