@@ -399,6 +399,7 @@ fn count_syscalls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Spacing;
 
     #[test]
     fn the_fields_of_a_head_are_those_that_are_its_senders_own() {
@@ -448,6 +449,23 @@ mod tests {
         assert!(of(0.97, 1.48).rounds_needed(0.1).is_some_and(|rounds| (11..20).contains(&rounds)));
         assert_eq!(of(1.0, 1.1_f64.powi(2)).rounds_needed(0.1), Some(10));
         assert_eq!(of(0.1, 10.0).rounds_needed(0.001), None);
+    }
+
+    #[test]
+    fn sending_is_recorded_at_a_rate_over_http_1() {
+        let mut plan = Plan::new("http://127.0.0.1:80/x".parse().unwrap());
+        let likeness = Likeness { arrivals: true, work: true };
+        assert!(likeness.check(&plan).is_err());
+        assert!(Likeness { arrivals: false, ..likeness }.check(&plan).is_ok());
+        plan.arrivals = "ticks:1.17ms".parse::<Spacing>().unwrap().at(2000.0);
+        let tick = Duration::from_micros(1170);
+        assert_eq!(plan.arrivals, Arrivals::Ticked { rate: 2000.0, tick });
+        assert!(likeness.check(&plan).is_ok());
+        plan.protocol = Protocol::Http2;
+        assert!(likeness.check(&plan).is_err());
+        for text in ["ticks:0", "ticks:2s", "ticks", "ticks:x", "tick:1ms"] {
+            assert!(text.parse::<Spacing>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ fn every_arrival_process_sends_what_it_intends() {
         (Arrivals::Paced { rate }, 400..=400),
         (Arrivals::Poisson { rate }, 320..=480),
         (Arrivals::Bunched { rate, size: 8 }, 400..=400),
+        (Arrivals::Ticked { rate, tick: Duration::from_millis(3) }, 397..=400),
         (Arrivals::Recorded { starts }, 400..=400),
         (Arrivals::PerConnection { per_connection_rate: 250.0 }, 400..=400),
         (Arrivals::ClosedCapped { per_connection_rate: 250.0 }, 32..=404),

@@ -36,6 +36,7 @@ fn every_arrival_process_sends_what_it_intends() {
         (Arrivals::Paced { rate }, 400..=400),
         (Arrivals::Poisson { rate }, 320..=480),
         (Arrivals::Bunched { rate, size: 8 }, 400..=400),
+        (Arrivals::Ticked { rate, tick: Duration::from_millis(3) }, 397..=400),
         (Arrivals::PerConnection { per_connection_rate: 125.0 }, 400..=400),
         (Arrivals::ClosedCapped { per_connection_rate: 125.0 }, 380..=400),
         (Arrivals::Recorded { starts }, 400..=400),
@@ -50,6 +51,21 @@ fn every_arrival_process_sends_what_it_intends() {
         assert_eq!(server.served(), outcome.sent, "{}", outcome.arrivals);
         assert_eq!(outcome.latency.count(), outcome.sent);
     }
+}
+
+#[test]
+fn a_busy_generator_is_as_slow_as_it_is_told_and_charges_it_to_nobody() {
+    let server = spawn(&Origin::http(local(), 100)).unwrap();
+    let mut plan = plan(&server);
+    plan.busy = Duration::from_millis(4);
+    let outcome = run(&plan).unwrap();
+    assert_eq!(outcome.errors.total(), 0);
+    // Of 400 ms; a request takes 4 at least, whichever of the eight connections it is on.
+    assert!((10..=101).contains(&outcome.answered), "{}", outcome.answered);
+    // Others may have the processor for some of that; one that is not busy takes some 20 µs.
+    assert!(outcome.generator.cpu_ns >= outcome.answered * 500_000);
+    plan.busy = Duration::from_secs(2);
+    assert!(matches!(run(&plan), Err(LoadError::Plan(_))));
 }
 
 #[test]

@@ -296,7 +296,7 @@ fn parts<'h>(html: &'h str, tag: &str) -> impl Iterator<Item = &'h str> {
 
 fn attribute<'t>(tag: &'t str, name: &str) -> &'t str {
     let begin = format!("{name}=\"");
-    let at = [format!(" {begin}"), begin.clone()].into_iter().find_map(|begin| {
+    let at = [format!(" {begin}"), begin].into_iter().find_map(|begin| {
         let at = tag.find(&begin)?;
         (at == 0 || begin.starts_with(' ')).then_some(at + begin.len())
     });
