@@ -45,7 +45,7 @@ mod route_table;
 mod runtime;
 mod secret;
 mod socket_match;
-mod stats_sink;
+pub(crate) mod stats_sink;
 mod tcp_proxy;
 mod tls;
 mod tracing;
@@ -62,7 +62,7 @@ use towpath_engine::snapshot::{ClusterId, SinkId, Snapshot};
 
 use discovery::Discovered;
 pub use discovery::{ConfigSource, Discovery, From, Grpc, Need, RequestLimit};
-pub use facts::{Admin, Bootstrap, Locality, Node, Push, Stats, StatsTag};
+pub use facts::{Admin, Bootstrap, Locality, Node, Push, PushTarget, Stats, StatsTag};
 use istio::MeshNode;
 pub use runtime::{LayerKind, Runtime, RuntimeLayer};
 

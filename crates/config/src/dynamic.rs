@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
-use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use serde_json::Value as Json;
 use towpath_engine::snapshot::{Listener, Snapshot};
 
@@ -364,24 +364,7 @@ impl Resources {
         let Some(descriptor) = self.schema.message("envoy.config.core.v3.Node") else {
             return Bytes::new();
         };
-        let node = self.bootstrap.message("node").map(encode);
-        let mut node = node.unwrap_or_else(|| DynamicMessage::new(descriptor));
-        let mut set = |name: &str, text: &str| {
-            // These are strings.
-            let _ = node.try_set_field_by_name(name, Value::String(text.to_owned()));
-        };
-        let Options { node_id, node_cluster, .. } = &self.options;
-        node_id.iter().for_each(|id| set("id", id));
-        node_cluster.iter().for_each(|cluster| set("cluster", cluster));
-        set("user_agent_name", agent);
-        set("user_agent_version", version);
-        if let Some(zone) = &self.options.node_zone
-            && let Some(field) = node.descriptor().get_field_by_name("locality")
-            && let Some(locality) = node.get_field_mut(&field).as_message_mut()
-        {
-            let _ = locality.try_set_field_by_name("zone", Value::String(zone.clone()));
-        }
-        node.encode_to_vec().into()
+        encoded_node_as(self.bootstrap.message("node"), descriptor, &self.options, (agent, version))
     }
 
     /// A resource as protobuf's JSON, for `/config_dump`.
@@ -778,6 +761,41 @@ fn said<'a>(items: impl Iterator<Item = (&'a Location, &'a String)>) -> String {
         path => format!("{path}: {message}"),
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A `Node`, encoded, as this program says it of itself.
+pub(crate) fn encoded_node(
+    node: Option<&Message>,
+    descriptor: MessageDescriptor,
+    options: &Options,
+) -> Bytes {
+    encoded_node_as(node, descriptor, options, ("towpath", env!("CARGO_PKG_VERSION")))
+}
+
+/// A `Node`, encoded, with what the command line says before it and a program's name and version.
+fn encoded_node_as(
+    node: Option<&Message>,
+    descriptor: MessageDescriptor,
+    options: &Options,
+    (agent, version): (&str, &str),
+) -> Bytes {
+    let mut node = node.map(encode).unwrap_or_else(|| DynamicMessage::new(descriptor));
+    let mut set = |name: &str, text: &str| {
+        // These are strings.
+        let _ = node.try_set_field_by_name(name, Value::String(text.to_owned()));
+    };
+    let Options { node_id, node_cluster, .. } = options;
+    node_id.iter().for_each(|id| set("id", id));
+    node_cluster.iter().for_each(|cluster| set("cluster", cluster));
+    set("user_agent_name", agent);
+    set("user_agent_version", version);
+    if let Some(zone) = &options.node_zone
+        && let Some(field) = node.descriptor().get_field_by_name("locality")
+        && let Some(locality) = node.get_field_mut(&field).as_message_mut()
+    {
+        let _ = locality.try_set_field_by_name("zone", Value::String(zone.clone()));
+    }
+    node.encode_to_vec().into()
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ mod wire;
 pub use base::{Base, Prints};
 pub use convert::{
     Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, LayerKind, Locality, Need, Node, Push,
-    RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
+    PushTarget, RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
 };
 pub use dynamic::{Build, Conflict, Given, Kind, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};

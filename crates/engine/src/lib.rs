@@ -52,4 +52,5 @@ mod tracer;
 mod upstream;
 pub mod uri;
 mod wall_clock;
+mod wire;
 pub mod worker;

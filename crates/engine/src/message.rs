@@ -13,6 +13,7 @@ use towpath_trace::Stamp;
 
 use crate::filter::notes::Note;
 use crate::snapshot::cluster::Endpoint;
+use crate::snapshot::export::Exporter;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
@@ -117,6 +118,13 @@ pub enum ToWorker {
     WallClock {
         /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
         epoch_unix_ns: u64,
+    },
+    /// Tell a server something for the control thread, as far as it takes it.
+    Export {
+        /// Whom. What belongs to one call is told by the same.
+        to: Arc<Exporter>,
+        /// A message, without what frames it.
+        message: Bytes,
     },
     /// What an app in this process wants.
     Local(app::Command),

@@ -140,6 +140,7 @@ impl Worker {
                 self.exchange.env.logs.resize(self.exchange.snapshot.sinks.len());
                 self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);
+                self.exchange.end_lost_calls(now);
             }
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {
                 self.exchange.update_hosts(cluster, &endpoints, now)
@@ -171,6 +172,9 @@ impl Worker {
                 self.exchange.env.clock.set(epoch_unix_ns)
             }
             Message::To(ToWorker::ReportSlow { after }) => self.exchange.env.slow_after = after,
+            Message::To(ToWorker::Export { to, message }) => {
+                self.exchange.export(&to, &message, now)
+            }
             Message::To(ToWorker::Local(command)) => self.exchange.on_command(command, now),
             Message::From(_) | Message::ToMonitor(_) | Message::FromMonitor(_) => {}
         }
@@ -188,6 +192,7 @@ impl Worker {
             | ToWorker::FailHealth(_)
             | ToWorker::Terminate
             | ToWorker::Describe { .. }
+            | ToWorker::Export { .. }
             | ToWorker::ReportSlow { .. } => {}
         }
     }

@@ -308,7 +308,7 @@ impl Control {
         self.registry.flush();
         let mut sinks = self.stats_sinks.borrow_mut();
         if !sinks.is_empty() {
-            sinks.tell(&self.read_stats());
+            sinks.tell(&self.read_stats(), &self.workers.borrow());
         }
     }
 

@@ -105,6 +105,13 @@ impl Workers {
         }
     }
 
+    /// Tells the first worker, for what one alone does.
+    pub(crate) fn tell_first(&self, message: ToWorker) {
+        if let Some(thread) = self.threads.first() {
+            thread.tell(Message::To(message));
+        }
+    }
+
     /// Ends the drivers and waits for the threads.
     pub(crate) fn stop(&mut self) {
         // All at once: each that is dropped is waited for.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 use towpath_engine::snapshot::AccessLog;
-use towpath_engine::stats::{Rules, statsd};
+use towpath_engine::snapshot::export::Exporter;
+use towpath_engine::stats::{Rules, push};
 use towpath_proto::Address;
 
 use super::{Discovery, Grpc, Runtime};
@@ -77,10 +78,19 @@ pub struct Stats {
 /// To whom statistics are sent.
 #[derive(Clone, Debug)]
 pub struct Push {
-    /// `stats_sinks`: statsd by UDP.
-    pub sinks: Vec<(SocketAddr, statsd::Sink)>,
+    /// `stats_sinks`.
+    pub sinks: Vec<(PushTarget, push::Sink)>,
     /// `stats_flush_interval`, which is also that of histograms; `None` with `stats_flush_on_admin`.
     pub interval: Option<Duration>,
+}
+
+/// Where they are sent.
+#[derive(Clone, Debug)]
+pub enum PushTarget {
+    /// Datagrams by UDP.
+    Udp(SocketAddr),
+    /// A server is told by a worker.
+    Server(Arc<Exporter>),
 }
 
 /// Envoy `config.metrics.v3.TagSpecifier`.

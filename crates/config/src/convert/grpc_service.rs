@@ -6,8 +6,13 @@ use std::time::Duration;
 use towpath_engine::filter::grpc_service::GrpcService;
 use towpath_engine::snapshot::route::{HeaderAction, HeaderOp, HeaderOps};
 
+use towpath_engine::snapshot::tracing::Collector;
+
 use super::Converter;
+use crate::error::Rank;
 use crate::message::Message;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Converter<'_> {
     /// A `GrpcService`, and how long a call may take, where it says so.
@@ -32,6 +37,32 @@ impl Converter<'_> {
             skip_envoy_headers: service.flag("skip_envoy_headers"),
         };
         Some((service, timeout))
+    }
+
+    /// A server that is told something by calls of this method.
+    pub(super) fn grpc_collector(&mut self, service: &Message, path: &str) -> Option<Collector> {
+        let (grpc, unread) = self.grpc_service(service)?;
+        if unread.is_some() {
+            let text = "an answer is waited for for 10 s";
+            self.report.finding(service.at("timeout"), Rank::Harmless, text);
+        }
+        Some(Collector {
+            cluster: grpc.cluster,
+            authority: grpc.authority,
+            path: path.into(),
+            headers: grpc.metadata,
+            timeout: TIMEOUT,
+            is_grpc: true,
+            skip_envoy_headers: grpc.skip_envoy_headers,
+        })
+    }
+
+    /// A `transport_api_version`.
+    pub(super) fn check_version(&mut self, message: &Message) {
+        if message.choice("transport_api_version") == "V2" {
+            let text = "the v2 API has been removed; write V3";
+            self.report.problem(message.at("transport_api_version"), text);
+        }
     }
 
     /// A `timeout`, which cannot be endless here.

@@ -7,7 +7,6 @@ use towpath_engine::snapshot::log::{Fixed, LogService, Template};
 use towpath_engine::snapshot::tracing::Collector;
 
 use super::Converter;
-use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::support::Entry;
 
@@ -64,11 +63,8 @@ impl Converter<'_> {
     }
 
     fn log_collector(&mut self, config: &Message, common: Option<&Message>) -> Option<Collector> {
-        if let Some(common) = common
-            && common.choice("transport_api_version") == "V2"
-        {
-            let text = "the v2 API has been removed; write V3";
-            self.report.problem(common.at("transport_api_version"), text);
+        if let Some(common) = common {
+            self.check_version(common);
         }
         let old = common.and_then(|common| common.message("grpc_service"));
         let (grpc, http) = (config.message("grpc_service"), config.message("http_service"));
@@ -86,20 +82,7 @@ impl Converter<'_> {
             self.report.problem(&config.at, text);
             return None;
         };
-        let (grpc, unread) = self.grpc_service(service)?;
-        if unread.is_some() {
-            let text = "an answer is waited for for 10 s";
-            self.report.finding(service.at("timeout"), Rank::Harmless, text);
-        }
-        Some(Collector {
-            cluster: grpc.cluster,
-            authority: grpc.authority,
-            path: EXPORT.into(),
-            headers: grpc.metadata,
-            timeout: TIMEOUT,
-            is_grpc: true,
-            skip_envoy_headers: grpc.skip_envoy_headers,
-        })
+        self.grpc_collector(service, EXPORT)
     }
 
     fn templates(&mut self, list: &Message) -> Option<Vec<(Box<str>, Template)>> {
@@ -162,7 +145,6 @@ fn fixed(any: Option<&Message>) -> Fixed {
 const ONLY: &str = "Only string values, nested key value lists and array values are supported in OpenTelemetry access \
                     log format.";
 const EXPORT: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(1);
 const BATCH_BYTES: usize = 16 << 10;
 

@@ -311,10 +311,19 @@ impl Converter<'_> {
             resource.set("service.name", if name.is_empty() { UNKNOWN_SERVICE } else { name });
         }
         if is_set("set_telemetry_sdk_resource_attributes") {
-            resource.set("telemetry.sdk.language", "rust");
-            resource.set("telemetry.sdk.name", "towpath");
-            resource.set("telemetry.sdk.version", env!("CARGO_PKG_VERSION"));
+            resource.set_program();
         }
+        self.detected(config, resource)
+    }
+
+    /// The same where nothing is said of the program's name.
+    pub(super) fn resource_of_program(&mut self, config: &Message) -> Vec<(String, String)> {
+        let mut resource = Attributes::default();
+        resource.set_program();
+        self.detected(config, resource)
+    }
+
+    fn detected(&mut self, config: &Message, mut resource: Attributes) -> Vec<(String, String)> {
         let detectors: Vec<_> = config.messages("resource_detectors").collect();
         for detector in detectors {
             let known = [STATIC_DETECTOR, ENVIRONMENT_DETECTOR];
@@ -372,6 +381,12 @@ impl Attributes {
             Some((_, before)) => value.clone_into(before),
             None => self.0.push((name.to_owned(), value.to_owned())),
         }
+    }
+
+    fn set_program(&mut self) {
+        self.set("telemetry.sdk.language", "rust");
+        self.set("telemetry.sdk.name", "towpath");
+        self.set("telemetry.sdk.version", env!("CARGO_PKG_VERSION"));
     }
 }
 

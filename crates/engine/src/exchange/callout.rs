@@ -46,6 +46,8 @@ struct Running {
     body: BytesMut,
     trailers: Option<Head>,
     max_bytes: usize,
+    /// Somebody reads the content of the response.
+    is_heard: bool,
     failed: Option<Failed>,
     answer: Option<Answer>,
 }
@@ -62,6 +64,13 @@ pub(crate) enum Asker {
         /// The place of what has sent them.
         at: usize,
         load: Load,
+    },
+    /// The control thread's messages for a server.
+    Exporter {
+        /// The place of what has sent them.
+        at: usize,
+        /// How long the request is; 0 of a call that goes on.
+        bytes: usize,
     },
     /// Entries of a log that have left.
     Log {
@@ -95,6 +104,11 @@ impl Callouts {
         Some(*serial)
     }
 
+    /// The stream of a callout that runs.
+    pub(crate) fn stream_of(&self, serial: u64) -> Option<StreamIndex> {
+        Some(self.running.get(&serial).filter(|running| running.answer.is_none())?.index)
+    }
+
     /// Takes a callout out.
     fn remove(&mut self, serial: u64) -> Option<Running> {
         let running = self.running.remove(&serial)?;
@@ -111,6 +125,22 @@ impl Exchange {
         if let Some(serial) = self.callouts.join(asker, callout.joint.as_ref()) {
             return serial;
         }
+        self.begin_callout(asker, callout, Direction::Ended, now)
+    }
+
+    /// Begins a call whose messages come one after the other, the first of them with it; what is answered is not looked
+    /// at until it is over. Answers the serial number of its stream.
+    pub(crate) fn begin_call(&mut self, asker: Asker, callout: Callout, now: Instant) -> u64 {
+        self.begin_callout(asker, callout, Direction::Streaming, now)
+    }
+
+    fn begin_callout(
+        &mut self,
+        asker: Asker,
+        callout: Callout,
+        end: Direction,
+        now: Instant,
+    ) -> u64 {
         let context = self.callouts.context();
         let (index, stream) = self.streams.open(NOWHERE, context, now);
         stream.kind = Kind::Callout(Serving::new(()));
@@ -124,8 +154,10 @@ impl Exchange {
         stream.retries.repeatable = is_repeatable(head.method());
         stream.retries.buffer_limit = body.len();
         stream.request.put(head, &mut self.env.heads);
-        stream.request_end = Direction::Ended;
-        stream.times.request_end = Some(now);
+        stream.request_end = end;
+        if end == Direction::Ended {
+            stream.times.request_end = Some(now);
+        }
         if !body.is_empty() {
             stream.body.push(body);
         }
@@ -136,6 +168,7 @@ impl Exchange {
             body: BytesMut::new(),
             trailers: None,
             max_bytes,
+            is_heard: end == Direction::Ended && !matches!(asker, Asker::Nobody),
             failed: None,
             answer: None,
         };
@@ -143,7 +176,9 @@ impl Exchange {
         match self.snapshot.cluster_id(&cluster) {
             Some(id) if self.upstreams.clusters.get(id).is_some() => {
                 stream.cluster = id;
-                self.set_timer(index, HttpTimer::Response, now + timeout);
+                if end == Direction::Ended {
+                    self.set_timer(index, HttpTimer::Response, now + timeout);
+                }
                 self.place_stream(index, now);
             }
             Some(_) | None => self.fail_callout(index, Failed::NoCluster, now),
@@ -156,7 +191,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(running) = self.callouts.running.get_mut(&stream.serial) else { return };
         match item {
-            Item::Data(_) if matches!(running.askers[..], [Asker::Nobody]) => {}
+            Item::Data(_) if !running.is_heard => {}
             Item::Data(chunk) if running.body.len() + chunk.len() > running.max_bytes => {
                 self.fail_callout(index, Failed::TooLong, now);
             }
@@ -233,6 +268,7 @@ impl Exchange {
         match asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
+            Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
             Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
             Asker::Nobody => {}
         }

@@ -11,6 +11,7 @@ pub(crate) mod connect;
 pub(crate) mod downstream;
 pub(crate) mod drain;
 pub(crate) mod edge;
+pub(crate) mod export;
 pub(crate) mod filters;
 pub(crate) mod finish;
 pub(crate) mod forward;
@@ -49,6 +50,7 @@ use crate::conn::{ConnectionTimer, Connections, Role};
 use crate::downstream::listener::Listeners;
 use crate::env::Env;
 use crate::exchange::callout::Callouts;
+use crate::exchange::export::Exports;
 use crate::exchange::stream::Streams;
 use crate::exchange::tracing::Reporters;
 use crate::ids::Closer;
@@ -67,6 +69,8 @@ pub(crate) struct Exchange {
     pub(crate) env: Env,
     /// What tells collectors of spans.
     pub(crate) reporters: Reporters,
+    /// What tells servers something for the control thread.
+    pub(crate) exports: Exports,
     /// The chain of the app's streams, once there are any.
     pub(crate) app_context: Option<Rc<ChainContext>>,
 }
@@ -79,6 +83,7 @@ impl Exchange {
             streams: Streams::default(),
             callouts: Callouts::default(),
             reporters: Reporters::default(),
+            exports: Exports::default(),
             conns: Connections::default(),
             upstreams: Upstreams::default(),
             listeners: Listeners::default(),

@@ -12,11 +12,10 @@ use towpath_proto::Instant;
 use crate::filter::{Answer, Callout};
 use crate::format::Facts;
 use crate::free_slot;
-use crate::grpc;
 use crate::header_ops::Scratch;
 use crate::snapshot::log::LogService;
 use crate::stats::{LogServiceStats, Registry, Scope};
-use crate::tracer::report::request;
+use crate::tracer::report::{is_taken, request};
 
 /// The services of a worker, each in its place for as long as anything is on its way.
 #[derive(Debug, Default)]
@@ -133,17 +132,6 @@ impl Loggers {
             due: None,
         };
         free_slot::put(&mut self.0, fresh)
-    }
-}
-
-/// Whether a server has taken what it was told.
-fn is_taken(answer: &Answer, is_grpc: bool) -> bool {
-    let Answer::Response { head, trailers, .. } = answer else { return false };
-    let status = || trailers.as_ref().and_then(grpc::status_of).or_else(|| grpc::status_of(head));
-    if is_grpc {
-        head.status() == 200 && status() == Some(0)
-    } else {
-        (200..300).contains(&head.status())
     }
 }
 

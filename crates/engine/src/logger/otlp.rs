@@ -3,7 +3,7 @@
 use super::SpanIds;
 use crate::format::Facts;
 use crate::snapshot::log::{Fixed, LogService, Template};
-use crate::tracer::wire::Message;
+use crate::wire::Message;
 
 /// Appends a stream's record, as a field of `ScopeLogs`.
 pub(super) fn write_record(

@@ -7,6 +7,7 @@
 pub mod bolt;
 pub mod buffer;
 pub mod cluster;
+pub mod export;
 pub mod health;
 mod host_index;
 pub mod http;

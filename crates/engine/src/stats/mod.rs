@@ -10,9 +10,13 @@ mod filter_sets;
 mod histogram;
 mod istio;
 mod json;
+pub mod metrics_service;
+pub mod otlp;
 mod prometheus;
+pub mod push;
 mod registry;
 mod rules;
+mod samples;
 mod scope;
 mod sets;
 mod sorted;
@@ -35,17 +39,18 @@ pub use histogram::{Bins, Histogram};
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use prometheus::Prometheus;
+pub use push::Push;
 pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, ClientTlsContextStats, ClusterBoltStats,
     ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
-    DiscoveryStats, ExtensionStats, FilesystemStats, GrpcStats, HealthCheckStats, Http2Stats,
-    HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats,
-    LoadReporterStats, LogServiceStats, OpenTelemetryStats, OutlierStats, RequestStats,
-    RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats, TlsStats,
-    TracingStats, ZipkinStats,
+    DiscoveryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats, HealthCheckStats,
+    Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
+    ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats, OutlierStats,
+    RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats,
+    TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -325,7 +325,7 @@ fn sample(out: &mut String, name: &str, labels: &str, value: u64) {
 }
 
 /// The quantiles of a summary.
-const QUANTILES: [f64; 10] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0];
+pub(super) const QUANTILES: [f64; 10] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0];
 
 /// Envoy's default buckets.
 pub(super) const BUCKETS: [f64; 19] = [

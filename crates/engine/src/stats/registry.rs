@@ -44,7 +44,7 @@ pub(super) struct Resets {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flushed {
-    total: Bins,
+    pub(super) total: Bins,
     pub(super) interval: Bins,
 }
 

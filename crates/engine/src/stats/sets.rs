@@ -53,6 +53,14 @@ stats! {
 }
 
 stats! {
+    /// `towpath.stats_sinks.…`
+    ExportStats {
+        Counter messages_dropped;
+        Counter messages_sent;
+    }
+}
+
+stats! {
     /// `cluster.<name>.…`
     ClusterStats {
         Codes external_upstream_rq = "external.upstream_rq";

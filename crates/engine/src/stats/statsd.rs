@@ -1,16 +1,12 @@
 //! Statistics as lines for statsd, which are sent away once in an interval.
 //!
-//! Arrives: a [`Reading`]. Leaves: datagrams. Counters are told by how much they grew since the last time, gauges as
+//! Arrives: [`Sample`]s. Leaves: datagrams. Counters are told by how much they grew since the last time, gauges as
 //! they stand, and of histograms what came in the interval before the last [`flush`](super::Registry::flush): a line
 //! for each value that two digits tell apart, with `@` and the share that it stands for.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::prometheus::label_in;
-use super::registry::Reading;
-use super::sorted::{Kind, codes, number};
-use super::{Scope, Stat};
+use super::samples::{Names, Sample, Value};
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,99 +30,6 @@ pub struct Sink {
     pub datagram_bytes: usize,
 }
 
-/// What was told so far, and to whom all is told.
-#[derive(Debug)]
-pub struct Push {
-    sinks: Vec<Sink>,
-    /// What counters stood at. A counter of a status is that of its code, of its class (1 to 9) or of all (0).
-    told: HashMap<(Scope, usize, u16), u64>,
-}
-
-impl Push {
-    /// Nothing was told yet.
-    #[must_use]
-    pub fn new(sinks: Vec<Sink>) -> Self {
-        Self { sinks, told: HashMap::new() }
-    }
-
-    /// Makes the datagrams of all that was ever written, with the number of the sink that each is for.
-    pub fn flush(&mut self, reading: &Reading, mut send: impl FnMut(usize, &[u8])) {
-        let before = std::mem::take(&mut self.told);
-        let mut datagrams: Vec<Datagram<'_>> =
-            self.sinks.iter().enumerate().map(|(to, sink)| Datagram::new(to, sink)).collect();
-        for (scope, sets) in reading.scopes.iter() {
-            let Some(first) = sets.first() else { continue };
-            let mut names = Names::new(reading, scope);
-            let mut told = |index, part, value: u64| {
-                let key = (scope.clone(), index, part);
-                // After `/reset_counters` one counts from zero again.
-                let last = before.get(&key).copied().unwrap_or(0);
-                self.told.insert(key, value);
-                value.checked_sub(last).unwrap_or(value)
-            };
-            for (index, name) in first.names().iter().enumerate() {
-                let mut tell = |suffix: &str, family: &str, label, value: &dyn Fn(&mut String)| {
-                    if names.set(name, suffix, family, label) {
-                        for datagram in &mut datagrams {
-                            datagram.add(&names, value, &mut send);
-                        }
-                    }
-                };
-                match first.value(index) {
-                    Stat::Codes(_) => {
-                        let mut sums = [0u64; 10];
-                        for (code, count) in codes(reading, scope, sets, index) {
-                            let grown = told(index, code, count);
-                            let label = Some(("envoy_response_code", code.to_string()));
-                            tell(&format!("_{code}"), name, label, &|out| counter(out, grown));
-                            sums[0] += count;
-                            sums[usize::from(code / 100).min(9)] += count;
-                        }
-                        for (class, &count) in (0..).zip(&sums).filter(|(_, count)| **count > 0) {
-                            let grown = told(index, class, count);
-                            let value = |out: &mut String| counter(out, grown);
-                            if class == 0 {
-                                tell("_completed", &format!("{name}_completed"), None, &value);
-                            } else {
-                                let label = Some(("envoy_response_code_class", class.to_string()));
-                                let suffix = format!("_{class}xx");
-                                tell(&suffix, &format!("{name}_xx"), label, &value);
-                            }
-                        }
-                    }
-                    Stat::Histogram(_) => {
-                        let flushed = reading.flushed.get(&(scope.clone(), index));
-                        for (value, count) in flushed.iter().flat_map(|all| all.interval.values()) {
-                            tell("", name, None, &|out| timing(out, value, count));
-                        }
-                    }
-                    Stat::Counter(_) | Stat::Gauge(_) | Stat::Tracked(_) => {
-                        let (kind, used, value) = number(reading, scope, sets, index);
-                        if !used {
-                            continue;
-                        }
-                        if kind == Kind::Counters {
-                            let grown = told(index, 0, value);
-                            let (family, label) = match label_in(name) {
-                                Some((family, label, text)) => {
-                                    (family, Some((label, text.to_owned())))
-                                }
-                                None => ((*name).to_owned(), None),
-                            };
-                            tell("", &family, label, &|out| counter(out, grown));
-                        } else {
-                            tell("", name, None, &|out| gauge(out, value));
-                        }
-                    }
-                }
-            }
-        }
-        for datagram in &mut datagrams {
-            datagram.finish(&mut send);
-        }
-    }
-}
-
 fn counter(out: &mut String, grown: u64) {
     let _ = write!(out, ":{grown}|c");
 }
@@ -142,100 +45,37 @@ fn timing(out: &mut String, value: f64, count: u64) {
     }
 }
 
-/// The names of one statistic: whole, and without what its labels say.
-struct Names<'a> {
-    reading: &'a Reading,
-    /// `cluster.app`
-    prefix: String,
-    /// `cluster`
-    stem: String,
-    /// The labels of its scope.
-    scope: Vec<(String, String)>,
-    whole: String,
-    family: String,
-    label: Option<(String, String)>,
-}
-
-impl<'a> Names<'a> {
-    fn new(reading: &'a Reading, scope: &Scope) -> Self {
-        let prefix = scope.to_string();
-        let mut stem = prefix.clone();
-        let own = scope.labels();
-        for (name, value) in &own {
-            if *name == "envoy_worker_id" {
-                stem.truncate(stem.len().saturating_sub(1 + value.len()));
-                continue;
-            }
-            // Whole parts of the name only: `.1` is none of `.127`.
-            let parts = format!(".{stem}.");
-            if let Some(at) = parts.find(&format!(".{value}.")) {
-                let rest = format!("{}{}", &parts[..at], &parts[at + 1 + value.len()..]);
-                stem = rest.trim_matches('.').to_owned();
-            }
-        }
-        stem.push(if stem.ends_with(".worker") { '_' } else { '.' });
-        let stem = scope.without_labels().unwrap_or(stem);
-        let fixed = reading.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
-        let own = own.into_iter().map(|(name, value)| (dotted(name), value));
-        Self {
-            reading,
-            prefix,
-            stem,
-            scope: fixed.chain(own).collect(),
-            whole: String::new(),
-            family: String::new(),
-            label: None,
-        }
-    }
-
-    /// Goes on to another statistic; false if the configuration leaves it out.
-    fn set(
-        &mut self,
-        name: &str,
-        suffix: &str,
-        family: &str,
-        label: Option<(&'static str, String)>,
-    ) -> bool {
-        self.whole.clear();
-        let dot = if name.is_empty() { "" } else { "." };
-        let _ = write!(self.whole, "{}{dot}{name}{suffix}", self.prefix);
-        self.family.clear();
-        let _ = write!(self.family, "{}{family}", self.stem);
-        self.label = label.map(|(name, value)| (dotted(name), value));
-        self.reading.rules.keep.keeps(&self.whole)
-    }
-
-    fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.label.iter().chain(&self.scope).map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-}
-
-/// A label as Envoy's tags are called, which Prometheus cannot have.
-fn dotted(label: &str) -> String {
-    match label.strip_prefix("envoy_") {
-        Some(rest) => format!("envoy.{rest}"),
-        None => label.to_owned(),
-    }
-}
-
 /// Lines that go to a sink together.
-struct Datagram<'a> {
-    to: usize,
+pub(super) struct Datagram<'a> {
     sink: &'a Sink,
     text: String,
     line: String,
 }
 
 impl<'a> Datagram<'a> {
-    const fn new(to: usize, sink: &'a Sink) -> Self {
-        Self { to, sink, text: String::new(), line: String::new() }
+    pub(super) const fn new(sink: &'a Sink) -> Self {
+        Self { sink, text: String::new(), line: String::new() }
+    }
+
+    pub(super) fn take(&mut self, sample: &Sample<'_>, send: &mut impl FnMut(&[u8])) {
+        match sample.value {
+            Value::Counter { grown, .. } => {
+                self.add(sample.names, &|out| counter(out, grown), send);
+            }
+            Value::Gauge(value) => self.add(sample.names, &|out| gauge(out, value), send),
+            Value::Histogram { interval, .. } => {
+                for (value, count) in interval.values() {
+                    self.add(sample.names, &|out| timing(out, value, count), send);
+                }
+            }
+        }
     }
 
     fn add(
         &mut self,
         names: &Names<'_>,
         value: &dyn Fn(&mut String),
-        send: &mut impl FnMut(usize, &[u8]),
+        send: &mut impl FnMut(&[u8]),
     ) {
         let line = &mut self.line;
         line.clear();
@@ -276,9 +116,9 @@ impl<'a> Datagram<'a> {
         self.text.push_str(&self.line);
     }
 
-    fn finish(&mut self, send: &mut impl FnMut(usize, &[u8])) {
+    pub(super) fn finish(&mut self, send: &mut impl FnMut(&[u8])) {
         if !self.text.is_empty() {
-            send(self.to, self.text.as_bytes());
+            send(self.text.as_bytes());
             self.text.clear();
         }
     }
@@ -296,14 +136,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::{
-        ClusterStats, GrpcProtocol, GrpcStats, Keep, ListenerWorkerStats, Registry, Rules,
+        ClusterStats, GrpcProtocol, GrpcStats, Keep, ListenerWorkerStats, Push, Registry, Rules,
+        Scope, push,
     };
     use super::*;
 
     fn told(push: &mut Push, registry: &Registry, to: usize) -> Vec<String> {
         registry.flush();
         let mut all = Vec::new();
-        push.flush(&registry.read(), |sink, datagram| {
+        push.flush(&registry.read(), 0, |sink, datagram| {
             if sink == to {
                 all.push(String::from_utf8(datagram.to_vec()).unwrap());
             }
@@ -313,7 +154,8 @@ mod tests {
     }
 
     fn push(dialect: Dialect, datagram_bytes: usize) -> Push {
-        Push::new(vec![Sink { dialect, prefix: "p".to_owned(), datagram_bytes }])
+        let sink = Sink { dialect, prefix: "p".to_owned(), datagram_bytes };
+        Push::new(vec![push::Sink::Statsd(sink)])
     }
 
     #[test]

@@ -7,7 +7,7 @@ pub(crate) mod context;
 mod otlp;
 pub(crate) mod report;
 mod tags;
-pub(crate) mod wire;
+
 mod zipkin;
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Spans as OTLP has them: `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`.
 
 use super::Finished;
-use super::wire::Message;
 use crate::snapshot::tracing::OpenTelemetry;
+use crate::wire::Message;
 
 pub(super) fn write(spans: &[Finished], config: &OpenTelemetry) -> Vec<u8> {
     let mut request = Message::default();

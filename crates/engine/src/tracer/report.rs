@@ -10,6 +10,7 @@ use towpath_proto::{Head, Instant, Name};
 use super::{Finished, otlp, zipkin};
 use crate::filter::{Answer, Callout, Failed};
 use crate::format::Facts;
+use crate::grpc;
 use crate::header_ops::{Scratch, Subject};
 use crate::record::Record;
 use crate::snapshot::tracing::{Collector, Dialect, Provider};
@@ -158,11 +159,7 @@ pub(crate) fn request(
     if to.is_grpc {
         head.set(Name::Te, b"trailers");
         head.set(Name::ContentType, b"application/grpc");
-        let mut framed = BytesMut::with_capacity(body.len() + 5);
-        framed.put_u8(0);
-        framed.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
-        framed.put_slice(&body);
-        body = framed.freeze();
+        body = framed(&body);
     } else {
         head.set(Name::ContentType, content_type);
     }
@@ -184,6 +181,26 @@ pub(crate) fn request(
         timeout: to.timeout,
         max_bytes: MOST_ANSWER,
         joint: None,
+    }
+}
+
+/// A message as gRPC frames it.
+pub(crate) fn framed(message: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(message.len() + 5);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    framed.put_slice(message);
+    framed.freeze()
+}
+
+/// Whether a server has taken what it was told.
+pub(crate) fn is_taken(answer: &Answer, is_grpc: bool) -> bool {
+    let Answer::Response { head, trailers, .. } = answer else { return false };
+    let status = || trailers.as_ref().and_then(grpc::status_of).or_else(|| grpc::status_of(head));
+    if is_grpc {
+        head.status() == 200 && status() == Some(0)
+    } else {
+        (200..300).contains(&head.status())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::Finished;
 use super::context::{digits, trace_text};
-use super::wire::Message;
 use crate::json::json_string;
 use crate::number::Decimal;
 use crate::snapshot::tracing::Zipkin;
+use crate::wire::Message;
 
 pub(super) fn write(spans: &[Finished], service: &str, config: &Zipkin) -> Vec<u8> {
     if config.is_binary {

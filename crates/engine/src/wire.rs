@@ -1,4 +1,4 @@
-//! Protocol buffers, as far as spans are written in them.
+//! Protocol buffers that are written field by field, without a structure in between.
 
 /// A message that is being written.
 #[derive(Debug, Default)]
@@ -15,6 +15,17 @@ impl Message {
         self.0.push(field_key(field, 1));
         self.0.extend(value.to_le_bytes());
         self
+    }
+
+    /// A `double`.
+    pub(crate) fn double(&mut self, field: u8, value: f64) -> &mut Self {
+        self.fixed64(field, value.to_bits())
+    }
+
+    /// Many of a fixed width in one field.
+    pub(crate) fn packed(&mut self, field: u8, values: impl Iterator<Item = u64>) -> &mut Self {
+        let all: Vec<u8> = values.flat_map(u64::to_le_bytes).collect();
+        if all.is_empty() { self } else { self.bytes(field, &all) }
     }
 
     /// Of a field beyond 15, which takes a key of two bytes.
