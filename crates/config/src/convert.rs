@@ -30,6 +30,7 @@ mod http2;
 mod http_filter;
 pub(crate) mod istio;
 mod listener;
+pub(crate) mod log_entry;
 pub(crate) mod log_service;
 mod matcher;
 mod matcher_tree;
@@ -54,6 +55,7 @@ mod upstream;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::tls::Certificates;
@@ -132,6 +134,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) has_internal_listeners: bool,
     /// `traffic_direction` of the listener at hand.
     pub(crate) direction: Direction,
+    /// The node as servers are told of it, encoded.
+    pub(crate) node_bytes: Bytes,
     /// Who this proxy is in a mesh.
     pub(crate) mesh_node: Arc<MeshNode>,
     /// The name of the listener at hand.

@@ -349,6 +349,7 @@ pub(crate) fn convert<'a>(
         discovered,
         has_ads: false,
         control_planes: HashSet::new(),
+        node_bytes: Bytes::new(),
         sources: HashMap::new(),
         needs_of_one: Vec::new(),
         needs: Needs::default(),

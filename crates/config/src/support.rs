@@ -62,6 +62,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         crate::convert::filter::rate_limits::SUPPORT,
         crate::convert::istio::SUPPORT,
         crate::convert::log_service::SUPPORT,
+        crate::convert::log_entry::SUPPORT,
         crate::convert::stats_sink::SUPPORT,
     ]
     .into_iter()

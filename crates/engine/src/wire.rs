@@ -6,13 +6,18 @@ pub(crate) struct Message(pub(crate) Vec<u8>);
 
 impl Message {
     pub(crate) fn number(&mut self, field: u8, value: u64) -> &mut Self {
-        self.0.push(field_key(field, 0));
+        self.key(field, 0);
         self.varint(value);
         self
     }
 
+    /// A number that is not 0, which is that of a field that is not there.
+    pub(crate) fn uint(&mut self, field: u8, value: u64) -> &mut Self {
+        if value == 0 { self } else { self.number(field, value) }
+    }
+
     pub(crate) fn fixed64(&mut self, field: u8, value: u64) -> &mut Self {
-        self.0.push(field_key(field, 1));
+        self.key(field, 1);
         self.0.extend(value.to_le_bytes());
         self
     }
@@ -28,18 +33,22 @@ impl Message {
         if all.is_empty() { self } else { self.bytes(field, &all) }
     }
 
-    /// Of a field beyond 15, which takes a key of two bytes.
-    pub(crate) fn far_fixed32(&mut self, field: u8, value: u32) -> &mut Self {
-        self.varint(u64::from(field) << 3 | 5);
+    pub(crate) fn fixed32(&mut self, field: u8, value: u32) -> &mut Self {
+        self.key(field, 5);
         self.0.extend(value.to_le_bytes());
         self
     }
 
     pub(crate) fn bytes(&mut self, field: u8, value: &[u8]) -> &mut Self {
-        self.varint(u64::from(field) << 3 | 2);
+        self.key(field, 2);
         self.varint(value.len() as u64);
         self.0.extend_from_slice(value);
         self
+    }
+
+    /// Bytes that are there.
+    pub(crate) fn some(&mut self, field: u8, value: &[u8]) -> &mut Self {
+        if value.is_empty() { self } else { self.bytes(field, value) }
     }
 
     /// Text; what is not UTF-8 is replaced.
@@ -53,6 +62,10 @@ impl Message {
         self.bytes(field, &inner.0)
     }
 
+    fn key(&mut self, field: u8, kind: u8) {
+        self.varint(u64::from(field) << 3 | u64::from(kind));
+    }
+
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
@@ -60,8 +73,4 @@ impl Message {
         }
         self.0.push(value as u8);
     }
-}
-
-const fn field_key(field: u8, kind: u8) -> u8 {
-    field << 3 | kind
 }

@@ -128,6 +128,7 @@ impl Worker {
                 Work::Answer(serial) => self.exchange.answer_callout(serial, now),
                 Work::Report(at) => self.exchange.send_report(at, false, now),
                 Work::TellLog(at) => self.exchange.tell_log(at, now),
+                Work::TellEntries(at) => self.exchange.tell_entries(at, now),
             }
         }
     }

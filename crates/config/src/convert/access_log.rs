@@ -21,6 +21,9 @@ const OPENTELEMETRY: &str =
     "envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig";
 const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog";
 
+const HTTP_GRPC: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig";
+const TCP_GRPC: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
+
 /// A format string that is longer than this is a mistake.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
 
@@ -32,14 +35,15 @@ impl Converter<'_> {
     }
 
     fn access_log(&mut self, log: &Message) -> Option<AccessLog> {
-        let (config, _) =
-            self.extension(log, ACCESS_LOGGER, &[FILE, STDOUT, STDERR, OPENTELEMETRY])?;
+        let known = [FILE, STDOUT, STDERR, OPENTELEMETRY, HTTP_GRPC, TCP_GRPC];
+        let (config, _) = self.extension(log, ACCESS_LOGGER, &known)?;
         let filter = match log.message("filter") {
             Some(filter) => Some(self.log_filter(filter)?),
             None => None,
         };
         let target = match config.descriptor.full_name() {
             OPENTELEMETRY => LogTarget::Service(Arc::new(self.log_service(config)?)),
+            HTTP_GRPC | TCP_GRPC => LogTarget::Entry(Box::new(self.log_entry(config)?)),
             _ => self.log_lines(config)?,
         };
         Some(AccessLog { filter, target })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost_reflect::Kind;
 use serde_json::Value as Json;
 use towpath_engine::format::Format;
 use towpath_engine::matcher::StringMatcher;
@@ -15,6 +16,7 @@ use super::downstream_tls::serves_under_tls;
 use super::extension::{BOOTSTRAP_EXTENSION, REGEX_ENGINE};
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 use super::istio::MeshNode;
+use crate::dynamic::encoded_node;
 use crate::error::Rank;
 use crate::message::{Message, Value, tree_to_json};
 
@@ -29,6 +31,10 @@ impl<'a> Converter<'a> {
             zone: node.locality.zone.clone(),
         };
         self.mesh_node = Arc::new(MeshNode::of(&node));
+        let field = message.descriptor.get_field_by_name("node").map(|field| field.kind());
+        if let Some(Kind::Message(kind)) = field {
+            self.node_bytes = encoded_node(message.message("node"), kind, self.options);
+        }
         if let Some(engine) = message.message("default_regex_engine") {
             self.extension(engine, REGEX_ENGINE, &[RE2]);
         }

@@ -65,6 +65,9 @@ impl Converter<'_> {
     fn log_collector(&mut self, config: &Message, common: Option<&Message>) -> Option<Collector> {
         if let Some(common) = common {
             self.check_version(common);
+            if common.has("custom_tags") {
+                self.report.unsupported(common.at("custom_tags"), "write an attribute");
+            }
         }
         let old = common.and_then(|common| common.message("grpc_service"));
         let (grpc, http) = (config.message("grpc_service"), config.message("http_service"));
@@ -145,8 +148,8 @@ fn fixed(any: Option<&Message>) -> Fixed {
 const ONLY: &str = "Only string values, nested key value lists and array values are supported in OpenTelemetry access \
                     log format.";
 const EXPORT: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-const INTERVAL: Duration = Duration::from_secs(1);
-const BATCH_BYTES: usize = 16 << 10;
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const BATCH_BYTES: usize = 16 << 10;
 
 const fn whole(message: &'static str, honoured: &'static [&'static str]) -> Entry {
     Entry { message, honoured, harmless: &[], changes: &[] }
@@ -183,12 +186,12 @@ pub(crate) const SUPPORT: &[Entry] = &[
             "transport_api_version",
             "buffer_flush_interval",
             "buffer_size_bytes",
+            "custom_tags",
         ],
         harmless: &[],
         changes: &[
-            ("filter_state_objects_to_log", "write `%FILTER_STATE(…)%` as an attribute"),
+            ("filter_state_objects_to_log", "write `%FILTER_STATE(…)%` as an attribute or a tag"),
             ("grpc_stream_retry_policy", "a call is made once"),
-            ("custom_tags", "write an attribute"),
         ],
     },
     whole("opentelemetry.proto.common.v1.KeyValueList", &["values"]),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost_reflect::Kind;
 use towpath_engine::snapshot::export::Exporter;
 use towpath_engine::snapshot::tracing::Collector;
 use towpath_engine::stats::metrics_service::{HistogramMode, MetricsService};
@@ -15,7 +14,6 @@ use super::Converter;
 use super::address::Written;
 use super::extension::STATS_SINK;
 use super::facts::{Push, PushTarget};
-use crate::dynamic::encoded_node;
 use crate::message::Message;
 use crate::support::Entry;
 
@@ -89,11 +87,7 @@ impl Converter<'_> {
             },
             batch: config.number32("batch_size").map_or(0, |batch| batch as usize),
         };
-        let Kind::Message(node) = bootstrap.descriptor.get_field_by_name("node")?.kind() else {
-            return None;
-        };
-        let node = encoded_node(bootstrap.message("node"), node, self.options);
-        let opening = Some(towpath_engine::stats::metrics_service::opening(&node));
+        let opening = Some(towpath_engine::stats::metrics_service::opening(&self.node_bytes));
         Some((
             PushTarget::Server(Arc::new(Exporter { collector, opening })),
             Sink::MetricsService(sink),

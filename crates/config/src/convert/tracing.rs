@@ -113,7 +113,7 @@ impl Converter<'_> {
         if text.is_empty() { None } else { self.format(text, true, message.at(name)) }
     }
 
-    fn custom_tags(&mut self, message: &Message) -> Vec<CustomTag> {
+    pub(super) fn custom_tags(&mut self, message: &Message) -> Vec<CustomTag> {
         let tags: Vec<_> = message.messages("custom_tags").collect();
         tags.into_iter().filter_map(|tag| self.custom_tag(tag)).collect()
     }

@@ -8,6 +8,7 @@ use towpath_proto::Instant;
 
 use crate::env::{Env, TimerSlot, Work};
 use crate::format::Facts;
+use crate::logger::entries::EntryLogs;
 use crate::logger::{Loggers, SpanIds};
 use crate::matcher::LogFilter;
 use crate::message::FromWorker;
@@ -24,6 +25,7 @@ pub(crate) struct Logs {
     pub(crate) waiting: bool,
     /// What servers are told.
     pub(crate) loggers: Loggers,
+    pub(crate) entries: EntryLogs,
 }
 
 /// What a log needs beside what is known of a stream.
@@ -71,6 +73,12 @@ impl Logs {
             }
             let (format, sink) = match &log.target {
                 LogTarget::Lines { format, sink } => (format, sink),
+                LogTarget::Entry(entry) => {
+                    let full = self.entries.add(entry, facts, (registry, worker));
+                    work.extend(full.map(Work::TellEntries));
+                    fill = fill.max(Fill::Entries);
+                    continue;
+                }
                 LogTarget::Service(service) => {
                     let full = self.loggers.add(service, facts, span, (registry, worker));
                     work.extend(full.map(Work::TellLog));
@@ -83,6 +91,14 @@ impl Logs {
             fill = fill.max(if lines.len() >= HAND_OVER { Fill::Enough } else { Fill::Some });
         }
         fill
+    }
+}
+
+impl Logs {
+    /// When entries for servers leave next.
+    #[inline]
+    fn due(&self) -> Option<Instant> {
+        self.loggers.due().into_iter().chain(self.entries.due()).min()
     }
 }
 
@@ -115,7 +131,7 @@ impl Env {
     /// Sets when entries for servers leave.
     pub(crate) fn set_logger_timer(&mut self) {
         let slot = TimerSlot::Loggers.number();
-        match self.logs.loggers.due() {
+        match self.logs.due() {
             Some(due) => self.timers.set(slot, due),
             None => self.timers.clear(slot),
         }
@@ -123,7 +139,7 @@ impl Env {
 
     #[inline(always)]
     pub(crate) fn after_lines(&mut self, full: Fill, now: Instant) {
-        if self.logs.loggers.due().is_some() {
+        if self.logs.due().is_some() {
             self.set_logger_timer();
         }
         match full {

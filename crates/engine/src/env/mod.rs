@@ -118,6 +118,8 @@ pub(crate) enum Work {
     Report(usize),
     /// Entries of a log leave: the place of what sends them.
     TellLog(usize),
+    /// The same of entries for Envoy's access-log service.
+    TellEntries(usize),
 }
 
 /// Numbers that name connections and streams in logs.

@@ -72,6 +72,8 @@ pub(crate) enum Asker {
         /// How long the request is; 0 of a call that goes on.
         bytes: usize,
     },
+    /// A call that entries leave by: the place of the log.
+    Entries(usize),
     /// Entries of a log that have left.
     Log {
         /// The place of what has sent them.
@@ -269,6 +271,7 @@ impl Exchange {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
+            Asker::Entries(at) => self.end_entries(at),
             Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
             Asker::Nobody => {}
         }

@@ -90,7 +90,9 @@ impl Exchange {
     /// A request is answered, or a call is over.
     pub(crate) fn end_export(&mut self, at: usize, bytes: usize, answer: &Answer) {
         let Some(export) = self.exports.get_mut(at) else { return };
-        if export.call.take().is_some() {
+        if export.to.opening.is_some() {
+            // Another one may go on already.
+            export.call.take_if(|call| self.callouts.stream_of(*call).is_none());
             return;
         }
         export.held = export.held.saturating_sub(bytes);
@@ -126,13 +128,16 @@ impl Exchange {
 
     /// Ends calls to clusters that are gone: what is said next begins another one.
     pub(crate) fn end_lost_calls(&mut self, now: Instant) {
-        let calls: Vec<u64> = self.exports.calls().collect();
-        for serial in calls {
+        let exports = self.exports.calls().map(|serial| (serial, true));
+        let calls: Vec<_> = exports.chain(self.env.logs.entries.calls()).collect();
+        for (serial, is_wanted) in calls {
             let Some(index) = self.callouts.stream_of(serial) else { continue };
             let cluster = self.streams.get(index).map(|stream| stream.cluster);
-            if cluster.is_none_or(|cluster| {
-                self.snapshot.clusters.get(cluster.0 as usize).is_none_or(Option::is_none)
-            }) {
+            if !is_wanted
+                || cluster.is_none_or(|cluster| {
+                    self.snapshot.clusters.get(cluster.0 as usize).is_none_or(Option::is_none)
+                })
+            {
                 self.fail_callout(index, Failed::NoCluster, now);
             }
         }

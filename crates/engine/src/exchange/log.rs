@@ -13,6 +13,7 @@ use crate::format::Facts;
 use crate::ids::StreamIndex;
 use crate::logger::SpanIds;
 use crate::snapshot::route::VirtualCluster;
+use crate::tracer::report::{framed, request};
 use crate::upstream::cluster::Clusters;
 use crate::wall_clock::WallClock;
 
@@ -84,7 +85,38 @@ impl Exchange {
         while let Some(at) = self.env.logs.loggers.overdue(now) {
             self.tell_log(at, now);
         }
+        while let Some(at) = self.env.logs.entries.overdue(now) {
+            self.tell_entries(at, now);
+        }
         self.env.set_logger_timer();
+    }
+
+    /// Tells Envoy's access-log service what waits for it, by the call that goes on or by a new one.
+    pub(crate) fn tell_entries(&mut self, at: usize, now: Instant) {
+        let Some((message, call, stream)) = self.env.logs.entries.message(at) else { return };
+        let is_sent = match call {
+            Some(call) => self.send_message(call, framed(&message), now),
+            None => {
+                let first = [&stream.opening, &message[..]].concat();
+                let callout = request(&stream.collector, b"", first, &mut self.env.scratch);
+                let call = self.begin_call(Asker::Entries(at), callout, now);
+                self.env.logs.entries.began(at, call);
+                self.callouts.stream_of(call).is_some()
+            }
+        };
+        match is_sent {
+            true => self.env.logs.entries.sent(at),
+            false => self.env.logs.entries.not_sent(at, now),
+        }
+        self.env.set_logger_timer();
+    }
+
+    /// A call of entries is over, unless another one goes on.
+    pub(crate) fn end_entries(&mut self, at: usize) {
+        let call = self.env.logs.entries.call(at);
+        if call.is_some_and(|call| self.callouts.stream_of(call).is_none()) {
+            self.env.logs.entries.ended(at);
+        }
     }
 }
 

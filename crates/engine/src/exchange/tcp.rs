@@ -103,6 +103,7 @@ impl Exchange {
             let pool = self.upstreams.clusters.pool(before);
             stream.recorder.note_retry(pool.map(|pool| &pool.hostname));
         }
+        stream.attempts += 1;
         let context = stream.context.clone();
         if let Some(tunneling) = context.tcp().and_then(|tcp| tcp.config.tunneling.as_deref()) {
             return self.place_tunneled(index, pool_key, tunneling, now);

@@ -3,6 +3,8 @@
 //! Arrives: what is known of a stream that is over, and what came of calls. Leaves: [`Callout`]s. No stream waits for
 //! what comes of them.
 
+mod als;
+pub(crate) mod entries;
 mod otlp;
 
 use std::sync::Arc;

@@ -4,9 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tracing::Collector;
+use bytes::Bytes;
+
+use super::tracing::{Collector, CustomTag};
+use crate::field::Field;
 use crate::format::Format;
 use crate::matcher::LogFilter;
+use crate::wire::Message;
 
 /// Envoy `config.accesslog.v3.AccessLog`.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ impl AccessLog {
     pub const fn sink(&self) -> Option<SinkId> {
         match &self.target {
             LogTarget::Lines { sink, .. } => Some(*sink),
-            LogTarget::Service(_) => None,
+            LogTarget::Service(_) | LogTarget::Entry(_) => None,
         }
     }
 
@@ -46,6 +50,47 @@ pub enum LogTarget {
     },
     /// A server is told.
     Service(Arc<LogService>),
+    /// Envoy's access-log service is told.
+    Entry(Box<Entry>),
+}
+
+/// Envoy `HttpGrpcAccessLogConfig` or `TcpGrpcAccessLogConfig`.
+#[derive(Debug)]
+pub struct Entry {
+    /// `common_config`: where it goes. Those that are configured alike leave together.
+    pub stream: Arc<EntryStream>,
+    /// What an entry of HTTP has beside the common; `None` of TCP.
+    pub http: Option<HttpEntry>,
+    /// `custom_tags`.
+    pub tags: Vec<CustomTag>,
+}
+
+/// What else is told of requests: fields by the names that the configuration gives them.
+#[derive(Debug, Default)]
+pub struct HttpEntry {
+    /// `additional_request_headers_to_log`.
+    pub request_headers: Vec<(Box<str>, Field)>,
+    /// `additional_response_headers_to_log`.
+    pub response_headers: Vec<(Box<str>, Field)>,
+    /// `additional_response_trailers_to_log`.
+    pub response_trailers: Vec<(Box<str>, Field)>,
+}
+
+/// Envoy `CommonGrpcAccessLogConfig`: a server that is told entries by a call that goes on.
+#[derive(Debug)]
+pub struct EntryStream {
+    /// Who is told.
+    pub collector: Collector,
+    /// What the first message of a call begins with: the node and `log_name`.
+    pub opening: Bytes,
+    /// `buffer_size_bytes`: entries of about so many bytes leave together. Default 16 KiB; with 0 each leaves at once.
+    pub batch_bytes: usize,
+    /// `buffer_flush_interval`: fewer leave after that time. Default 1 s.
+    pub interval: Duration,
+    /// Entries are of HTTP.
+    pub is_http: bool,
+    /// A digest of the configuration.
+    pub print: u64,
 }
 
 /// An index into [`Snapshot::sinks`](super::Snapshot::sinks).
@@ -61,6 +106,19 @@ pub enum Sink {
     Stdout,
     /// `envoy.access_loggers.stderr`.
     Stderr,
+}
+
+impl EntryStream {
+    /// What the first message of a call begins with: an `Identifier` with the node, which is encoded already, and the
+    /// log's name.
+    #[must_use]
+    pub fn opening(node: &[u8], log_name: &str) -> Bytes {
+        let mut message = Message::default();
+        message.message(1, |identifier| {
+            identifier.bytes(1, node).text(2, log_name.as_bytes());
+        });
+        message.0.into()
+    }
 }
 
 /// A server that is told of streams: Envoy `OpenTelemetryAccessLogConfig`.

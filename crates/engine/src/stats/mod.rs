@@ -46,11 +46,11 @@ pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, ClientTlsContextStats, ClusterBoltStats,
     ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
-    DiscoveryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats, HealthCheckStats,
-    Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats, ListenerStats,
-    ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats, OutlierStats,
-    RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats, TcpStats,
-    TlsStats, TracingStats, ZipkinStats,
+    DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats,
+    HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
+    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
+    OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
+    TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -58,6 +58,8 @@ pub enum Scope {
     ClusterTlsContext(Arc<str>),
     /// `towpath.config`.
     Config,
+    /// `access_logs.grpc_access_log`.
+    EntryLogs,
     /// `towpath.stats_sinks`.
     Exports,
     /// `connection_limit.<stat prefix>`.
@@ -325,6 +327,7 @@ impl fmt::Display for Scope {
             Self::VirtualCluster { host, name } => write!(f, "vhost.{host}.vcluster.{name}"),
             Self::Driver(worker) => write!(f, "towpath.worker_{worker}"),
             Self::AccessLogs => f.write_str("towpath.access_log"),
+            Self::EntryLogs => f.write_str("access_logs.grpc_access_log"),
             Self::Exports => f.write_str("towpath.stats_sinks"),
             Self::Traces => f.write_str("towpath.trace"),
             Self::OpenTelemetry => f.write_str("tracing.opentelemetry"),
@@ -395,6 +398,7 @@ impl Scope {
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
             Self::ConnectionLimit(_) => "connection_limit",
             Self::AccessLogs => "towpath_access_log",
+            Self::EntryLogs => "access_logs_grpc_access_log",
             Self::Exports => "towpath_stats_sinks",
             Self::Config => "towpath_config",
             Self::Driver(_) => "towpath_worker",
@@ -550,6 +554,7 @@ impl Scope {
             ],
             Self::Driver(worker) => vec![("envoy_worker_id", worker.to_string())],
             Self::AccessLogs
+            | Self::EntryLogs
             | Self::Exports
             | Self::ClusterDiscovery
             | Self::ClusterManager

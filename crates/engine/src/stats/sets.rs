@@ -45,6 +45,16 @@ stats! {
 }
 
 stats! {
+    /// `access_logs.grpc_access_log.…`
+    EntryStats {
+        Counter grpc_entries_flush_failed;
+        Counter grpc_entries_flushed;
+        Counter logs_dropped;
+        Counter logs_written;
+    }
+}
+
+stats! {
     /// `access_logs.open_telemetry_access_log.<stat prefix>…`
     LogServiceStats {
         Counter logs_dropped;

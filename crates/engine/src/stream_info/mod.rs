@@ -102,6 +102,16 @@ impl StreamInfo {
         Ok(true)
     }
 
+    /// Shows the metadata of each namespace.
+    pub fn each_metadata(&self, mut each: impl FnMut(&str, &Struct)) {
+        let Some(contents) = self.0.get() else { return };
+        for (namespace, value) in &contents.borrow().metadata {
+            if let Value::Struct(entries) = value {
+                each(namespace, entries);
+            }
+        }
+    }
+
     /// Shows the value at a path in the metadata of a namespace; an empty path means all of it.
     pub fn read_metadata<R>(
         &self,

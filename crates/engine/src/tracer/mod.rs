@@ -6,7 +6,7 @@
 pub(crate) mod context;
 mod otlp;
 pub(crate) mod report;
-mod tags;
+pub(crate) mod tags;
 
 mod zipkin;
 

@@ -53,7 +53,7 @@ fn write_span(message: &mut Message, of: &Finished) {
         });
     }
     let remote = if span.has_remote_parent { IS_REMOTE } else { 0 };
-    message.far_fixed32(16, SAMPLED | HAS_IS_REMOTE | remote);
+    message.fixed32(16, SAMPLED | HAS_IS_REMOTE | remote);
 }
 
 fn attribute(pair: &mut Message, name: &str, value: &[u8]) {

@@ -166,24 +166,29 @@ const SERVERS_FAULT: [u8; 6] = [2, 4, 12, 13, 14, 15];
 fn add_custom(tags: &mut Tags, [of_manager, of_route]: [&[CustomTag]; 2], facts: &Facts<'_>) {
     let remains = |tag: &&CustomTag| !of_route.iter().any(|other| other.name == tag.name);
     for CustomTag { name, source } in of_manager.iter().filter(remains).chain(of_route) {
-        let value: Vec<u8> = match source {
-            TagSource::Literal(value) => value.as_bytes().to_vec(),
-            TagSource::Header { name, default } => {
-                let said = facts.request.and_then(|head| head.get_named(name));
-                said.unwrap_or(default.as_bytes()).to_vec()
-            }
-            TagSource::Metadata { namespace, path, default } => {
-                let said = facts.info.and_then(|info| info.read_metadata(namespace, path, text_of));
-                said.unwrap_or_else(|| default.as_bytes().to_vec())
-            }
-            TagSource::Format(format) => {
-                let mut value = Vec::new();
-                format.write(&mut value, facts);
-                value
-            }
-        };
+        let value = value_of_tag(source, facts);
         if !value.is_empty() {
             tags.set(name.to_string(), value);
+        }
+    }
+}
+
+/// The value of a tag; empty where there is none.
+pub(crate) fn value_of_tag(source: &TagSource, facts: &Facts<'_>) -> Vec<u8> {
+    match source {
+        TagSource::Literal(value) => value.as_bytes().to_vec(),
+        TagSource::Header { name, default } => {
+            let said = facts.request.and_then(|head| head.get_named(name));
+            said.unwrap_or(default.as_bytes()).to_vec()
+        }
+        TagSource::Metadata { namespace, path, default } => {
+            let said = facts.info.and_then(|info| info.read_metadata(namespace, path, text_of));
+            said.unwrap_or_else(|| default.as_bytes().to_vec())
+        }
+        TagSource::Format(format) => {
+            let mut value = Vec::new();
+            format.write(&mut value, facts);
+            value
         }
     }
 }

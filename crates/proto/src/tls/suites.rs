@@ -67,6 +67,12 @@ impl CipherSuite {
         SUITES.iter().find(|(_, suite)| *suite == self.0).map_or("", |(name, _)| name)
     }
 
+    /// Its number in IANA's registry of TLS cipher suites.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0.suite().into()
+    }
+
     pub(super) const fn of(suite: SupportedCipherSuite) -> Self {
         Self(suite)
     }

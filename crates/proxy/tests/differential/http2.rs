@@ -13,6 +13,7 @@ use towpath_proto::http2::{Arrival, Connection, Options};
 use towpath_proto::{Event, Out, http1};
 
 use crate::script::{self, Step};
+use crate::spans;
 use crate::upstream::{Upstreams, end_by_reset};
 use crate::wire::Message;
 
@@ -90,7 +91,7 @@ impl<'a> Http2<'a> {
                 if self.requests.get(&number).is_some_and(|request| request.echoes) {
                     self.connection.send_data(number, data);
                 }
-                false
+                self.has_entries(number)
             }
             Arrival::Part(Event::End | Event::Trailers(_)) => {
                 if self.requests.get(&number).is_some_and(|request| request.echoes) {
@@ -110,6 +111,14 @@ impl<'a> Http2<'a> {
         self.upstreams.tell(request.number, self.name, told);
         let steps = if ended { std::mem::take(&mut request.steps) } else { Vec::new() };
         self.follow(number, steps)
+    }
+
+    /// A call that goes on has told something: it is ended, so that what comes next has a call of its own.
+    fn has_entries(&self, number: u32) -> bool {
+        let message = self.requests.get(&number).map(|request| &self.tap.messages[&request.id]);
+        message.is_some_and(|message| {
+            spans::is_entries(message) && !spans::frames(&message.body).is_empty()
+        })
     }
 
     /// Answers as the script says.

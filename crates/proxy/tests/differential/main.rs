@@ -71,6 +71,7 @@ suites!(
     local_replies,
     logs,
     log_services,
+    log_entries,
     opaque,
     tunneling,
     admin,

@@ -10,6 +10,9 @@ use crate::wire::Message;
 pub(crate) fn lines(report: &Message) -> Vec<String> {
     let path = report.start.split(' ').nth(1).unwrap_or_default();
     let kind = report.field("content-type").unwrap_or_default();
+    if is_entries(report) {
+        return frames(&report.body).iter().flat_map(|it| entries(it)).collect();
+    }
     let is_log = path.ends_with("LogsService/Export") || path.ends_with("/logs");
     let mut lines = match kind.as_str() {
         "application/grpc" if is_log => logs(report.body.get(5..).unwrap_or_default()),
@@ -106,6 +109,141 @@ fn otlp(body: &[u8]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// A call of Envoy's access-log service.
+pub(crate) fn is_entries(report: &Message) -> bool {
+    report.field(":path").is_some_and(|path| path.ends_with("/streamaccesslogs"))
+}
+
+/// The messages of a call by gRPC, as far as they are whole.
+pub(crate) fn frames(mut body: &[u8]) -> Vec<&[u8]> {
+    let mut frames = Vec::new();
+    while let Some([0, length @ ..]) = body.get(..5) {
+        let length = length.iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
+        let Some(frame) = body.get(5..5 + length) else { break };
+        frames.push(frame);
+        body = &body[5 + length..];
+    }
+    frames
+}
+
+/// Entries of Envoy's access-log service, without times and what is measured.
+fn entries(message: &[u8]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (field, inner) in fields(message) {
+        if field == 1 {
+            let all = fields(inner.bytes());
+            let name = all.iter().find(|(field, _)| *field == 2);
+            lines
+                .push(format!("entries: of {}", name.map(|(_, it)| it.text()).unwrap_or_default()));
+            continue;
+        }
+        for (_, entry) in fields(inner.bytes()) {
+            let mut parts = vec![format!("entry: of {field}:")];
+            for (field, inner) in fields(entry.bytes()) {
+                match field {
+                    1 => common(inner.bytes(), &mut parts),
+                    3 => parts.extend(message_parts("request", inner.bytes(), &[13], &[14, 15])),
+                    4 => parts.extend(message_parts("response", inner.bytes(), &[4, 5], &[7, 8])),
+                    _ => parts.push(format!("{field}={}", inner.hex_or_number())),
+                }
+            }
+            lines.push(parts.join(" "));
+        }
+    }
+    lines
+}
+
+fn common(message: &[u8], parts: &mut Vec<String>) {
+    let mut all = Vec::new();
+    for (field, inner) in fields(message) {
+        let said = match field {
+            // Addresses: a socket's, or whatever it is.
+            2 | 3 | 13 | 14 | 20 => {
+                let socket = fields(inner.bytes());
+                let socket = socket.first().map(|(_, it)| fields(it.bytes())).unwrap_or_default();
+                let part = |number| socket.iter().find(|(field, _)| *field == number);
+                let host = part(2).map(|(_, it)| it.text()).unwrap_or_default();
+                let port = part(3).map(|(_, it)| it.number()).unwrap_or_default();
+                format!("{host}:{port}")
+            }
+            4 => tls(inner.bytes()),
+            // Times and what is measured; what TCP streams are called is random.
+            5..=12 | 23 => "there".to_owned(),
+            29..=32 => continue,
+            16 => {
+                let flags = fields(inner.bytes());
+                flags.iter().map(|(flag, _)| format!("flag{flag}")).collect::<Vec<_>>().join(",")
+            }
+            17 => metadata(inner.bytes()),
+            22 => {
+                let (name, value) = pair(inner.bytes(), 2);
+                format!("{name}:{value}")
+            }
+            24 | 27 | 33 => inner.number().to_string(),
+            _ => inner.text(),
+        };
+        all.push((field, format!("{field}={said}")));
+    }
+    all.sort();
+    parts.extend(all.into_iter().map(|(_, said)| said));
+}
+
+/// Namespaces, and the encoded keys and values of each.
+fn metadata(message: &[u8]) -> String {
+    let all = fields(message);
+    let namespace = |(_, entry): &(u64, Field<'_>)| {
+        let pair = fields(entry.bytes());
+        let part = |number| pair.iter().find(|(field, _)| *field == number).map(|(_, it)| it);
+        let (name, values) = (part(1).map(Field::text), part(2).map(Field::hex));
+        format!("{}:{}", name.unwrap_or_default(), values.unwrap_or_default())
+    };
+    all.iter().map(namespace).collect::<Vec<_>>().join(",")
+}
+
+fn tls(message: &[u8]) -> String {
+    let mut all = Vec::new();
+    for (field, inner) in fields(message) {
+        let said = match field {
+            1 => inner.number().to_string(),
+            2 => inner.hex(),
+            4 | 5 => {
+                let parts = fields(inner.bytes());
+                let part = |(field, it): &(u64, Field<'_>)| match field {
+                    1 => format!(
+                        "uri {}",
+                        fields(it.bytes()).first().map(|(_, it)| it.text()).unwrap_or_default()
+                    ),
+                    _ => it.text(),
+                };
+                parts.iter().map(part).collect::<Vec<_>>().join("/")
+            }
+            // The id of a session is drawn.
+            6 => continue,
+            _ => inner.text(),
+        };
+        all.push(format!("tls{field}={said}"));
+    }
+    all.join(",")
+}
+
+/// The fields of a request or response: maps as pairs, and none of those that are left out.
+fn message_parts(who: &str, message: &[u8], maps: &[u64], without: &[u64]) -> Vec<String> {
+    let mut parts = Vec::new();
+    for (field, inner) in fields(message).into_iter().filter(|(it, _)| !without.contains(it)) {
+        let said = if maps.contains(&field) {
+            let (name, value) = pair(inner.bytes(), 2);
+            format!("{name}:{value}")
+        } else if who == "response" && field == 1 {
+            fields(inner.bytes()).first().map(|(_, it)| it.number().to_string()).unwrap_or_default()
+        } else {
+            inner.text_or_number()
+        };
+        parts.push(format!("{who}{field}={said}"));
+    }
+    parts.sort();
+    parts
 }
 
 /// Log records, without their times.
@@ -232,6 +370,20 @@ impl<'a> Field<'a> {
 
     fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
+    }
+
+    fn text_or_number(&self) -> String {
+        match self {
+            Self::Bytes(_) => self.text(),
+            Self::Number(number) => number.to_string(),
+        }
+    }
+
+    fn hex_or_number(&self) -> String {
+        match self {
+            Self::Bytes(_) => self.hex(),
+            Self::Number(number) => number.to_string(),
+        }
     }
 
     fn hex(&self) -> String {
