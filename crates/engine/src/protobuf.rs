@@ -186,15 +186,6 @@ pub(crate) fn metadata(info: Option<&StreamInfo>, namespaces: &[Box<str>]) -> Me
     Metadata { filter_metadata }
 }
 
-/// All dynamic metadata, if there is any.
-pub(crate) fn all_metadata(info: &StreamInfo) -> Option<Metadata> {
-    let mut filter_metadata = BTreeMap::new();
-    info.each_metadata(|namespace, entries| {
-        filter_metadata.insert(namespace.to_owned(), Struct::of(entries));
-    });
-    (!filter_metadata.is_empty()).then_some(Metadata { filter_metadata })
-}
-
 impl Struct {
     pub(crate) fn of(entries: &stream_info::Struct) -> Self {
         let fields = entries.iter().map(|(key, value)| (key.to_string(), Value::of(value)));

@@ -3,15 +3,14 @@
 
 use std::borrow::Cow;
 
-use prost::Message as _;
 use towpath_proto::tls::Version as TlsVersion;
 use towpath_proto::{Address, Head, Instant, Method, Name, Version};
 
 use crate::field::Field;
 use crate::format::Facts;
-use crate::protobuf::all_metadata;
 use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
 use crate::snapshot::log::{Entry, HttpEntry};
+use crate::stream_info::{StreamInfo, Struct, Value};
 use crate::tracer::tags::value_of_tag;
 use crate::wire::Message;
 
@@ -70,8 +69,8 @@ fn write_common(common: &mut Message, entry: &Entry, facts: &Facts<'_>) {
     if !record.flags.is_empty() {
         common.message(16, |flags| write_flags(flags, record.flags));
     }
-    if let Some(metadata) = facts.info.and_then(all_metadata) {
-        common.bytes(17, &metadata.encode_to_vec());
+    if let Some(info) = facts.info {
+        common.some(17, &metadata(info));
     }
     common.some(18, transport_failure(record.transport_failure).as_bytes());
     common.some(19, facts.route.as_bytes());
@@ -282,6 +281,42 @@ fn transport_failure(text: &str) -> Cow<'_, str> {
         Some(_) => Cow::Owned(text.replace('_', " ")),
         None => Cow::Borrowed(text),
     }
+}
+
+/// A `config.core.v3.Metadata`; empty where there is none.
+fn metadata(info: &StreamInfo) -> Vec<u8> {
+    let mut message = Message::default();
+    info.each_metadata(|namespace, entries| {
+        message.message(1, |pair| {
+            pair.text(1, namespace.as_bytes()).message(2, |fields| write_struct(fields, entries));
+        });
+    });
+    message.0
+}
+
+/// A `google.protobuf.Struct`.
+fn write_struct(message: &mut Message, entries: &Struct) {
+    for (key, value) in entries {
+        message.message(1, |pair| {
+            pair.text(1, key.as_bytes()).message(2, |field| write_value(field, value));
+        });
+    }
+}
+
+/// A `google.protobuf.Value`; how deep it nests is limited where it is made.
+fn write_value(message: &mut Message, value: &Value) {
+    match value {
+        Value::Null => message.number(1, 0),
+        Value::Number(number) => message.double(2, *number),
+        Value::String(text) => message.bytes(3, text.as_bytes()),
+        Value::Bool(flag) => message.number(4, u64::from(*flag)),
+        Value::Struct(entries) => message.message(5, |fields| write_struct(fields, entries)),
+        Value::List(items) => message.message(6, |list| {
+            for item in items {
+                list.message(1, |field| write_value(field, item));
+            }
+        }),
+    };
 }
 
 /// A `Duration` or a `Timestamp`.
