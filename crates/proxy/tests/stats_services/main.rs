@@ -157,6 +157,49 @@ fn a_server_that_takes_nothing_holds_up_no_more_than_a_window() {
 }
 
 #[test]
+fn entries_of_a_log_leave_by_one_call() {
+    let (address, told) = collector::start(true);
+    let proxy = Proxy::start(&with_entries(address), &["--concurrency", "1"]);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    let listener = proxy.listener("ingress");
+    for _ in 0..3 {
+        assert_eq!(exchange(&listener, "GET", "/").unwrap().0, 200);
+    }
+    let flushed = || proxy.stat("access_logs.grpc_access_log.grpc_entries_flushed").unwrap_or(0);
+    until("flushed", || flushed() == 3);
+    let wait = Duration::from_secs(5);
+    let told: Vec<Told> = (0..3).map(|_| told.recv_timeout(wait).unwrap()).collect();
+    for (number, told) in told.iter().enumerate() {
+        assert_eq!(told.path, "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs");
+        assert_eq!(told.stream, 1, "the call goes on");
+        // The key of the identifier, or of the entries.
+        assert_eq!(told.message[0], if number == 0 { 0x0a } else { 0x12 });
+    }
+}
+
+#[test]
+fn entries_that_a_server_does_not_take_are_dropped() {
+    let (address, _heard) = collector::start(false);
+    let proxy = Proxy::start(&with_entries(address), &["--concurrency", "1"]);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    let listener = proxy.listener("ingress");
+    let stat = |name: &str| proxy.stat(&format!("access_logs.grpc_access_log.{name}")).unwrap_or(0);
+    until("dropped", || {
+        assert_eq!(exchange(&listener, "GET", "/").unwrap().0, 200);
+        stat("logs_dropped") > 2
+    });
+    assert!(stat("grpc_entries_flush_failed") > 2 && stat("logs_written") > 0);
+}
+
+fn with_entries(address: SocketAddr) -> String {
+    let log = "stat_prefix: ingress\n          access_log: [ { name: entries, typed_config: { \"@type\": \
+               type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig, common_config: { \
+               log_name: l, buffer_size_bytes: 1, grpc_service: { envoy_grpc: { cluster_name: collector-log } } } } } ]\n";
+    let bootstrap = bootstrap(origin(Duration::ZERO)).replace("stat_prefix: ingress\n", log);
+    format!("{bootstrap}{}", cluster(&("log", "", address)))
+}
+
+#[test]
 fn a_server_that_is_not_there_costs_only_what_it_is_told() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxy = Proxy::start(&with_sinks(&[("a", METRICS, gone), ("b", OTLP, gone)]), &[]);
@@ -345,10 +388,19 @@ fn with_sinks(sinks: &[(&str, &str, SocketAddr)]) -> String {
              grpc_service: {{ envoy_grpc: {{ cluster_name: collector-{name} }} }} }}\n"
         )
     };
-    let cluster = |(name, _, address): &(&str, &str, SocketAddr)| {
-        let (ip, port) = (address.ip(), address.port());
-        format!(
-            r#"  - name: collector-{name}
+    let all: String = sinks.iter().map(sink).collect();
+    let clusters: String = sinks.iter().map(cluster).collect();
+    format!(
+        "stats_flush_interval: 0.5s\nstats_config: {{ stats_tags: [ {{ tag_name: my.tag, fixed_value: v }} ] }}\n\
+         stats_sinks:\n{all}{}{clusters}",
+        bootstrap(origin(Duration::ZERO))
+    )
+}
+
+fn cluster((name, _, address): &(&str, &str, SocketAddr)) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    format!(
+        r#"  - name: collector-{name}
     type: STATIC
     connect_timeout: 1s
     typed_extension_protocol_options:
@@ -359,13 +411,5 @@ fn with_sinks(sinks: &[(&str, &str, SocketAddr)]) -> String {
       cluster_name: collector-{name}
       endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }} ] }} ]
 "#
-        )
-    };
-    let all: String = sinks.iter().map(sink).collect();
-    let clusters: String = sinks.iter().map(cluster).collect();
-    format!(
-        "stats_flush_interval: 0.5s\nstats_config: {{ stats_tags: [ {{ tag_name: my.tag, fixed_value: v }} ] }}\n\
-         stats_sinks:\n{all}{}{clusters}",
-        bootstrap(origin(Duration::ZERO))
     )
 }
