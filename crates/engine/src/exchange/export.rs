@@ -103,27 +103,35 @@ impl Exchange {
 
     /// Sends another message of a call that goes on. False if there is no room for it.
     pub(crate) fn send_message(&mut self, serial: u64, message: Bytes, now: Instant) -> bool {
+        if !self.has_room_for_message(serial) {
+            return false;
+        }
         let Some(stream) = self.callouts.stream_of(serial).and_then(|it| self.streams.get_mut(it))
         else {
             return false;
         };
         match stream.upstream {
             UpstreamState::Active(leg) => {
-                if !self.conns.has_room(leg) {
-                    return false;
-                }
                 let length = message.len() as u64;
                 stream.recorder.note(|record| record.upstream_bytes_sent += length);
                 self.write(leg, Item::Data(message), now);
             }
             UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
-                if stream.body.len() >= MOST_BYTES {
-                    return false;
-                }
                 stream.body.push(message);
             }
         }
         true
+    }
+
+    /// Whether a call that goes on takes another message.
+    pub(crate) fn has_room_for_message(&self, serial: u64) -> bool {
+        let stream = self.callouts.stream_of(serial).and_then(|index| self.streams.get(index));
+        stream.is_some_and(|stream| match stream.upstream {
+            UpstreamState::Active(leg) => self.conns.has_room(leg),
+            UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                stream.body.len() < MOST_BYTES
+            }
+        })
     }
 
     /// Ends calls to clusters that are gone: what is said next begins another one.

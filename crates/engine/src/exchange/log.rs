@@ -11,7 +11,6 @@ use crate::exchange::callout::Asker;
 use crate::exchange::stream::Stream;
 use crate::format::Facts;
 use crate::ids::StreamIndex;
-use crate::logger::SpanIds;
 use crate::snapshot::route::VirtualCluster;
 use crate::tracer::report::{framed, request};
 use crate::upstream::cluster::Clusters;
@@ -32,7 +31,7 @@ impl Exchange {
         facts.response = (stream.status != 0).then_some(&stream.response);
         facts.log_type = kind;
         let logs = stream.context.access_logs();
-        let span = stream.span_ids();
+        let span = stream.recorder.trace();
         // Facts borrow from the clock: what a log needs beside them is taken apart here.
         let means = Means {
             random: &mut self.env.random,
@@ -93,6 +92,15 @@ impl Exchange {
 
     /// Tells Envoy's access-log service what waits for it, by the call that goes on or by a new one.
     pub(crate) fn tell_entries(&mut self, at: usize, now: Instant) {
+        let takes = match self.env.logs.entries.call(at) {
+            Some(call) => self.has_room_for_message(call),
+            None => !self.env.logs.entries.rests(at, now),
+        };
+        if !takes {
+            // A message is not made where nothing takes it: each stream that ends would make a full one.
+            self.env.logs.entries.not_sent(at, now);
+            return self.env.set_logger_timer();
+        }
         let Some((message, call, stream)) = self.env.logs.entries.message(at) else { return };
         let is_sent = match call {
             Some(call) => self.send_message(call, framed(&message), now),
@@ -101,7 +109,11 @@ impl Exchange {
                 let callout = request(&stream.collector, b"", first, &mut self.env.scratch);
                 let call = self.begin_call(Asker::Entries(at), callout, now);
                 self.env.logs.entries.began(at, call);
-                self.callouts.stream_of(call).is_some()
+                let goes_on = self.callouts.stream_of(call).is_some();
+                if !goes_on {
+                    self.env.logs.entries.rest(at, now);
+                }
+                goes_on
             }
         };
         match is_sent {
@@ -117,14 +129,6 @@ impl Exchange {
         if call.is_some_and(|call| self.callouts.stream_of(call).is_none()) {
             self.env.logs.entries.ended(at);
         }
-    }
-}
-
-impl Stream {
-    /// Who its span is.
-    fn span_ids(&self) -> Option<SpanIds> {
-        let ids = self.recorder.recording()?.traced.as_ref()?.span.as_ref()?.ids;
-        Some((ids.trace, ids.span))
     }
 }
 

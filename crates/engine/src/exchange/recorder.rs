@@ -66,10 +66,6 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn recording(&self) -> Option<&Recording> {
-        self.0.as_deref()
-    }
-
     pub(crate) fn recording_mut(&mut self) -> Option<&mut Recording> {
         self.0.as_deref_mut()
     }

@@ -4,6 +4,7 @@
 //! or a size; what the server does not take stays, and what comes on top of a full message is dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::Instant;
 
@@ -29,6 +30,10 @@ struct EntryLog {
     /// server takes something first.
     stuck: Option<(usize, Amount)>,
     call: Option<u64>,
+    /// Something was said since the configuration changed last.
+    was_used: bool,
+    /// Before that no other call is begun.
+    rests_until: Instant,
     /// When what waits leaves at the latest.
     due: Option<Instant>,
 }
@@ -51,6 +56,11 @@ impl EntryLogs {
     ) -> Option<usize> {
         let at = self.place(&entry.stream, registry, worker);
         let log = self.get_mut(at)?;
+        log.was_used = true;
+        if Arc::strong_count(&log.stream) == 1 {
+            // It began with a configuration that is gone; this one says the same.
+            log.stream = Arc::clone(&entry.stream);
+        }
         if log.waiting.len() >= MOST_BYTES {
             log.stats.logs_dropped.inc();
             return None;
@@ -78,6 +88,18 @@ impl EntryLogs {
         self.0
             .iter()
             .position(|slot| slot.as_ref().and_then(|it| it.due).is_some_and(|due| due <= now))
+    }
+
+    /// Whether no call could be begun, and it is too early to try again.
+    pub(crate) fn rests(&self, at: usize, now: Instant) -> bool {
+        self.0.get(at).and_then(Option::as_ref).is_some_and(|log| now < log.rests_until)
+    }
+
+    /// No call could be begun.
+    pub(crate) fn rest(&mut self, at: usize, now: Instant) {
+        if let Some(log) = self.get_mut(at) {
+            log.rests_until = now + REST;
+        }
     }
 
     /// What waits, as a message; the call that it is for, if one goes on; and whom it is for.
@@ -124,8 +146,12 @@ impl EntryLogs {
     /// A message could not leave: its entries wait, as far as they are one full message.
     pub(crate) fn not_sent(&mut self, at: usize, now: Instant) {
         let Some(log) = self.get_mut(at) else { return };
+        if log.amount.count == 0 {
+            log.due = None;
+            return;
+        }
         log.stats.grpc_entries_flush_failed.add(log.amount.count);
-        log.due = Some(now + log.stream.interval);
+        log.due = Some(now + log.stream.interval.max(LEAST_WAIT));
         match log.stuck {
             Some((length, before)) => {
                 log.stats.logs_dropped.add(log.amount.count - before.count);
@@ -139,10 +165,14 @@ impl EntryLogs {
         }
     }
 
-    /// All calls, and whether a configuration has the stream that each is of.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = (u64, bool)> {
-        let known = |log: &EntryLog| Arc::strong_count(&log.stream) > 1 || log.amount.count > 0;
-        self.0.iter().flatten().filter_map(move |log| Some((log.call?, known(log))))
+    /// The configuration has changed: all calls, and whether each is still wanted. One of a stream that no configuration
+    /// seems to have may go on for one that says the same, so it ends once nothing was said between two changes.
+    pub(crate) fn calls(&mut self) -> impl Iterator<Item = (u64, bool)> {
+        self.0.iter_mut().flatten().filter_map(|log| {
+            let was_used = std::mem::take(&mut log.was_used);
+            let is_known = Arc::strong_count(&log.stream) > 1;
+            Some((log.call?, is_known || was_used || log.amount.count > 0))
+        })
     }
 
     fn get_mut(&mut self, at: usize) -> Option<&mut EntryLog> {
@@ -173,6 +203,8 @@ impl EntryLogs {
             amount: Amount::default(),
             stuck: None,
             call: None,
+            was_used: false,
+            rests_until: Instant::ZERO,
             due: None,
         };
         free_slot::put(&mut self.0, fresh)
@@ -188,13 +220,17 @@ impl EntryLog {
     }
 }
 
+/// Before what could not leave is tried again, however short the interval is.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
+/// Between two calls where there is no host: a full message is made for each.
+const REST: Duration = Duration::from_millis(100);
+
 /// Bytes of entries that wait; what comes then is dropped, and counted.
 const MOST_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
 
     use super::*;
@@ -287,6 +323,36 @@ mod tests {
         assert!(
             (MOST_BYTES..MOST_BYTES + 100).contains(&logs.0[0].as_ref().unwrap().waiting.len())
         );
+    }
+
+    #[test]
+    fn what_could_not_leave_is_not_tried_without_a_pause() {
+        let (mut logs, registry) = (EntryLogs::default(), Registry::new());
+        let mut entry = entry(1, 1);
+        Arc::get_mut(&mut entry.stream).unwrap().interval = Duration::from_nanos(1);
+        add(&mut logs, &entry, &registry);
+        logs.not_sent(0, Instant::ZERO);
+        assert_eq!(logs.overdue(Instant::ZERO + Duration::from_micros(999)), None);
+        assert_eq!(logs.overdue(Instant::ZERO + Duration::from_millis(1)), Some(0));
+    }
+
+    #[test]
+    fn a_call_outlives_a_configuration_that_is_followed_by_the_same() {
+        let (mut logs, registry) = (EntryLogs::default(), Registry::new());
+        let wanted = |logs: &mut EntryLogs| logs.calls().collect::<Vec<_>>();
+        let (old, new) = (entry(1, 1), entry(1, 1));
+        add(&mut logs, &old, &registry);
+        logs.began(0, 7);
+        logs.sent(0);
+        drop(old);
+        assert_eq!(wanted(&mut logs), [(7, true)], "what was said may be on its way");
+        add(&mut logs, &new, &registry);
+        logs.sent(0);
+        for _ in 0..3 {
+            assert_eq!(wanted(&mut logs), [(7, true)], "it is of the new configuration");
+        }
+        drop(new);
+        assert_eq!(wanted(&mut logs), [(7, false)]);
     }
 
     #[test]
