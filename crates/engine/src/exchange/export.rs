@@ -72,8 +72,9 @@ impl Exchange {
             Some(opening) => {
                 let first = [opening, &message[..]].concat();
                 let callout = request(&to.collector, kind, first, &mut self.env.scratch);
-                stats.messages_sent.inc();
                 let call = self.begin_call(Asker::Exporter { at, bytes: 0 }, callout, now);
+                let goes_on = self.callouts.stream_of(call).is_some();
+                if goes_on { &stats.messages_sent } else { &stats.messages_dropped }.inc();
                 if let Some(export) = self.exports.get_mut(at) {
                     export.call = Some(call);
                 }

@@ -149,10 +149,10 @@ fn buckets(point: &mut Message, bins: &Bins, bounds: &[f64]) {
         .iter()
         .map(|bound| {
             let all = bins.up_to(*bound);
-            all - std::mem::replace(&mut before, all)
+            all.saturating_sub(std::mem::replace(&mut before, all))
         })
         .collect();
-    let beyond = bins.count() - before;
+    let beyond = bins.count().saturating_sub(before);
     point.packed(6, counts.into_iter().chain([beyond]));
     point.packed(7, bounds.iter().map(|bound| bound.to_bits()));
 }

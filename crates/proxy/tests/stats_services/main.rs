@@ -210,6 +210,19 @@ fn a_server_that_is_not_there_costs_only_what_it_is_told() {
     assert!(tries > 1, "a call that failed is begun anew: {tries}");
 }
 
+#[test]
+fn what_is_told_to_a_cluster_without_hosts_is_dropped() {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
+    let host = "endpoints: [ { lb_endpoints: [ { endpoint: { address: { socket_address: { address: 127.0.0.1, \
+                port_value: 9 } } } } ] } ]";
+    let config = with_sinks(&[("a", METRICS, nowhere)]);
+    assert!(config.contains(host));
+    let proxy = Proxy::start(&config.replace(host, "endpoints: []"), &[]);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    until("dropped", || proxy.stat("towpath.stats_sinks.messages_dropped").unwrap_or(0) > 1);
+    assert_eq!(proxy.stat("towpath.stats_sinks.messages_sent").unwrap_or(0), 0);
+}
+
 /// What a sink is told of three requests.
 #[derive(Debug, Default)]
 struct Heard {
