@@ -44,6 +44,7 @@ impl Listeners {
         if self.active_all() == 0 {
             env.draining.told = true;
             env.hand_over_logs();
+            env.hand_over_entries();
             env.tell(FromWorker::Drained);
         }
     }

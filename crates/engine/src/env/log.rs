@@ -162,6 +162,12 @@ impl Env {
         }
     }
 
+    /// Has all entries for servers leave, as far as they are told at once: this program ends.
+    pub(crate) fn hand_over_entries(&mut self) {
+        self.work.extend(self.logs.loggers.waiting().map(Work::TellLog));
+        self.work.extend(self.logs.entries.waiting().map(Work::TellEntries));
+    }
+
     /// Gives all lines to the control thread.
     pub(crate) fn hand_over_logs(&mut self) {
         self.logs.waiting = false;

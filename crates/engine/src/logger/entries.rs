@@ -83,6 +83,16 @@ impl EntryLogs {
         self.0.iter().flatten().filter_map(|it| it.due).min()
     }
 
+    /// The places of logs whose entries wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
+        let waits = |log: &EntryLog| log.amount.count > 0;
+        self.0
+            .iter()
+            .enumerate()
+            .filter(move |(_, slot)| slot.as_ref().is_some_and(waits))
+            .map(|(at, _)| at)
+    }
+
     /// The place of a log whose entries have waited long enough.
     pub(crate) fn overdue(&self, now: Instant) -> Option<usize> {
         self.0

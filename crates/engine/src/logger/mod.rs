@@ -80,6 +80,16 @@ impl Loggers {
         self.0.iter().flatten().filter_map(|it| it.due).min()
     }
 
+    /// The places of loggers whose entries wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
+        let waits = |logger: &Logger| !logger.waiting.is_empty();
+        self.0
+            .iter()
+            .enumerate()
+            .filter(move |(_, slot)| slot.as_ref().is_some_and(waits))
+            .map(|(at, _)| at)
+    }
+
     /// The place of a logger whose entries have waited long enough.
     pub(crate) fn overdue(&self, now: Instant) -> Option<usize> {
         self.0

@@ -178,6 +178,27 @@ fn entries_of_a_log_leave_by_one_call() {
 }
 
 #[test]
+fn entries_that_wait_leave_at_the_end_of_a_drain() {
+    let (address, told) = collector::start(true);
+    let config =
+        with_entries(address).replace("buffer_size_bytes: 1,", "buffer_flush_interval: 2s,");
+    let mut proxy = Proxy::start(&config, &["--concurrency", "1"]);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    let listener = proxy.listener("ingress");
+    assert_eq!(exchange(&listener, "GET", "/first").unwrap().0, 200);
+    let wait = Duration::from_secs(5);
+    assert!(has(&told.recv_timeout(wait).unwrap(), b"/first"), "the call goes on");
+    assert_eq!(exchange(&listener, "GET", "/last").unwrap().0, 200);
+    proxy.signal("TERM");
+    proxy.wait();
+    assert!(has(&told.recv_timeout(wait).expect("the last entry"), b"/last"));
+}
+
+fn has(told: &Told, text: &[u8]) -> bool {
+    told.message.windows(text.len()).any(|window| window == text)
+}
+
+#[test]
 fn entries_that_a_server_does_not_take_are_dropped() {
     let (address, _heard) = collector::start(false);
     let proxy = Proxy::start(&with_entries(address), &["--concurrency", "1"]);
