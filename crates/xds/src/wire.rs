@@ -130,13 +130,18 @@ pub struct Duration {
 }
 
 impl Duration {
-    /// As a duration; what is negative is none.
+    /// As a duration; what is negative is none, and what is longer than protobuf allows is as long as it allows, so
+    /// that any clock can take it.
     #[must_use]
     pub fn duration(self) -> std::time::Duration {
-        let seconds = std::time::Duration::from_secs(u64::try_from(self.seconds).unwrap_or(0));
+        let seconds = u64::try_from(self.seconds).unwrap_or(0).min(LONGEST);
+        let seconds = std::time::Duration::from_secs(seconds);
         seconds + std::time::Duration::from_nanos(u64::try_from(self.nanos).unwrap_or(0))
     }
 }
+
+/// Seconds of the longest `google.protobuf.Duration`.
+const LONGEST: u64 = 315_576_000_000;
 
 /// `google.rpc.Status`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -161,4 +166,19 @@ pub fn name_of(resource: &Bytes) -> Option<String> {
         name: String,
     }
     prost::Message::decode(resource.clone()).ok().map(|Named { name }| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_one_that_any_clock_can_take() {
+        let of = |seconds, nanos| Duration { seconds, nanos }.duration();
+        assert_eq!(of(1, 5), std::time::Duration::new(1, 5));
+        assert_eq!(of(-1, -5), std::time::Duration::ZERO);
+        let longest = of(i64::MAX, i32::MAX);
+        assert_eq!(longest.as_secs(), LONGEST + 2);
+        assert!(std::time::Instant::now().checked_add(longest).is_some());
+    }
 }

@@ -268,7 +268,8 @@ impl Subscription {
     pub(super) fn answer(&mut self, rejected: &[Rejected]) {
         let Some(judged) = self.judging.pop_front() else { return };
         let all: Vec<&Rejected> = judged.rejected.iter().chain(rejected).collect();
-        let is_bad = |name: &str| all.iter().any(|it| it.name.is_empty() || it.name == name);
+        let bad: HashSet<&str> = all.iter().map(|it| it.name.as_str()).collect();
+        let is_bad = |name: &str| bad.contains("") || bad.contains(name);
         for (name, known) in judged.entries.into_iter().filter(|(name, _)| !is_bad(name)) {
             let is_wanted = match &self.wish {
                 Wish::All(_) => true,
