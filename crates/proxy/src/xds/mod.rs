@@ -99,13 +99,12 @@ impl Diff {
     /// What each step of one recording changed.
     fn steps(&self) -> Result<String, String> {
         let recording = Recording::read(&PathBuf::from(&self.before))?;
-        let (mut before, mut text, mut steps) = (State::default(), String::new(), Vec::new());
+        let (mut state, mut text, mut steps) = (State::default(), String::new(), Vec::new());
         for (timed, number) in recording.steps.iter().zip(1_u64..) {
-            let mut after = before.clone();
-            after.take(&timed.step);
-            let changes = words::changes(&before, &after);
-            before = after;
             let step = &timed.step;
+            let before = state.part(step);
+            state.take(step);
+            let changes = words::changes(&before, &state.part(step));
             if self.json {
                 steps.push(json!({
                     "step": number,

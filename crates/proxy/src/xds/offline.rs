@@ -1,5 +1,6 @@
 //! `towpath check --xds`: what of a recording would not be taken, and what would serve.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub(crate) struct Verdict {
     waits: Vec<(String, String)>,
     listeners: Vec<String>,
     clusters: usize,
-    /// Secrets whose keys are not in the recording.
-    unseen: Vec<String>,
+    /// What is secret of these is not in the recording: kind and name.
+    unseen: BTreeSet<(Kind, String)>,
     encoder: Encoder,
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn judge(
         waits: Vec::new(),
         listeners: Vec::new(),
         clusters: 0,
-        unseen: Vec::new(),
+        unseen: BTreeSet::new(),
         encoder: Encoder::default(),
     };
     for (timed, number) in recording.steps.iter().zip(1_u64..) {
@@ -83,11 +84,11 @@ impl Verdict {
         let kind = kind.ok_or_else(|| format!("step {number}: there are no {}", step.kind))?;
         let (mut given, mut refused) = (Vec::new(), Vec::new());
         for (name, _, resource) in &step.resources {
-            if kind == Kind::Secret && recording::is_redacted(resource) {
-                resources.give_up(kind, name);
-                if !self.unseen.contains(name) {
-                    self.unseen.push(name.clone());
+            if recording::is_redacted(resource) {
+                if kind.is_asked_for_by_name() {
+                    resources.give_up(kind, name);
                 }
+                self.unseen.insert((kind, name.clone()));
                 continue;
             }
             let name = name.clone();
@@ -139,10 +140,11 @@ impl Verdict {
         for (kind, name) in &self.waits {
             let _ = writeln!(text, "{} `{name}` waits for what it asks for", short(kind));
         }
-        for name in &self.unseen {
+        for (kind, name) in &self.unseen {
             let _ = writeln!(
                 text,
-                "secret `{name}` was not looked at: its key is not in the recording"
+                "{} `{name}` was not looked at: what is secret of it is not in the recording",
+                short(kind.message())
             );
         }
         let refused: usize = self.steps.iter().map(|step| step.refused.len()).sum();
@@ -163,13 +165,19 @@ impl Verdict {
         };
         let step = |(step, number): (&Judged, u64)| json!({"step": number, "type": step.kind, "version": step.version, "refused": refused(step)});
         let waits = |(kind, name): &(String, String)| json!({"type": kind, "name": name});
+        let unseen = |is_secret: bool| -> Vec<&str> {
+            let unseen =
+                self.unseen.iter().filter(|(kind, _)| (*kind == Kind::Secret) == is_secret);
+            unseen.map(|(_, name)| name.as_str()).collect()
+        };
         json!({
             "schema": 1,
             "steps": self.steps.iter().zip(1..).map(step).collect::<Vec<_>>(),
             "waits": self.waits.iter().map(waits).collect::<Vec<_>>(),
             "listeners": self.listeners,
             "clusters": self.clusters,
-            "secrets_not_looked_at": self.unseen,
+            "secrets_not_looked_at": unseen(true),
+            "others_not_looked_at": unseen(false),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! A recording: a line of JSON for who asked, then one for each update. What is cut off loses its last line at most.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -29,6 +31,14 @@ pub(super) struct Timed {
 pub(super) struct State(pub(super) BTreeMap<(String, String), (String, Value)>);
 
 impl State {
+    /// What of it a step has to do with.
+    pub(super) fn part(&self, step: &Step) -> Self {
+        let names = step.resources.iter().map(|(name, ..)| name).chain(&step.removed);
+        let keys = names.map(|name| (step.kind.clone(), name.clone()));
+        let part = keys.filter_map(|key| self.0.get(&key).cloned().map(|known| (key, known)));
+        Self(part.collect())
+    }
+
     pub(super) fn take(&mut self, step: &Step) {
         for name in &step.removed {
             self.0.remove(&(step.kind.clone(), name.clone()));
@@ -44,11 +54,14 @@ impl Recording {
     /// Reads a recording, or a `/config_dump`.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let size = std::fs::metadata(path).map_err(|error| failed(&error))?.len();
-        if size > MAX_BYTES {
-            return Err(failed(&format!("has {size} bytes; the limit is {MAX_BYTES}")));
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(|error| failed(&error))?;
+        // A device or pipe might never end.
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(failed(&format!("has more than {MAX_BYTES} bytes, which is the limit")));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let text = text(bytes).map_err(|why| failed(&why))?;
         if let Ok(dump) = serde_json::from_str::<Value>(&text)
             && dump["configs"].is_array()
         {
@@ -148,6 +161,19 @@ pub(super) fn is_redacted(resource: &Value) -> bool {
         Value::Object(fields) => fields.values().any(is_redacted),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
+}
+
+/// What was read as text, but for a character that was cut off at the end.
+fn text(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).or_else(|error| {
+        let cause = error.utf8_error();
+        if cause.error_len().is_some() {
+            return Err(cause.to_string());
+        }
+        let mut bytes = error.into_bytes();
+        bytes.truncate(cause.valid_up_to());
+        String::from_utf8(bytes).map_err(|error| error.to_string())
+    })
 }
 
 fn timed(line: &Value) -> Option<Timed> {
@@ -259,6 +285,16 @@ mod tests {
         }
         let read = Recording::of_lines(&whole).unwrap();
         assert_eq!(read.steps.iter().map(Timed::line).collect::<String>(), &whole[ends[0] + 1..]);
+    }
+
+    #[test]
+    fn a_character_that_was_cut_off_is_no_harm() {
+        let whole = header(&json!({"node": {"id": "mé"}}));
+        for cut in 0..=whole.len() {
+            let read = text(whole.as_bytes()[..cut].to_vec()).unwrap();
+            assert!(whole.starts_with(&read) && cut - read.len() <= 1, "{cut}");
+        }
+        assert!(text(b"a\xffb".to_vec()).is_err());
     }
 
     #[test]

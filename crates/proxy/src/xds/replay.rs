@@ -21,7 +21,7 @@ use towpath_xds::wire::{
     Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
 };
 
-use super::recording::{Recording, Timed, is_redacted, kind_of};
+use super::recording::{Recording, Timed, is_redacted, kind_of, short};
 
 /// What `xds replay` was told.
 #[derive(Clone, Debug, Args)]
@@ -99,7 +99,8 @@ impl Replay {
             before = Some(timed.at_ms);
             if usize::try_from(number).is_ok_and(|number| number > self.from) {
                 // From when the last was due, so that what takes time does not add up.
-                due += every.unwrap_or_else(|| Duration::from_millis(recorded));
+                let wait = every.unwrap_or_else(|| Duration::from_millis(recorded));
+                due += wait.min(LONGEST_WAIT);
                 tokio::time::sleep_until(due).await;
             }
             let left_out = world.borrow_mut().take(timed, number);
@@ -122,9 +123,12 @@ impl World {
             resources.remove(name);
         }
         for (name, _, resource) in &timed.step.resources {
-            if kind == Type::Secret && is_redacted(resource) {
-                left_out
-                    .push(format!("secret `{name}` is not sent: its key is not in the recording"));
+            if is_redacted(resource) {
+                let what = short(kind.message());
+                let text = format!(
+                    "{what} `{name}` is not sent: what is secret of it is not in the recording"
+                );
+                left_out.push(text);
                 continue;
             }
             match self.encoder.encoded(&Source::json(name, &resource.to_string()), kind.message()) {
@@ -363,5 +367,7 @@ impl Subscription {
     }
 }
 
+/// No step is waited for longer: a hundred years.
+const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// The largest request that is read.
 const MAX_REQUEST: usize = 16 << 20;

@@ -130,6 +130,10 @@ fn compared(kind: &str, before: &Value, after: &Value) -> (String, Vec<String>) 
             String::new()
         }
     };
+    if summary.is_empty() && lines.is_empty() {
+        // In what has no name of its own, or in an order.
+        generic("", before, after, &mut lines);
+    }
     (summary, lines)
 }
 
@@ -141,8 +145,10 @@ fn endpoints(assignment: &Value) -> BTreeMap<String, Value> {
         for endpoint in list(group, "lb_endpoints") {
             let address = address_of(&endpoint["endpoint"]["address"]);
             let mut said = endpoint.clone();
-            said["endpoint"]["address"].take();
-            said["of"] = of.clone();
+            take(said.get_mut("endpoint").and_then(|it| it.get_mut("address")));
+            if let Some(fields) = said.as_object_mut() {
+                fields.insert("of".to_owned(), of.clone());
+            }
             found.insert(address, said);
         }
     }
@@ -163,9 +169,8 @@ fn endpoints_compared(before: &Value, after: &Value, lines: &mut Vec<String>) ->
     }
     let rest = |assignment: &Value| {
         let mut rest = assignment.clone();
-        for group in rest["endpoints"].as_array_mut().into_iter().flatten() {
-            group["lb_endpoints"].take();
-        }
+        let groups = rest.get_mut("endpoints").and_then(Value::as_array_mut);
+        groups.into_iter().flatten().for_each(|group| take(group.get_mut("lb_endpoints")));
         rest
     };
     generic("", &rest(before), &rest(after), lines);
@@ -281,11 +286,9 @@ fn untargeted(route: &Value) -> Value {
     let mut rest = route.clone();
     if let Some(action) = rest.get_mut("route").and_then(Value::as_object_mut) {
         action.remove("cluster");
-        if let Some(clusters) = action.get_mut("weighted_clusters") {
-            for cluster in clusters["clusters"].as_array_mut().into_iter().flatten() {
-                cluster["weight"].take();
-            }
-        }
+        let weighted = action.get_mut("weighted_clusters").and_then(|it| it.get_mut("clusters"));
+        let clusters = weighted.and_then(Value::as_array_mut).into_iter().flatten();
+        clusters.for_each(|cluster| take(cluster.get_mut("weight")));
     }
     rest
 }
@@ -399,6 +402,11 @@ fn without(value: &Value, names: &[&str]) -> Value {
     Value::Object(kept.map(|(name, it)| (name.clone(), it.clone())).collect::<Map<_, _>>())
 }
 
+/// Leaves nothing of what there is.
+fn take(value: Option<&mut Value>) {
+    value.map(Value::take);
+}
+
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -485,6 +493,51 @@ mod tests {
             said(Type::Cluster, before, after),
             "cluster x:\n  chains[a].v: 1 -> 2\n  chains: in another order\n  connect_timeout: 1s -> 2s\n  new: true is \
              new\n  old: + 3\n  old: + 4\n  old: - 1\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_resource_is_compared_all_the_same() {
+        let table = |clusters: Value, timeout: &str| {
+            json!({"virtual_hosts": [{"name": "z", "routes": [
+                {"match": {"prefix": "/"}, "route": {"weighted_clusters": clusters, "timeout": timeout}}]}]})
+        };
+        let cases = [
+            (Type::Endpoints, json!("x"), json!("y")),
+            (Type::Endpoints, json!({"endpoints": ["x"]}), json!({"endpoints": ["y"]})),
+            (Type::Endpoints, json!({"endpoints": [{"lb_endpoints": ["x"]}]}), json!([])),
+            (
+                Type::Endpoints,
+                json!({"endpoints": [{"lb_endpoints": [{"endpoint": "x"}]}]}),
+                json!(1),
+            ),
+            (Type::Routes, table(json!("x"), "1s"), table(json!("x"), "2s")),
+            (
+                Type::Routes,
+                table(json!({"clusters": ["x"]}), "1s"),
+                table(json!({"clusters": [1]}), "1s"),
+            ),
+        ];
+        for (kind, before, after) in cases {
+            let text = said(kind, before.clone(), after.clone());
+            assert!(!text.trim_end().ends_with(':'), "{before} {after}: {text}");
+        }
+    }
+
+    #[test]
+    fn whatever_changed_is_said_somehow() {
+        // One address twice, and virtual hosts in another order.
+        let before = assignment(&[("10.0.0.1", 1), ("10.0.0.1", 3)]);
+        let after = assignment(&[("10.0.0.1", 2), ("10.0.0.1", 3)]);
+        assert_eq!(
+            said(Type::Endpoints, before, after),
+            "endpoints of x: endpoints[0].lb_endpoints[0].load_balancing_weight: 1 -> 2\n"
+        );
+        let table =
+            |names: [&str; 2]| json!({"virtual_hosts": names.map(|name| json!({"name": name}))});
+        assert_eq!(
+            said(Type::Routes, table(["a", "b"]), table(["b", "a"])),
+            "route table x: virtual_hosts: in another order\n"
         );
     }
 
