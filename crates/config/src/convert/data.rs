@@ -18,7 +18,10 @@ impl Converter<'_> {
     /// The same of a certificate, a key or what goes with them: its file is looked at while it serves.
     pub(super) fn secret_data(&mut self, source: &Message, limit: usize) -> Option<Vec<u8>> {
         let (bytes, file) = self.read(source, limit)?;
-        self.prints.secrets.extend(file);
+        if let Some((path, stamp)) = file {
+            // Another part may have it from before: that one wants to see what is there now.
+            self.prints.secrets.entry(path).or_insert(stamp);
+        }
         Some(bytes)
     }
 

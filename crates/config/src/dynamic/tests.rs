@@ -222,3 +222,58 @@ filter_chains:
     all.give_up(Kind::Routes, "table");
     assert!(all.made_listeners(&base, &judged).is_none(), "something else changed");
 }
+
+#[test]
+fn a_file_of_listeners_that_changed_is_still_seen_to_have_changed() {
+    let folder = std::env::temp_dir().join(format!("towpath-shared-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let bootstrap = "
+dynamic_resources: { ads_config: { api_type: GRPC, transport_api_version: V3, grpc_services: [ { envoy_grpc: { cluster_name: xds } } ] } }
+static_resources:
+  clusters:
+  - name: xds
+    transport_socket:
+      name: tls
+      typed_config:
+        '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        common_tls_context: { validation_context: { trusted_ca: { filename: FILE } } }
+  listeners:
+  - name: web
+    address: { socket_address: { address: 127.0.0.1, port_value: 0 } }
+    filter_chains:
+    - transport_socket:
+        name: tls
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context: { tls_certificates: [ { certificate_chain: { filename: FILE }, private_key: { filename: KEY } } ] }
+      filters:
+      - name: tcp
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+          stat_prefix: web
+          cluster: xds
+";
+    let path = file.display().to_string();
+    let text = bootstrap.replace("FILE", &path).replace("KEY", &key.display().to_string());
+    let sources = Sources::file(Source::yaml("t", &text));
+    let (mut all, mut base) =
+        (Resources::new(sources, Options::default()).unwrap(), Base::default());
+    let hosts = |port: &str| given(Kind::Endpoints, "a", &HOSTS.replace("PORT", port));
+    let cluster = given(Kind::Cluster, "a", &EDS.replace("TIME", "1s"));
+    offer(&mut all, &mut base, Kind::Cluster, vec![cluster]);
+    offer(&mut all, &mut base, Kind::Endpoints, vec![hosts("1")]);
+    let before = Arc::clone(&base.snapshot.listeners[0]);
+    let seen = base.prints.secrets[&*path];
+    // A cluster reads it again with the next endpoints, and the listener does not.
+    std::fs::write(&file, made.cert.pem() + "\n# more\n").unwrap();
+    offer(&mut all, &mut base, Kind::Endpoints, vec![hosts("2")]);
+    assert!(Arc::ptr_eq(&base.snapshot.listeners[0], &before));
+    assert_eq!(base.prints.secrets[&*path], seen, "nobody would look at it again");
+    let whole = all.rebuild(&base);
+    assert_ne!(whole.prints.secrets[&*path], seen);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
