@@ -315,7 +315,7 @@ impl Server {
         self.note_known(of);
         bad.extend(self.take_and_serve(build, of, before).await);
         for bad in &bad {
-            if !self.resources.has(of, &bad.name) {
+            if of.is_asked_for_by_name() && !self.resources.has(of, &bad.name) {
                 // It is not waited for; what needs it does without.
                 self.resources.give_up(of, &bad.name);
             }
@@ -328,15 +328,17 @@ impl Server {
             .map(|(name, reason)| Rejected { name, reason })
             .collect();
         self.stats.update(of, &names, &all_bad, &self.needs, &version);
+        let is_good = {
+            let bad: HashSet<&str> = all_bad.iter().map(|it| &*it.name).collect();
+            move |name: &&String| !bad.contains(name.as_str())
+        };
         if of == Kind::Secret {
-            let is_good = |name: &&String| all_bad.iter().all(|it| it.name != **name);
-            for name in new.iter().filter(is_good) {
+            for name in new.iter().filter(&is_good) {
                 self.stats.secret_changed(name, &self.secrets.uses);
             }
         }
         if of == Kind::Extension {
-            let is_good = |name: &&String| all_bad.iter().all(|it| it.name != **name);
-            for name in new.iter().filter(is_good).chain(&removed) {
+            for name in new.iter().filter(&is_good).chain(&removed) {
                 self.stats.extension_changed(name, &self.needs);
             }
         }
@@ -548,6 +550,7 @@ impl Server {
             return;
         }
         self.told = (asks_for_listeners, self.needs.clone());
+        self.stats.keep(&self.needs, &self.secrets.uses);
         if asks_for_listeners {
             kinds.extend([Kind::Routes, Kind::Extension]);
         }

@@ -123,10 +123,15 @@ impl Server {
         if rejected.is_empty() && !version.is_empty() {
             self.ask(Ask::Version(kind, version.to_owned()));
         }
+        if matches!(kind, Kind::Cluster | Kind::Listener) {
+            self.unshow_failures(kind, versions);
+        }
+        let bad: HashMap<&str, &Rejected> =
+            rejected.iter().rev().map(|it| (it.name.as_str(), it)).collect();
         for (name, version) in versions {
             let key = (kind, name.clone());
             let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
-            if let Some(bad) = rejected.iter().find(|it| it.name == *name) {
+            if let Some(bad) = bad.get(name.as_str()) {
                 let (details, version) = (bad.reason.clone(), version.clone());
                 shown.failure = Some(Failure { at: SystemTime::now(), details, version });
             } else if let Some(json) = self.resources.json(kind, name) {
@@ -180,6 +185,16 @@ impl Server {
             shown.active = shown.warming.take();
             self.put(key, shown);
         }
+    }
+
+    /// What never was anything but a failure is shown until the next update, as Envoy does.
+    fn unshow_failures(&mut self, kind: Kind, versions: &HashMap<String, String>) {
+        let is_nothing = |shown: &Shown| shown.active.is_none() && shown.warming.is_none();
+        let gone = self.shown.iter().filter(|((of, name), shown)| {
+            *of == kind && is_nothing(shown) && !versions.contains_key(name)
+        });
+        let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
+        gone.into_iter().for_each(|key| self.unshow(key));
     }
 
     pub(super) fn unshow(&mut self, key: (Kind, String)) {

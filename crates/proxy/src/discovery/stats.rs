@@ -126,6 +126,20 @@ impl Stats {
         }
     }
 
+    /// Nothing else is needed, and no other context has a secret: what was counted of others is gone, as in Envoy.
+    pub(super) fn keep(&mut self, needs: &[Need], uses: &[Use]) {
+        let needs: HashSet<(Kind, &str, &str)> =
+            needs.iter().map(|need| (need.kind, &*need.stat_name, &*need.name)).collect();
+        self.needed.retain(|(kind, of, name), _| needs.contains(&(*kind, &**of, &**name)));
+        let of = |is_cluster: bool| -> HashSet<&str> {
+            let uses = uses.iter().filter(|it| (it.by == Kind::Cluster) == is_cluster);
+            uses.map(|it| &*it.stat_name).collect()
+        };
+        let (clusters, listeners) = (of(true), of(false));
+        self.clients.retain(|name, _| clusters.contains(&**name));
+        self.servers.retain(|name, _| listeners.contains(&**name));
+    }
+
     /// Resources came; and these are bad.
     pub(super) fn update(
         &self,
@@ -311,4 +325,41 @@ fn digest(version: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     version.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_config::From;
+
+    use super::*;
+
+    fn need(name: &str) -> Need {
+        Need {
+            kind: Kind::Secret,
+            name: Arc::from(name),
+            source: ConfigSource { from: From::Ads, timeout: None },
+            stat_name: Arc::from(name),
+            is_awaited: true,
+        }
+    }
+
+    #[test]
+    fn of_names_that_come_and_go_nothing_stays() {
+        let mut stats = Stats::new(Arc::new(Registry::new()));
+        for number in 0..100 {
+            let needs = [need("stays"), need(&number.to_string())];
+            let uses = needs.each_ref().map(|need| Use {
+                secret: Arc::clone(&need.name),
+                by: Kind::Listener,
+                stat_name: Arc::clone(&need.name),
+            });
+            stats.keep(&needs, &uses);
+            stats.wanted(needs.iter());
+            needs.iter().for_each(|need| stats.secret_changed(&need.name, &uses));
+            assert!(stats.needed.len() <= 2 && stats.servers.len() <= 2, "{number}");
+        }
+        assert_eq!(stats.servers["stays"].ssl_context_update_by_sds.value(), 100);
+        let Some(Needed::Secret(counted, _)) = stats.find(&need("stays")) else { panic!() };
+        assert_eq!(counted.update_attempt.value(), 1);
+    }
 }

@@ -313,6 +313,10 @@ fn a_listener_that_cannot_be_opened_is_named() {
     assert_eq!((ask(&proxy, "web").0, ask(&proxy, "more").0), (200, 200));
     let (_, dump) = proxy.get("/config_dump?resource=dynamic_listeners&name_regex=taken");
     assert!(dump.contains("error_state") && dump.contains("cannot bind"), "{dump}");
+    // What never served is nothing when it is sent no more.
+    plane.set(Type::Listener, "l3", &[("web", &listener("web", ANY_PORT, "table"))]);
+    acked(&plane, Type::Listener, "l3");
+    until("it is shown no more", || !proxy.get("/config_dump").1.contains("cannot bind"));
 }
 
 #[test]
