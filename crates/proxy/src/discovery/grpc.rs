@@ -3,12 +3,13 @@
 //! Messages to send arrive in a channel; what is received, and how the stream began and ended, leaves as [`News`].
 //! What a control plane may send is limited by [`MAX_MESSAGE`].
 
+use std::future::poll_fn;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::client;
+use h2::{SendStream, client};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -162,11 +163,13 @@ async fn speak(
     let mut buffer = BytesMut::new();
     loop {
         tokio::select! {
-            message = outgoing.recv() => {
+            message = taken(&mut sender, &mut outgoing) => {
                 // Its other end is dropped where this stream is not wanted any longer.
                 let Some(message) = message else { return Ok(()) };
                 sender.send_data(frame(&message), false).map_err(failed)?;
             }
+            // The same, where the peer does not read.
+            () = news.closed() => return Ok(()),
             head = &mut response, if body.is_none() => {
                 let head = head.map_err(failed)?;
                 if !head.status().is_success() {
@@ -198,6 +201,19 @@ async fn speak(
     }
 }
 
+/// The next message, as soon as what was sent before has left: of a peer that does not read, nothing piles up here.
+async fn taken(
+    sender: &mut SendStream<Bytes>,
+    outgoing: &mut UnboundedReceiver<Bytes>,
+) -> Option<Bytes> {
+    sender.reserve_capacity(1);
+    while sender.capacity() == 0 {
+        // Where the stream has ended, the next send says so.
+        let Some(Ok(_)) = poll_fn(|context| sender.poll_capacity(context)).await else { break };
+    }
+    outgoing.recv().await
+}
+
 async fn next(body: &mut Option<h2::RecvStream>) -> Option<Result<Bytes, h2::Error>> {
     match body {
         Some(body) => body.data().await,
@@ -218,7 +234,8 @@ fn head(target: &Target) -> Result<Request<()>, String> {
         .header("user-agent", concat!("towpath/", env!("CARGO_PKG_VERSION")));
     for (name, value) in &target.metadata {
         let name = HeaderName::try_from(name).map_err(|error| format!("{name:?}: {error}"))?;
-        let value = HeaderValue::try_from(value).map_err(|error| format!("{value:?}: {error}"))?;
+        // The value may be secret.
+        let value = HeaderValue::try_from(value).map_err(|error| format!("{name}: {error}"))?;
         head = head.header(name, value);
     }
     head.body(()).map_err(|error| error.to_string())

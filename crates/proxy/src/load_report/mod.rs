@@ -47,8 +47,15 @@ impl LoadReports {
 pub(crate) async fn run(control: Rc<Control>, reports: LoadReports) {
     control.is_live().await;
     let stats = control.registry.set(CONTROL, Scope::LoadReporter);
-    let mut reporter =
-        Reporter { control, reports, stats, asked: None, tracked: BTreeMap::new(), due: None };
+    let mut reporter = Reporter {
+        control,
+        reports,
+        stats,
+        asked: None,
+        tracked: BTreeMap::new(),
+        due: None,
+        last: Bytes::from_static(b""),
+    };
     loop {
         let peer = Arc::clone(&reporter.reports.server.cluster);
         let why = reporter.serve().await;
@@ -68,6 +75,8 @@ struct Reporter {
     tracked: BTreeMap<String, Tracked>,
     /// When the next report is.
     due: Option<tokio::time::Instant>,
+    /// The last report.
+    last: Bytes,
 }
 
 impl Reporter {
@@ -114,7 +123,11 @@ impl Reporter {
         }
     }
 
+    /// Tells what happened since the last time, unless that has not left yet: then it is told with the next.
     async fn report(&mut self, outgoing: &mpsc::UnboundedSender<Bytes>) {
+        if !self.last.is_empty() && !self.last.is_unique() {
+            return;
+        }
         let each_host = self.asked.as_ref().is_some_and(|asked| asked.report_endpoint_granularity);
         let loads = if self.tracked.is_empty() { HashMap::new() } else { self.loads().await };
         let now = Instant::now();
@@ -124,8 +137,9 @@ impl Reporter {
         });
         let request =
             LoadStatsRequest { node: self.reports.node.clone(), cluster_stats: told.collect() };
+        self.last = request.encode_to_vec().into();
         // Where its task has ended, that is told next.
-        let _ = outgoing.send(request.encode_to_vec().into());
+        let _ = outgoing.send(self.last.clone());
         self.stats.responses.inc();
     }
 

@@ -80,6 +80,11 @@ struct Server {
 
 impl Server {
     fn start(wants: &str) -> Self {
+        Self::start_that(wants, true)
+    }
+
+    /// One that reads only until it has said what it wants, or all.
+    fn start_that(wants: &str, reads_all: bool) -> Self {
         let wants = encoded(&Source::yaml("wants", wants), RESPONSE).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -94,7 +99,12 @@ impl Server {
                 let accept = async {
                     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                     while let Ok((socket, _)) = listener.accept().await {
-                        tokio::task::spawn_local(serve(socket, wants.clone(), kept.clone()));
+                        tokio::task::spawn_local(serve(
+                            socket,
+                            wants.clone(),
+                            kept.clone(),
+                            reads_all,
+                        ));
                     }
                 };
                 tokio::select! {
@@ -120,7 +130,12 @@ impl Drop for Server {
     }
 }
 
-async fn serve(socket: tokio::net::TcpStream, wants: Bytes, told: Arc<Mutex<Vec<Request>>>) {
+async fn serve(
+    socket: tokio::net::TcpStream,
+    wants: Bytes,
+    told: Arc<Mutex<Vec<Request>>>,
+    reads_all: bool,
+) {
     let Ok(mut connection) = h2::server::handshake(socket).await else { return };
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         assert_eq!(request.uri().path(), METHOD);
@@ -131,7 +146,9 @@ async fn serve(socket: tokio::net::TcpStream, wants: Bytes, told: Arc<Mutex<Vec<
             let (mut body, mut buffer) = (request.into_body(), BytesMut::new());
             let mut is_first = true;
             while let Some(Ok(data)) = body.data().await {
-                let _ = body.flow_control().release_capacity(data.len());
+                if reads_all {
+                    let _ = body.flow_control().release_capacity(data.len());
+                }
                 buffer.extend_from_slice(&data);
                 while buffer.len() >= 5 {
                     let length = u32::from_be_bytes(buffer[1..5].try_into().unwrap()) as usize;
@@ -314,6 +331,21 @@ fn a_server_that_went_is_told_again() {
     until("it is tried again", || {
         proxy.stat("load_reporter.retries").is_some_and(|count| count > 0)
     });
+}
+
+#[test]
+fn for_a_server_that_does_not_read_nothing_piles_up() {
+    let wants = ALL.replace("0.1s", "0.01s");
+    let server = Server::start_that(&wants, false);
+    let good = origin(Duration::ZERO);
+    let proxy = towpath(&bootstrap(server.address, [good, good], good));
+    let mut before = 0;
+    until("it waits until the server reads", || {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = proxy.stat("load_reporter.responses").unwrap_or(0);
+        std::mem::replace(&mut before, now) == now && now > 10
+    });
+    assert_eq!(proxy.stat("load_reporter.errors"), Some(0));
 }
 
 #[test]
