@@ -277,3 +277,26 @@ static_resources:
     assert_ne!(whole.prints.secrets[&*path], seen);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn credentials_of_calls_are_left_out_of_what_is_shown() {
+    let mut all = resources();
+    let text = "
+name: authz
+typed_config:
+  '@type': type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz
+  grpc_service:
+    google_grpc:
+      target_uri: t
+      stat_prefix: s
+      call_credentials:
+      - access_token: SECRET
+      - google_refresh_token: SECRET
+      - service_account_jwt_access: { json_key: SECRET }
+      - google_iam: { authorization_token: SECRET, authority_selector: shown }
+";
+    let Given { body, .. } = given(Kind::Extension, "authz", text);
+    let shown = all.describe(Kind::Extension, &body).unwrap().to_string();
+    assert!(!shown.contains("SECRET") && shown.contains("shown"), "{shown}");
+    assert_eq!(shown.matches("[redacted]").count(), 4, "{shown}");
+}

@@ -27,6 +27,10 @@ fn object(message: &Message) -> Map<String, Json> {
 
 /// Whether what a field holds is secret: keys, passwords.
 fn is_sensitive(field: &FieldDescriptor) -> bool {
+    let name = field.full_name().strip_prefix(CALL_CREDENTIALS);
+    if name.is_some_and(|name| TOKENS.contains(&name)) {
+        return true;
+    }
     let extension = field.parent_pool().get_extension_by_name("udpa.annotations.sensitive");
     extension
         .is_some_and(|extension| field.options().get_extension(&extension).as_bool() == Some(true))
@@ -52,6 +56,14 @@ fn redact(json: &mut Json, field: &FieldDescriptor) {
     }
 }
 
+const CALL_CREDENTIALS: &str = "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.";
+/// What Envoy's protos do not mark, and is secret all the same.
+const TOKENS: [&str; 4] = [
+    "access_token",
+    "google_refresh_token",
+    "ServiceAccountJWTAccessCredentials.json_key",
+    "GoogleIAMCredentials.authorization_token",
+];
 const REDACTED: &str = "[redacted]";
 
 fn field_json(field: &Field) -> Json {
