@@ -551,6 +551,7 @@ impl Server {
         }
         self.told = (asks_for_listeners, self.needs.clone());
         self.stats.keep(&self.needs, &self.secrets.uses);
+        self.unshow_unneeded();
         if asks_for_listeners {
             kinds.extend([Kind::Routes, Kind::Extension]);
         }

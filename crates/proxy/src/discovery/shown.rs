@@ -1,7 +1,7 @@
 //! What `/config_dump` shows of resources: the version that serves, the one that waits, and the last that was not
 //! taken.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
@@ -194,6 +194,17 @@ impl Server {
             *of == kind && is_nothing(shown) && !versions.contains_key(name)
         });
         let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
+        gone.into_iter().for_each(|key| self.unshow(key));
+    }
+
+    /// What was asked for by name and is not any longer is not shown, whether it ever came or not.
+    pub(super) fn unshow_unneeded(&mut self) {
+        let needed: HashSet<(Kind, &str)> =
+            self.needs.iter().map(|need| (need.kind, &*need.name)).collect();
+        let is_gone = |(kind, name): &&(Kind, String)| {
+            kind.is_asked_for_by_name() && !needed.contains(&(*kind, name.as_str()))
+        };
+        let gone: Vec<_> = self.shown.keys().filter(is_gone).cloned().collect();
         gone.into_iter().for_each(|key| self.unshow(key));
     }
 

@@ -293,6 +293,13 @@ fn without_its_secret_nothing_is_spoken_to() {
     // It comes late, and is taken all the same.
     plane.set(Type::Secret, "s1", &[("server", &expected.certificate("server"))]);
     until("it is served", || connect(&at(&proxy, "web"), &expected).is_ok());
+    // What nobody asks for any longer is not waited for, and not counted.
+    let awaited = || proxy.get("/config_dump?resource=dynamic_warming_secrets").1;
+    assert!(awaited().contains("\"ca\""), "{}", awaited());
+    plane.set(Type::Cluster, "c2", &[]);
+    until("it is shown no more", || !awaited().contains("\"ca\""));
+    assert_eq!(proxy.stat("sds.ca.init_fetch_timeout"), None);
+    assert_eq!(proxy.stat("sds.server.init_fetch_timeout"), Some(1));
 }
 
 #[test]
