@@ -95,6 +95,8 @@ pub(super) struct Address {
     pub(super) socket_address: Option<SocketAddress>,
     #[prost(message, optional, tag = "2")]
     pub(super) pipe: Option<Pipe>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) envoy_internal_address: Option<InternalAddress>,
 }
 
 /// `core.v3.SocketAddress`.
@@ -113,6 +115,13 @@ pub(super) struct Pipe {
     pub(super) path: String,
 }
 
+/// `core.v3.EnvoyInternalAddress`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct InternalAddress {
+    #[prost(string, tag = "1")]
+    pub(super) server_listener_name: String,
+}
+
 impl Locality {
     /// From `region/zone/sub_zone`.
     pub(super) fn of(text: &str) -> Self {
@@ -125,20 +134,32 @@ impl Locality {
 impl Address {
     pub(super) fn of(place: &Place) -> Self {
         match place {
-            Place::Ip(ip) => Self {
-                socket_address: Some(SocketAddress {
-                    address: ip.ip().to_string(),
-                    port_value: ip.port().into(),
-                }),
-                pipe: None,
-            },
+            Place::Ip(ip) => {
+                let (address, port_value) = (ip.ip().to_string(), ip.port().into());
+                let socket_address = Some(SocketAddress { address, port_value });
+                Self { socket_address, ..Self::default() }
+            }
             Place::Unix(path) => {
                 let path = path.display().to_string();
-                Self { socket_address: None, pipe: Some(Pipe { path }) }
+                Self { pipe: Some(Pipe { path }), ..Self::default() }
             }
             Place::Internal(name) => {
-                Self { socket_address: None, pipe: Some(Pipe { path: name.to_string() }) }
+                let internal = InternalAddress { server_listener_name: name.to_string() };
+                Self { envoy_internal_address: Some(internal), ..Self::default() }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_of_our_own_is_no_pipe() {
+        let told = Address::of(&Place::Internal("inner".into())).encode_to_vec();
+        assert_eq!(told, [&[3 << 3 | 2, 7, 1 << 3 | 2, 5][..], b"inner"].concat());
     }
 }
