@@ -91,6 +91,7 @@ impl Diff {
             }
             None => (self.steps()?, false),
         };
+        let text = if self.json { text } else { recording::printable(&text) };
         // A reader that has seen enough and closed the pipe is no failure.
         let _ = std::io::stdout().write_all(text.as_bytes());
         Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -155,7 +155,7 @@ impl Verdict {
             self.clusters,
             if self.listeners.is_empty() { "none".to_owned() } else { self.listeners.join(", ") }
         );
-        text
+        recording::printable(&text)
     }
 
     pub(crate) fn as_json(&self) -> Value {

@@ -152,6 +152,19 @@ pub(super) fn short(message: &str) -> &str {
     message.rsplit_once('.').map_or(message, |(_, name)| name)
 }
 
+/// Text for a terminal, which does what control characters in names tell it.
+pub(super) fn printable(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\n' {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
 /// Whether something was left out of a resource because it is secret.
 pub(super) fn is_redacted(resource: &Value) -> bool {
     match resource {
@@ -322,6 +335,11 @@ mod tests {
         assert_eq!(steps[0].resources, [("a".to_owned(), "6".to_owned(), json!({"name": "a"}))]);
         assert_eq!(steps[1].resources[0].0, "in");
         assert!(read.bootstrap.is_some());
+    }
+
+    #[test]
+    fn a_terminal_is_told_nothing() {
+        assert_eq!(printable("é\u{1b}[2J\n\r\u{9b}"), "é\\u{1b}[2J\n\\r\\u{9b}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use towpath_xds::wire::{
     Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
 };
 
-use super::recording::{Recording, Timed, is_redacted, kind_of, short};
+use super::recording::{Recording, Timed, is_redacted, kind_of, printable, short};
 
 /// What `xds replay` was told.
 #[derive(Clone, Debug, Args)]
@@ -144,7 +144,7 @@ impl World {
 fn say(line: &str) {
     let mut out = std::io::stdout();
     // Where standard output is closed there is nobody to tell.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", printable(line)).and_then(|()| out.flush());
 }
 
 async fn accept(listener: TcpListener, world: Shared) {
