@@ -9,7 +9,7 @@ mod prose;
 
 use serde::Serialize;
 
-use crate::results::{self, Figures, Tool};
+use crate::results::{self, Figures, Stretch, Tool};
 
 pub use document::read;
 
@@ -89,9 +89,25 @@ pub enum Level {
 
 /// Reads a text, which may be what a load generator printed, and checks what it says.
 pub fn lint(text: &str) -> Vec<Finding> {
-    match results::read(text) {
-        Some(figures) => check::all(&[Row::from(&figures)]),
-        None => check::all(&read(text)),
+    let Some(figures) = results::read(text) else { return check::all(&read(text)) };
+    let seconds = results::stretches(text).unwrap_or_default();
+    let rows: Vec<Row> =
+        std::iter::once(Row::from(&figures)).chain(seconds.iter().map(Row::from)).collect();
+    check::all(&rows)
+}
+
+/// The seconds of a run are its spread, and want none of their own.
+impl From<&Stretch> for Row {
+    fn from(it: &Stretch) -> Self {
+        Self {
+            line: it.line,
+            case: format!("from {} s", it.from_s),
+            rate: Some(it.rate),
+            percentiles: it.percentiles.clone(),
+            has_spread: true,
+            may_be_paced: true,
+            ..Self::default()
+        }
     }
 }
 

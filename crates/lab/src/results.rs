@@ -5,9 +5,12 @@
 
 mod hdr;
 mod json;
+mod series;
 mod text;
 
 use serde::Serialize;
+
+pub(crate) use series::{HEADER as SERIES_HEADER, Stretch, stretches};
 
 /// A program that prints what it measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,7 +34,7 @@ pub enum Tool {
     Fortio,
     /// An HdrHistogram interval log, in nanoseconds.
     HdrLog,
-    /// `towpath lab load --json`.
+    /// `towpath lab load --json`, or its `--csv`.
     Lab,
 }
 
@@ -60,7 +63,10 @@ pub struct Figures {
 
 /// The figures of one run, if a known tool printed this text.
 pub fn read(text: &str) -> Option<Figures> {
-    let mut figures = json::read(text).or_else(|| hdr::read(text)).or_else(|| text::read(text))?;
+    let mut figures = json::read(text)
+        .or_else(|| hdr::read(text))
+        .or_else(|| series::read(text))
+        .or_else(|| text::read(text))?;
     figures.percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
     figures.percentiles.dedup_by(|a, b| a.0 == b.0);
     Some(figures)

@@ -230,6 +230,9 @@ fn quantity(label: &str) -> Option<Quantity> {
     // An error rate is none.
     let is_rate = label.contains("requests/s")
         || label.contains("per second")
+        || words
+            .windows(3)
+            .any(|it| matches!(it, ["requests" | "req", "per", "s" | "sec" | "second"]))
         || matches!(words[..], ["rate"] | ["rate", "s" | "sec" | "1", ..]);
     let is_mean = has(&["rt", "rtt", "latency", "mean", "avg", "average"]);
     let is_duration = has(&["duration"]);

@@ -186,3 +186,18 @@ fn what_load_generators_print_is_checked_as_such() {
         req write:\t0.0000 secs, 0.0000 secs, 0.0266 secs\n  resp wait:\t0.0011 secs, 0.0000 secs, 0.0539 secs\n";
     assert_eq!(lint(details)[0].check, "read");
 }
+
+#[test]
+fn the_lab_s_own_series_is_read_second_by_second() {
+    let text = "from_s,length_s,requests_per_s,errors,p50_ms,p99_ms,max_ms\n\
+        0.000,1.000,300.0,0,0.0758,0.1085,1.7777\n1.000,1.000,300.0,0,0.0876,0.0437,5.7999\n2.000,1.000,0.0,9,,,\n";
+    let findings = lint(text);
+    let failed: Vec<_> = findings.iter().filter(|it| it.level == Level::Fail).collect();
+    assert_eq!(failed.len(), 1, "{findings:#?}");
+    assert_eq!((failed[0].line, failed[0].check), (3, "order"));
+    assert_eq!(failed[0].text, "from 1 s: p50 is 0.088 ms but p99 is 0.044 ms");
+    assert_eq!(texts(&findings, Level::Warn, "spread").len(), 1);
+    // As a table of another's.
+    let rows = read("who,requests_per_s,bytes_per_s\na,300,9\nb,200,8\n");
+    assert_eq!((rows[0].rate, rows[1].rate, rows[0].count), (Some(300.0), Some(200.0), None));
+}

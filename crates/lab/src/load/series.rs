@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::histogram::{Packed, have_same_bounds};
+use crate::results::SERIES_HEADER;
 
 /// Stretches of a run, each a second long unless there would be too many.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -178,7 +179,7 @@ pub(super) fn to_json(points: &[Point]) -> Value {
 
 /// Points as CSV, one stretch a line.
 pub(super) fn to_csv(points: &[Point]) -> String {
-    let mut text = "from_s,length_s,requests_per_s,errors,p50_ms,p99_ms,max_ms\n".to_owned();
+    let mut text = format!("{SERIES_HEADER}\n");
     for it in points {
         let ms =
             |ns: Option<u64>| ns.map_or_else(String::new, |ns| format!("{:.4}", ns as f64 / 1e6));

@@ -247,3 +247,21 @@ fn failures_are_counted_and_missing_latencies_stay_missing() {
     assert_eq!((lab.tool, lab.errors, lab.mean_s), (Tool::Lab, Some(3.0), Some(0.0015)));
     assert_eq!(lab.percentile(99.9), Some(0.009));
 }
+
+#[test]
+fn a_series_of_seconds_is_the_run_that_they_make() {
+    let text = "from_s,length_s,requests_per_s,errors,p50_ms,p99_ms,max_ms\n\
+        0.000,1.000,300.0,0,0.0758,0.1085,1.7777\n1.000,1.000,0.0,4,,,\n2.000,0.500,200.0,1,0.0681,3.0966,6.4553\n";
+    let run = read(text).unwrap();
+    assert_eq!((run.tool, run.requests, run.errors), (Tool::Lab, Some(400.0), Some(5.0)));
+    assert_eq!((run.duration_s, run.rate), (Some(2.5), Some(160.0)));
+    assert_eq!(run.percentiles.len(), 1, "the others do not follow from the seconds'");
+    assert!(run.percentile(100.0).is_some_and(|s| (s - 0.006_455_3).abs() < 1e-9));
+    for cut in [
+        "2.000,0.500",
+        "2.000,0.500,200.0,1,0.0681,3.0966,6.4553,",
+        "2.000,0.500,inf,1,0.0681,3.0966,6.4",
+    ] {
+        assert_eq!(read(&format!("{text}{cut}\n")), None, "{cut}");
+    }
+}
