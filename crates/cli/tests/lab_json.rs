@@ -1,9 +1,11 @@
 //! Sections of `docs/lab-json.md` whose commands run the program itself: all that these write is in the page.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -81,6 +83,39 @@ fn the_members_of_an_agreement_are_those_of_the_page() {
     assert_eq!((&value["with"], &value["url"]), (&Value::from("wrk"), &Value::from(address + "/")));
     assert_eq!(value["agreement"]["rounds"].as_array().unwrap().len(), 3);
     assert!(code == 3 || value["rounds_needed"].is_null(), "three rounds are enough: {value}");
+}
+
+/// What was changed while the command ran is in the account of the run, as what was planned is.
+#[test]
+fn changes_of_a_running_link_are_told() {
+    if !rustix::process::geteuid().is_root() {
+        return assert!(std::env::var_os("CI").is_none(), "CI promises root");
+    }
+    let (socket, out) = (scratch("control"), scratch("link.json"));
+    let mut link = Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(["lab", "link", "--delay", "10", "--change", "0.2:lte", "--no-calibration"])
+        .args(["--control", socket.to_str().unwrap(), "--json", out.to_str().unwrap()])
+        .args(["--", "sleep", "1"])
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let mut stream = loop {
+        match UnixStream::connect(&socket) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    stream.write_all(b"show\nset delay=50ms\nset delay=never\noutage 300ms\n").unwrap();
+    assert!(link.wait().unwrap().success());
+    let value = read(&out);
+    assert_documented("link", &value, &["", "/changes/0", "/conditions/down"]);
+    let changes = value["changes"].as_array().unwrap();
+    let what: Vec<&str> = changes.iter().map(|it| it["what"].as_str().unwrap()).collect();
+    assert_eq!(what.len(), 2, "what was refused or only shown is no change: {value}");
+    assert!(what.contains(&"lte") && what.contains(&"down: any rate, 50ms; up: any rate, 50ms"));
+    let outages = value["outages_s"].as_array().unwrap();
+    assert_eq!((outages.len(), &outages[0][1]), (1, &Value::from(0.3)));
 }
 
 /// A server of the lab's own.

@@ -1,5 +1,6 @@
 //! `towpath lab link`.
 
+mod account;
 mod control;
 mod record;
 
@@ -19,7 +20,8 @@ use towpath_proto::time::Instant as LinkInstant;
 use towpath_sim::link::{Aqm, Change, Conditions, Loss, PROFILES, Profile, Rate, Timeline, Trace};
 
 use super::units::{parse_milliseconds, parse_seconds, parse_size, show_ns};
-use crate::link::{self, Backend, Circumstances, Report, SynSchedule, Traffic, Tuning};
+use crate::link::{self, Backend, Report, SynSchedule, Traffic, Tuning};
+use account::Happening;
 use control::Control;
 use record::Record;
 
@@ -186,14 +188,13 @@ impl Link {
         let control =
             self.control.as_deref().map(|path| Control::open(path, &down, &up)).transpose()?;
         let is_over = AtomicBool::new(false);
-        let ended = std::thread::scope(|scope| {
-            if let Some(control) = control {
-                scope.spawn(|| control.serve(&link, &is_over));
-            }
+        let (ended, taken) = std::thread::scope(|scope| {
+            let serving =
+                control.map(|control| scope.spawn(|| control.serve(&link, started, &is_over)));
             // A failure is told when the thread is, too.
             let ended = self.run_near(&link).map_err(|error| error.to_string());
             is_over.store(true, Ordering::Relaxed);
-            ended
+            (ended, serving.and_then(|thread| thread.join().ok()).unwrap_or_default())
         });
         let status = match ended? {
             Ok(status) => status,
@@ -203,23 +204,25 @@ impl Link {
             }
         };
         let (report, duration) = (link.report(), started.elapsed());
+        let happened = self.happened(taken, duration);
         drop(far);
         if let Some(path) = &self.log {
             std::fs::write(path, report.packets_csv())
                 .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         }
         if let Some(path) = &self.report {
-            let page = report.to_page(&self.circumstances(duration, &tuning, &down, &up));
+            let page =
+                report.to_page(&self.circumstances(duration, &happened, &tuning, &down, &up));
             super::write_text(path, &page.to_html())?;
         }
         if let Some(path) = &self.json {
             super::write_result(
                 path,
                 "link",
-                self.report_json(&report, &tuning, &down, &up, status),
+                self.report_json(&report, &happened, &tuning, &down, &up, status),
             )?;
         }
-        eprint!("{}", summary(&report, &tuning));
+        eprint!("{}", summary(&report, &happened, &tuning));
         Ok(exit_code(status))
     }
 
@@ -312,34 +315,6 @@ impl Link {
         })
     }
 
-    fn circumstances(
-        &self,
-        duration: Duration,
-        tuning: &Tuning,
-        down: &Conditions,
-        up: &Conditions,
-    ) -> Circumstances {
-        let outages = self
-            .outage
-            .iter()
-            .map(|(start, length)| (*start, (*start + *length).min(duration), "outage".to_owned()));
-        let changes =
-            self.change.iter().map(|(start, profile)| (*start, *start, profile.name.to_owned()));
-        Circumstances {
-            duration,
-            spans: outages.chain(changes).filter(|(start, _, _)| *start < duration).collect(),
-            conditions: format!(
-                "Down: {}. Up: {}. Congestion control {}, SYN schedule {}, seed {}.",
-                conditions_words(down),
-                conditions_words(up),
-                tuning.congestion_control,
-                tuning.syn_schedule.describe(),
-                self.seed
-            ),
-            command: super::command_line(),
-        }
-    }
-
     fn tuning(&self) -> Tuning {
         Tuning {
             backend: self.backend.map(|backend| match backend {
@@ -354,29 +329,6 @@ impl Link {
             mtu: self.mtu,
             ecn: self.ecn,
         }
-    }
-
-    fn report_json(
-        &self,
-        report: &Report,
-        tuning: &Tuning,
-        down: &Conditions,
-        up: &Conditions,
-        status: ExitStatus,
-    ) -> Value {
-        let mut value = report.to_json();
-        value["profile"] = json!(self.profile.map(|profile| profile.name));
-        value["seed"] = json!(self.seed);
-        value["congestion_control"] = json!(tuning.congestion_control);
-        value["syn_schedule"] = json!(tuning.syn_schedule.describe());
-        value["conditions"] = json!({ "down": conditions_json(down), "up": conditions_json(up) });
-        value["outages_s"] = self
-            .outage
-            .iter()
-            .map(|(start, length)| json!([start.as_secs_f64(), length.as_secs_f64()]))
-            .collect();
-        value["exit_code"] = json!(status.code());
-        value
     }
 }
 
@@ -455,7 +407,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code as u8)
 }
 
-fn summary(report: &Report, tuning: &Tuning) -> String {
+fn summary(report: &Report, happened: &[Happening], tuning: &Tuning) -> String {
     let mut text = format!(
         "link: {}, {}, SYN {}{}\n",
         report.backend,
@@ -474,6 +426,10 @@ fn summary(report: &Report, tuning: &Tuning) -> String {
     }
     for (name, traffic) in [("up", &report.up), ("down", &report.down)] {
         let _ = writeln!(text, "  {name:<11}  {}", traffic_line(traffic));
+    }
+    for it in happened {
+        let what = format!("after {:.1} s: {}", it.at.as_secs_f64(), it.what);
+        let _ = super::load::write_wrapped(&mut text, "  changed      ", &what);
     }
     for warning in report.warnings() {
         let _ = super::load::write_wrapped(&mut text, "  warning      ", &warning);

@@ -11,10 +11,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use towpath_sim::link::{Aqm, Conditions, Loss, Rate};
 
+use super::account::Happening;
 use super::{
     conditions_words, parse_aqm, parse_both_delay, parse_both_percent, parse_both_rate,
     parse_gilbert_elliott, parse_profile, parse_queue,
@@ -28,6 +29,7 @@ pub(super) struct Control {
     path: PathBuf,
     down: Conditions,
     up: Conditions,
+    taken: Vec<Happening>,
 }
 
 impl Control {
@@ -36,21 +38,39 @@ impl Control {
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let listener = UnixListener::bind(path).map_err(told)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, path: path.to_owned(), down: down.clone(), up: up.clone() })
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            down: down.clone(),
+            up: up.clone(),
+            taken: Vec::new(),
+        })
     }
 
-    /// Serves one peer after the other until it is told to stop.
-    pub(super) fn serve(mut self, link: &Link, is_over: &AtomicBool) {
+    /// Serves one peer after the other until it is told to stop; answers what was changed, by time since `started`.
+    pub(super) fn serve(
+        mut self,
+        link: &Link,
+        started: Instant,
+        is_over: &AtomicBool,
+    ) -> Vec<Happening> {
         while !is_over.load(Ordering::Relaxed) {
             match self.listener.accept() {
                 // A peer that goes away is no concern of the link's.
-                Ok((stream, _)) => drop(self.talk(stream, link, is_over)),
+                Ok((stream, _)) => drop(self.talk(stream, link, started, is_over)),
                 Err(_) => std::thread::sleep(TICK),
             }
         }
+        std::mem::take(&mut self.taken)
     }
 
-    fn talk(&mut self, stream: UnixStream, link: &Link, is_over: &AtomicBool) -> io::Result<()> {
+    fn talk(
+        &mut self,
+        stream: UnixStream,
+        link: &Link,
+        started: Instant,
+        is_over: &AtomicBool,
+    ) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(TICK))?;
         let mut answers = stream.try_clone()?;
@@ -62,7 +82,7 @@ impl Control {
                 Ok(0) if left > 0 => return Ok(()),
                 Ok(_) if line.ends_with('\n') => {
                     let answer = self
-                        .obey(line.trim(), link)
+                        .obey(line.trim(), link, started)
                         .unwrap_or_else(|error| format!("error: {error}"));
                     writeln!(answers, "{answer}")?;
                     line.clear();
@@ -79,12 +99,15 @@ impl Control {
         Ok(())
     }
 
-    fn obey(&mut self, line: &str, link: &Link) -> Result<String, String> {
+    fn obey(&mut self, line: &str, link: &Link, started: Instant) -> Result<String, String> {
+        let at = started.elapsed();
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
             "show" => {}
             "outage" => {
-                link.break_off(parse_seconds(rest.trim())?);
+                let lasts = parse_seconds(rest.trim())?;
+                link.break_off(lasts);
+                self.note(Happening { at, lasts, what: "outage".to_owned() });
                 return Ok("ok".to_owned());
             }
             "profile" => {
@@ -105,7 +128,21 @@ impl Control {
             }
             _ => return Err(format!("'{verb}' is none of set, profile, outage and show")),
         }
-        Ok(format!("down: {}; up: {}", conditions_words(&self.down), conditions_words(&self.up)))
+        let words =
+            format!("down: {}; up: {}", conditions_words(&self.down), conditions_words(&self.up));
+        if verb != "show" {
+            self.note(Happening { at, lasts: Duration::ZERO, what: words.clone() });
+        }
+        Ok(words)
+    }
+
+    /// Keeps what was changed, of more than can be kept the first.
+    fn note(&mut self, happening: Happening) {
+        match self.taken.len() {
+            ..MOST => self.taken.push(happening),
+            MOST => self.taken.push(Happening { what: "more changes".to_owned(), ..happening }),
+            _ => {}
+        }
     }
 }
 
@@ -143,6 +180,8 @@ fn set(down: &mut Conditions, up: &mut Conditions, name: &str, value: &str) -> R
     Ok(())
 }
 
+/// Changes that are kept for the report.
+const MOST: usize = 1000;
 const TICK: Duration = Duration::from_millis(50);
 const LINE_LIMIT: usize = 4096;
 
