@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use support::{Judge, scratch, text, turn};
-use towpath_trace::file::{FileError, merge, stat};
+use towpath_trace::file::{FileError, merge, spans, stat};
 use towpath_trace::{Category, Flow, Options, Track, Value, async_span, counter, mark, span};
 
 #[test]
@@ -246,6 +246,33 @@ fn what_is_no_trace_is_refused() {
     assert!(matches!(merge::<&str>(&[], scratch("out.pftrace")), Err(FileError::NoInput)));
     std::fs::write(&path, []).unwrap();
     assert_eq!(stat(&[&path]).unwrap().packets, 0, "an empty file is an empty trace");
+}
+
+/// A process may be killed while it writes the first packet.
+#[test]
+fn a_file_that_ends_in_its_first_packet_is_read() {
+    let _turn = turn();
+    let (path, cut) = (scratch("first.pftrace"), scratch("first-cut.pftrace"));
+    let recording = Options::new().start_file(&path).unwrap();
+    drop(span!(Category::APP, "span"));
+    recording.finish().unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let end = (1..whole.len()).find(|&length| {
+        std::fs::write(&cut, &whole[..length]).unwrap();
+        let read = stat(&[&cut]).unwrap();
+        let cut_bytes = if read.packets == 0 { length as u64 } else { 0 };
+        assert_eq!((read.bytes, read.cut), (length as u64, cut_bytes), "{length}");
+        assert!(spans(&cut).unwrap().iter().unwrap().next().is_none(), "{length}");
+        for files in [[&path, &cut], [&cut, &path]] {
+            let merged = merge(&files, scratch("first-merged.pftrace")).unwrap();
+            assert_eq!(merged.cut.iter().sum::<u64>(), cut_bytes, "{length}");
+        }
+        read.packets == 1
+    });
+    assert!(end.is_some_and(|end| end > 20), "{end:?}");
+    // Text that happens to hold the byte of a packet's beginning is none.
+    std::fs::write(&cut, "he\nxxx").unwrap();
+    assert!(matches!(stat(&[&cut]), Err(FileError::NotATrace(..))));
 }
 
 #[test]

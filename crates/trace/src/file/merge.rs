@@ -142,7 +142,7 @@ impl Trace {
             }
         }
         let rest = packets.rest();
-        if count == 0 && rest.cut > 0 {
+        if count == 0 && packets.is_none() {
             return Err(FileError::NotATrace(path.to_owned(), packets.at()));
         }
         Ok(Self {

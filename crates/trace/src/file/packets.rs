@@ -15,6 +15,7 @@ pub(super) struct Packets<R> {
     at: u64,
     packet: Vec<u8>,
     rest: Rest,
+    ends_in_packet: bool,
 }
 
 /// What there was besides packets that could be read.
@@ -38,7 +39,7 @@ impl Packets<BufReader<File>> {
 
 impl<R: BufRead> Packets<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, at: 0, packet: Vec::new(), rest: Rest::default() }
+        Self { input, at: 0, packet: Vec::new(), rest: Rest::default(), ends_in_packet: false }
     }
 
     /// The next packet; `None` at the end.
@@ -49,6 +50,7 @@ impl<R: BufRead> Packets<R> {
             }
             let mut head = Head::default();
             let Some((field, length)) = head.read(&mut self.input)? else {
+                self.ends_in_packet = head.is_packet && self.input.fill_buf()?.is_empty();
                 return self.broken(head.taken);
             };
             if field != PACKET || length > LARGEST {
@@ -63,6 +65,7 @@ impl<R: BufRead> Packets<R> {
             self.packet.clear();
             let got = (&mut self.input).take(length).read_to_end(&mut self.packet)? as u64;
             if got < length {
+                self.ends_in_packet = true;
                 return self.broken(head.taken + got);
             }
             self.at += head.taken + length;
@@ -82,6 +85,11 @@ impl<R: BufRead> Packets<R> {
         self.at
     }
 
+    /// Whether an input of which no packet could be read is no trace, rather than empty or cut within its first packet.
+    pub(super) const fn is_none(&self) -> bool {
+        self.rest.cut > 0 && !(self.at == 0 && self.ends_in_packet)
+    }
+
     pub(super) const fn rest(&self) -> Rest {
         self.rest
     }
@@ -91,6 +99,7 @@ impl<R: BufRead> Packets<R> {
 #[derive(Default)]
 struct Head {
     taken: u64,
+    is_packet: bool,
 }
 
 impl Head {
@@ -100,6 +109,7 @@ impl Head {
         let Some(field) = u32::try_from(key >> 3).ok().filter(|&field| field != 0) else {
             return Ok(None);
         };
+        self.is_packet = field == PACKET && key & 7 == 2;
         let length = match key & 7 {
             0 => self.varint(input)?.map(|_| 0),
             1 => Some(8),

@@ -157,7 +157,7 @@ pub fn spans(path: impl AsRef<Path>) -> Result<Spans, FileError> {
             return Err(too_much("more than 6 MB of names are in use at once"));
         }
     }
-    if count == 0 && packets.rest().cut > 0 {
+    if count == 0 && packets.is_none() {
         return Err(FileError::NotATrace(path.to_owned(), packets.at()));
     }
     let (events, read) = reader.finish().map_err(failed)?;

@@ -200,7 +200,7 @@ impl Reader {
             self.packet(&packet, &sequences, &clocks);
         }
         let rest = packets.rest();
-        if count == 0 && rest.too_large == 0 && rest.cut > 0 {
+        if count == 0 && rest.too_large == 0 && packets.is_none() {
             return Err(FileError::NotATrace(path.to_owned(), packets.at()));
         }
         self.stat.packets += count;
