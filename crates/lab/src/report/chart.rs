@@ -244,15 +244,24 @@ impl Timeline {
         let mut svg = open(screen, height, "What happened when");
         let range = Range::of([0.0, self.seconds.max(1e-3)].into_iter(), Scale::Linear);
         let x_at = |value: f64| margin + range.share(value) * (whole - margin - RIGHT);
+        let mut end = 0.0;
         for (from, to, name) in &self.spans {
             let (x, width) = (x_at(*from), x_at(to.min(self.seconds)) - x_at(*from));
             let _ = write!(
                 svg,
-                "<rect x=\"{x:.1}\" y=\"18\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--bad)\" opacity=\"0.15\"/>",
+                "<rect x=\"{x:.1}\" y=\"18\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--bad)\" opacity=\"0.15\">\
+                 <title>{}</title></rect>",
                 width.max(0.5),
-                bottom - 18.0
+                bottom - 18.0,
+                escape(name)
             );
-            text(&mut svg, x, 14.0, "start", "sx", name);
+            // A name that would run into the one before, or out of the picture, is in the title alone.
+            let wide = name.chars().count() as f64 * LETTER;
+            let left = x.min(whole - wide);
+            if left > end {
+                text(&mut svg, left, 14.0, "start", "sx", name);
+                end = left + wide + 5.0;
+            }
         }
         let mut end = 0.0;
         for (value, label) in range.ticks() {

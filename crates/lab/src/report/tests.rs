@@ -1,4 +1,4 @@
-use super::chart::{Axis, Range, Scale};
+use super::chart::{Axis, Range, Scale, Screen};
 use super::*;
 
 fn page() -> Page {
@@ -53,6 +53,28 @@ fn a_page_is_one_small_file_that_loads_nothing_else() {
     assert_eq!(html.matches("<svg").count(), 2 * 5);
     assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
     assert!(!html.contains("NaN") && !html.contains("inf"), "a chart has a hole");
+}
+
+#[test]
+fn names_of_spans_do_not_run_into_each_other_or_out_of_the_picture() {
+    let span = |from: f64, name: &str| (from, from, name.to_owned());
+    let timeline = Timeline {
+        seconds: 10.0,
+        tracks: vec![Track { name: "up".to_owned(), dots: vec![1.0] }],
+        spans: vec![
+            span(2.0, "first"),
+            span(2.1, "second"),
+            span(5.0, "third"),
+            span(9.99, "at the end"),
+        ],
+    };
+    let svg = timeline.draw(Screen::Wide);
+    let drawn = |name: &str| svg.contains(&format!(">{name}</text>"));
+    assert_eq!(["first", "second", "third"].map(drawn), [true, false, true]);
+    assert!(svg.contains("<title>second</title>"), "it is told all the same");
+    let end = svg.split("<text x=\"").find(|text| text.contains(">at the end<")).unwrap();
+    let x: f64 = end.split('"').next().unwrap().parse().unwrap();
+    assert!(x < Screen::Wide.width() - 60.0, "{x}");
 }
 
 #[test]

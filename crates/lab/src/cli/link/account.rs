@@ -20,6 +20,13 @@ pub(super) struct Happening {
     pub what: String,
 }
 
+impl Happening {
+    /// What stands in a picture.
+    fn name(&self) -> &str {
+        if self.what.contains(' ') { "change" } else { &self.what }
+    }
+}
+
 impl Link {
     /// All that happened before the end, in its order.
     pub(super) fn happened(&self, taken: Vec<Happening>, duration: Duration) -> Vec<Happening> {
@@ -43,12 +50,17 @@ impl Link {
     ) -> Circumstances {
         let spans = happened
             .iter()
-            .map(|it| (it.at, it.at.saturating_add(it.lasts).min(duration), it.what.clone()));
+            .map(|it| (it.at, it.at.saturating_add(it.lasts).min(duration), it.name().to_owned()));
+        let changes: String = happened
+            .iter()
+            .filter(|it| it.lasts.is_zero())
+            .map(|it| format!(" After {:.1} s {}.", it.at.as_secs_f64(), it.what))
+            .collect();
         Circumstances {
             duration,
             spans: spans.collect(),
             conditions: format!(
-                "Down: {}. Up: {}. Congestion control {}, SYN schedule {}, seed {}.",
+                "Down: {}. Up: {}.{changes} Congestion control {}, SYN schedule {}, seed {}.",
                 conditions_words(down),
                 conditions_words(up),
                 tuning.congestion_control,
