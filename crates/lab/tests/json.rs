@@ -114,6 +114,7 @@ fn the_members_of_a_load_are_those_of_the_page() {
         "paced",
         "poisson",
         "bunched",
+        "ticked",
         "recorded",
         "condition",
         "value",
