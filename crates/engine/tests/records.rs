@@ -250,7 +250,7 @@ fn a_connection_of_tcp() {
     }
     assert_eq!(
         line(&mut bench),
-        "10.0.9.9:999 - - TcpConnectionEnd: 0 - -; 0 to 10.0.1.1:8080 of app; \
+        "10.0.9.9:999 - - TcpConnectionEnd: 0 - -; 1 to 10.0.1.1:8080 of app; \
          bytes 4 5, wire 4 5, upstream 4 5; ms 6 6 - - 6"
     );
 }
