@@ -182,7 +182,7 @@ fn what_is_replayed_is_written_down_again() {
         let written = std::fs::read_to_string(&second).unwrap();
         let last: Value = serde_json::from_str(written.lines().last().unwrap()).unwrap();
         assert_eq!(last["rejected"][0]["name"], "app", "{form}: {written}");
-        // All but the secret, which nobody asked for, came as it was.
+        // All but the secret, which was not asked for, came as it was.
         let compared = text(&towpath(&["xds", "diff", &first, &second]));
         assert_eq!(compared, "secret key: gone\n", "{form}");
         let checked = towpath(&["check", "--xds", &second]);

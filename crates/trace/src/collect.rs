@@ -200,7 +200,7 @@ impl Collector {
         Account { beginless, unfinished, aside, split, ..*account }
     }
 
-    /// The lifetimes, up to here, of spans that nobody has entered. Answers how many cannot be shown.
+    /// The lifetimes, up to here, of spans that were never entered. Answers how many cannot be shown.
     #[cfg(feature = "tracing")]
     fn hand_over_unentered(&mut self, end: u64, sink: &mut dyn Sink) -> u64 {
         use crate::facade::{slab, unentered};

@@ -205,7 +205,7 @@ impl<'a> Converter<'a> {
         Some(())
     }
 
-    /// Whoever is asked is told who asks.
+    /// The server that is asked is told which proxy asks.
     pub(super) fn node_is_known(&mut self, at: &At) -> Option<()> {
         let node = &self.snapshot.node;
         if (node.id.is_empty() || node.cluster.is_empty()) && !self.options.is_node_left_open {

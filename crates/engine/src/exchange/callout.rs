@@ -46,7 +46,7 @@ struct Running {
     body: BytesMut,
     trailers: Option<Head>,
     max_bytes: usize,
-    /// Somebody reads the content of the response.
+    /// The content of the response is read.
     is_heard: bool,
     failed: Option<Failed>,
     answer: Option<Answer>,

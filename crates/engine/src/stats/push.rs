@@ -6,7 +6,7 @@ use super::registry::Reading;
 use super::samples::Samples;
 use super::statsd::{self, Datagram};
 
-/// What somebody is told, and how.
+/// What a server is told, and how.
 #[derive(Clone, Debug)]
 pub enum Sink {
     /// Lines for statsd.

@@ -293,7 +293,7 @@ fn without_its_secret_nothing_is_spoken_to() {
     // It comes late, and is taken all the same.
     plane.set(Type::Secret, "s1", &[("server", &expected.certificate("server"))]);
     until("it is served", || connect(&at(&proxy, "web"), &expected).is_ok());
-    // What nobody asks for any longer is not waited for, and not counted.
+    // What is no longer asked for is not waited for, and not counted.
     let awaited = || proxy.get("/config_dump?resource=dynamic_warming_secrets").1;
     assert!(awaited().contains("\"ca\""), "{}", awaited());
     plane.set(Type::Cluster, "c2", &[]);

@@ -1,8 +1,8 @@
-//! Spans that nobody has entered yet: a connection that is only the parent of its requests, a task that waits.
+//! Spans that were not entered yet: a connection that is only the parent of its requests, a task that waits.
 //!
 //! They have written nothing. A span of a place whose spans were never entered is stamped when it is made, and its
 //! lifetime is written when it closes, or told when the recording ends. Where spans of the place were entered before,
-//! nobody looked at a clock when this one was made: it is counted, and the place's further spans are stamped.
+//! no clock was read when this one was made: it is counted, and the place's further spans are stamped.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
