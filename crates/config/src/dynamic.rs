@@ -6,6 +6,7 @@
 //! what it asks for, that which serves stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,9 +26,11 @@ use crate::schema::Schema;
 use crate::source::Sources;
 use listeners::MadeListeners;
 
+mod endpoints;
 mod kind;
 pub(crate) mod listeners;
 
+pub use endpoints::Patch;
 pub use kind::Kind;
 
 /// A resource as it came.
@@ -99,8 +102,10 @@ pub struct Resources {
     schema: Schema,
     bootstrap: Message,
     entries: Entries,
-    /// Names of texts by their number; those that are free have none.
+    /// Resources by the number of their text; the bootstrap's and those that are free have none.
     texts: Vec<Option<Key>>,
+    /// What the texts are called, by their number. Each report has all of them.
+    text_names: Rc<Vec<Arc<str>>>,
     /// Those that are.
     free_texts: Vec<usize>,
     /// What is not waited for any longer.
@@ -164,6 +169,7 @@ impl Resources {
             bootstrap,
             entries: Entries::new(),
             texts: vec![None; BOOTSTRAP_TEXTS],
+            text_names: Rc::new(vec![Arc::from("bootstrap"); BOOTSTRAP_TEXTS]),
             free_texts: Vec::new(),
             missing: HashSet::new(),
             held: HashSet::new(),
@@ -458,11 +464,14 @@ impl Resources {
         if let Some(entry) = self.entries.get(&(kind, name.to_owned())) {
             return entry.message.at.text;
         }
+        let names = Rc::make_mut(&mut self.text_names);
         let text = self.free_texts.pop().unwrap_or_else(|| {
             self.texts.push(None);
+            names.push(Arc::default());
             self.texts.len() - 1
         });
         self.texts[text] = Some((kind, name.to_owned()));
+        names[text] = Arc::from(name);
         text
     }
 
@@ -472,10 +481,7 @@ impl Resources {
     }
 
     fn report(&self) -> Report {
-        let name = |text: &Option<Key>| -> Arc<str> {
-            text.as_ref().map_or_else(|| Arc::from("bootstrap"), |(_, name)| Arc::from(&**name))
-        };
-        Report::of(self.texts.iter().map(name).collect())
+        Report::of(Rc::clone(&self.text_names))
     }
 
     /// One conversion; and what is wrong with those that are judged.

@@ -319,6 +319,39 @@ pub(crate) fn convert<'a>(
     discovered: &'a Discovered<'a>,
     report: &'a mut Report,
 ) -> Converted {
+    let mut converter = converter(message, options, base, discovered, report);
+    let bootstrap = converter.bootstrap(message);
+    Converted::of(converter, bootstrap)
+}
+
+/// The clusters that are `discovered`, and nothing else.
+pub(crate) fn convert_clusters<'a>(
+    message: &'a Message,
+    options: &'a Options,
+    base: &'a Base,
+    discovered: &'a Discovered<'a>,
+    report: &'a mut Report,
+) -> Converted {
+    let mut converter = converter(message, options, base, discovered, report);
+    converter.clusters_alone(message);
+    Converted::of(converter, Bootstrap::default())
+}
+
+impl Converted {
+    fn of(converter: Converter<'_>, bootstrap: Bootstrap) -> Self {
+        let Converter { snapshot, prints, needs, secret_files, repeatable, conflicts, .. } =
+            converter;
+        Self { snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
+    }
+}
+
+fn converter<'a>(
+    message: &'a Message,
+    options: &'a Options,
+    base: &'a Base,
+    discovered: &'a Discovered<'a>,
+    report: &'a mut Report,
+) -> Converter<'a> {
     let rules = Rules::new(message.descriptor.parent_pool());
     let before = &base.snapshot;
     let snapshot = Snapshot {
@@ -329,7 +362,7 @@ pub(crate) fn convert<'a>(
         open: Arc::clone(&before.open),
         ..Snapshot::default()
     };
-    let mut converter = Converter {
+    Converter {
         report,
         rules,
         options,
@@ -368,10 +401,7 @@ pub(crate) fn convert<'a>(
         mesh_node: Arc::default(),
         listener: Arc::from(""),
         conflicts: BTreeSet::new(),
-    };
-    let bootstrap = converter.bootstrap(message);
-    let Converter { snapshot, prints, needs, secret_files, repeatable, conflicts, .. } = converter;
-    Converted { snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
+    }
 }
 
 /// Type names and old extension names in a text, as far as they look like ones.

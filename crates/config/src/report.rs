@@ -1,6 +1,7 @@
 //! Collects what is to be said about a configuration, so that one run says all of it.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::{Error, Finding, Location, Note, Problem, Rank};
@@ -13,7 +14,7 @@ const MAX_ITEMS: usize = 5_000;
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// The names of the texts, by [`At::text`].
-    names: Vec<Arc<str>>,
+    names: Rc<Vec<Arc<str>>>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<Note>,
@@ -23,7 +24,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// One about these texts.
-    pub(crate) fn of(names: Vec<Arc<str>>) -> Self {
+    pub(crate) fn of(names: Rc<Vec<Arc<str>>>) -> Self {
         Self { names, ..Self::default() }
     }
 
@@ -36,8 +37,9 @@ impl Report {
 
     /// Adds a text and returns its number.
     pub(crate) fn text(&mut self, name: &Arc<str>) -> usize {
-        self.names.push(Arc::clone(name));
-        self.names.len() - 1
+        let names = Rc::make_mut(&mut self.names);
+        names.push(Arc::clone(name));
+        names.len() - 1
     }
 
     /// Envoy would refuse this too. Said only when nothing else is wrong at this place: what is wrong once is wrong

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::{Base, Prints, Runtime};
+use towpath_config::{Base, Patch, Prints, Runtime};
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{ToMonitor, ToWorker};
 use towpath_engine::snapshot::{ClusterId, Listener, SinkId, Snapshot};
@@ -247,6 +247,24 @@ pub(crate) fn replace_discovered(control: &Rc<Control>, built: Built) -> Vec<Ref
         tidy(control);
     }
     Vec::new()
+}
+
+/// Lets clusters serve of which nothing but the endpoints of a control plane is new. No name of them is resolved.
+pub(crate) fn replace_clusters(control: &Rc<Control>, patch: Patch) {
+    let now = SystemTime::now();
+    let changed = patch.clusters.iter().map(|it| ((Kind::Cluster, it.name.to_string()), now));
+    control.boot.borrow_mut().changed.extend(changed);
+    let before = control.snapshot.borrow().clone();
+    let after = Arc::new(patch.apply(&before, &mut control.prints.borrow_mut()));
+    control.snapshot.replace(after.clone());
+    control.tell_monitor(ToMonitor::Snapshot(after.clone()));
+    control.tell(&ToWorker::Snapshot(after));
+    let snapshot = Some(before);
+    let (listeners, clusters, sinks) = (Vec::new(), Vec::new(), Vec::new());
+    control.remains.borrow_mut().push(Remains { snapshot, listeners, clusters, sinks });
+    if control.remains.borrow().len() > MOST_REMAINS {
+        tidy(control);
+    }
 }
 
 /// Shows what the runtime says now.

@@ -24,26 +24,7 @@ impl<'a> Converter<'a> {
     /// Converts all of it. The snapshot is left in `self.snapshot`.
     pub(crate) fn bootstrap(&mut self, message: &'a Message) -> Bootstrap {
         self.accept(message);
-        let node = self.node(message);
-        self.snapshot.node = snapshot::Node {
-            id: node.id.clone(),
-            cluster: node.cluster.clone(),
-            zone: node.locality.zone.clone(),
-        };
-        self.mesh_node = Arc::new(MeshNode::of(&node));
-        let field = message.descriptor.get_field_by_name("node").map(|field| field.kind());
-        if let Some(Kind::Message(kind)) = field {
-            self.node_bytes = encoded_node(message.message("node"), kind, self.options);
-        }
-        if let Some(engine) = message.message("default_regex_engine") {
-            self.extension(engine, REGEX_ENGINE, &[RE2]);
-        }
-        self.bootstrap_extensions(message);
-        let discovery = self.discovery_of(message);
-        self.read_runtime(message);
-        self.check_secrets();
-        let prints = self.named_secrets.iter().map(|secret| self.print(secret));
-        self.secrets = prints.fold(0, u64::wrapping_add);
+        let (node, discovery) = self.begin(message);
         let resources = message.message("static_resources");
         let own = |name| resources.into_iter().flat_map(move |all| all.messages(name));
         let clusters: Vec<_> = own("clusters").chain(self.discovered.clusters.clone()).collect();
@@ -75,6 +56,39 @@ impl<'a> Converter<'a> {
             push,
             runtime: self.runtime.clone(),
         }
+    }
+
+    /// Converts clusters that were discovered, and nothing else. They are left in `self.snapshot`.
+    pub(crate) fn clusters_alone(&mut self, message: &'a Message) {
+        self.begin(message);
+        let clusters = self.discovered.clusters.clone();
+        self.name_clusters(&clusters);
+        self.clusters(message, &clusters);
+    }
+
+    /// Reads what clusters and listeners have in common.
+    fn begin(&mut self, message: &'a Message) -> (Node, Option<Discovery>) {
+        let node = self.node(message);
+        self.snapshot.node = snapshot::Node {
+            id: node.id.clone(),
+            cluster: node.cluster.clone(),
+            zone: node.locality.zone.clone(),
+        };
+        self.mesh_node = Arc::new(MeshNode::of(&node));
+        let field = message.descriptor.get_field_by_name("node").map(|field| field.kind());
+        if let Some(Kind::Message(kind)) = field {
+            self.node_bytes = encoded_node(message.message("node"), kind, self.options);
+        }
+        if let Some(engine) = message.message("default_regex_engine") {
+            self.extension(engine, REGEX_ENGINE, &[RE2]);
+        }
+        self.bootstrap_extensions(message);
+        let discovery = self.discovery_of(message);
+        self.read_runtime(message);
+        self.check_secrets();
+        let prints = self.named_secrets.iter().map(|secret| self.print(secret));
+        self.secrets = prints.fold(0, u64::wrapping_add);
+        (node, discovery)
     }
 
     fn bootstrap_extensions(&mut self, bootstrap: &Message) {

@@ -13,7 +13,7 @@ use towpath_proto::Address;
 use super::{Discovery, Grpc, Runtime};
 
 /// The facts of a bootstrap that are not in a snapshot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bootstrap {
     /// `node`.
     pub node: Node,
@@ -76,7 +76,7 @@ pub struct Stats {
 }
 
 /// To whom statistics are sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Push {
     /// `stats_sinks`.
     pub sinks: Vec<(PushTarget, push::Sink)>,

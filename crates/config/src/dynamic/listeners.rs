@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use towpath_engine::snapshot::Listener;
+use towpath_engine::snapshot::{Listener, Snapshot};
 
 use super::{Conflict, Key, Kind, Resources};
 use crate::base::{Base, Print};
@@ -24,6 +24,8 @@ pub(crate) struct MadeListeners {
     secret_files: BTreeSet<(usize, Arc<str>)>,
     /// Keys of the runtime that were asked for.
     asked: BTreeSet<String>,
+    /// Which clusters ask for which endpoints.
+    users: HashMap<Arc<str>, Vec<Arc<str>>>,
 }
 
 impl Resources {
@@ -33,14 +35,34 @@ impl Resources {
         base: &Base,
         judged: &BTreeSet<Key>,
     ) -> Option<&MadeListeners> {
+        let are_endpoints =
+            !judged.is_empty() && judged.iter().all(|(kind, _)| *kind == Kind::Endpoints);
+        self.standing_listeners(&base.snapshot).filter(|_| are_endpoints)
+    }
+
+    /// What listeners came to, if they serve and nothing but endpoints came since.
+    fn standing_listeners(&self, serving: &Snapshot) -> Option<&MadeListeners> {
         let made = self.made_listeners.as_ref()?;
-        let serving = &base.snapshot.listeners;
+        let serving = &serving.listeners;
         let is_same = made.others == self.others
-            && !judged.is_empty()
-            && judged.iter().all(|(kind, _)| *kind == Kind::Endpoints)
             && serving.len() == made.listeners.len()
             && serving.iter().zip(&made.listeners).all(|(one, other)| Arc::ptr_eq(one, other));
         is_same.then_some(made)
+    }
+
+    /// The clusters that ask for these endpoints, each once, as long as nothing but endpoints came since listeners
+    /// were made.
+    pub(super) fn users_of<'a>(
+        &self,
+        endpoints: impl Iterator<Item = &'a str>,
+        serving: &Snapshot,
+    ) -> Option<BTreeSet<Arc<str>>> {
+        let made = self.standing_listeners(serving)?;
+        let mut users = BTreeSet::new();
+        for name in endpoints {
+            users.extend(made.users.get(name)?.iter().cloned());
+        }
+        Some(users)
     }
 
     /// Keeps what listeners came to, if nothing is wrong and none waits.
@@ -50,6 +72,13 @@ impl Resources {
             return;
         }
         let needs = converted.needs.iter().filter(|((kind, _), _)| *kind == Kind::Listener);
+        let mut users: HashMap<Arc<str>, Vec<Arc<str>>> = HashMap::new();
+        for ((kind, name), needs) in &converted.needs {
+            let endpoints = needs.iter().filter(|need| need.kind == Kind::Endpoints);
+            for need in endpoints.filter(|_| *kind == Kind::Cluster) {
+                users.entry(Arc::clone(&need.name)).or_default().push(Arc::clone(name));
+            }
+        }
         self.made_listeners = Some(MadeListeners {
             others: self.others,
             listeners: converted.snapshot.listeners.clone(),
@@ -58,6 +87,7 @@ impl Resources {
             conflicts: converted.conflicts.clone(),
             secret_files: converted.secret_files.clone(),
             asked: converted.bootstrap.runtime.asked(),
+            users,
         });
     }
 }

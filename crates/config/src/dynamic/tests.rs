@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use towpath_engine::snapshot::Cluster;
+
 use super::*;
 use crate::load::encoded;
 use crate::source::Source;
@@ -221,6 +225,65 @@ filter_chains:
     assert_eq!(base.snapshot.listeners.len(), 1);
     all.give_up(Kind::Routes, "table");
     assert!(all.made_listeners(&base, &judged).is_none(), "something else changed");
+}
+
+#[test]
+fn endpoints_alone_come_to_what_they_would_come_to_with_everything() {
+    let (mut all, mut base) = (resources(), Base::default());
+    let named = |name: &str, text: &str| text.replace("name: a", &format!("name: {name}"));
+    let hosts = |name: &str, port: &str| {
+        given(Kind::Endpoints, name, &named(name, &HOSTS.replace("PORT", port)))
+    };
+    let cluster = |name: &str, time: &str| {
+        given(Kind::Cluster, name, &named(name, &EDS.replace("TIME", time)))
+    };
+    let port = |snapshot: &Snapshot, name: &str| {
+        let cluster = snapshot.cluster(snapshot.cluster_id(name).unwrap()).unwrap();
+        cluster.endpoints[0].address.ip().unwrap().port()
+    };
+    let clusters = vec![cluster("a", "1s"), cluster("b", "1s"), cluster("c", "1s")];
+    offer(&mut all, &mut base, Kind::Cluster, clusters);
+    let body =
+        |all: &Resources, name: &str| all.given(Kind::Endpoints, name).map(|given| given.body);
+    let none = |all: &mut Resources, base: &Base, given: Vec<Given>| {
+        let before = given.iter().map(|it| body(all, &it.name)).collect::<Vec<_>>();
+        assert!(all.offer_endpoints(&given, &base.snapshot).is_none());
+        let after = given.iter().map(|it| body(all, &it.name)).collect::<Vec<_>>();
+        assert!(before == after, "nothing is done");
+    };
+    none(&mut all, &base, vec![hosts("a", "1")]);
+    let first = vec![hosts("a", "1"), hosts("b", "1")];
+    offer(&mut all, &mut base, Kind::Endpoints, first);
+    none(&mut all, &base, vec![hosts("a", "2"), hosts("c", "1")]);
+    let bad = "{ cluster_name: b, policy: { overprovisioning_factor: 0 } }";
+    let bad = given(Kind::Endpoints, "b", bad);
+    none(&mut all, &base, vec![hosts("a", "2"), bad]);
+    none(&mut all, &base, vec![hosts("nobody", "2")]);
+
+    // Twice in one update: the last counts.
+    let news = [hosts("a", "2"), hosts("a", "3"), hosts("b", "1")];
+    let patch = all.offer_endpoints(&news, &base.snapshot).unwrap();
+    assert_eq!(patch.clusters.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["a"]);
+    let before = Arc::clone(&base.snapshot);
+    base.snapshot = patch.apply(&before, &mut base.prints).into();
+    assert_eq!((port(&base.snapshot, "a"), port(&base.snapshot, "b")), (3, 1));
+    assert_eq!(base.snapshot.generation, before.generation + 1);
+    let again = all.offer_endpoints(&news[1..], &base.snapshot).unwrap();
+    assert_eq!(again.clusters.len(), 0, "nothing is new");
+
+    let whole = all.rebuild(&base);
+    assert_eq!(whole.prints.clusters, base.prints.clusters);
+    let same = |one: &Snapshot, other: &Snapshot| {
+        let place = |it: &Option<Arc<Cluster>>| it.as_ref().map(Arc::as_ptr);
+        one.clusters.iter().map(place).eq(other.clusters.iter().map(place))
+    };
+    assert!(same(&whole.snapshot, &base.snapshot));
+    // A cluster that changed and has not been converted is not left out.
+    offer(&mut all, &mut base, Kind::Cluster, vec![cluster("b", "2s")]);
+    let patch = all.offer_endpoints(&[hosts("b", "4")], &base.snapshot).unwrap();
+    assert_eq!(patch.clusters[0].connect_timeout, Duration::from_secs(2));
+    let stale = Arc::new(Snapshot::default());
+    assert!(all.offer_endpoints(&[hosts("b", "5")], &stale).is_none(), "it does not serve");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub use tls::{DownstreamTls, UpstreamTls};
 use crate::total::Total;
 
 /// One generation of configuration.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Counts up with each accepted change.
     pub generation: u64,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::{Base, Kind, Prints, Runtime};
+use towpath_config::{Base, Kind, Patch, Prints, Runtime};
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{Cluster, Snapshot};
 
@@ -21,6 +21,10 @@ pub(crate) enum Ask {
     Reach { cluster: Arc<str>, teller: oneshot::Sender<Reach> },
     /// What serves.
     Base(oneshot::Sender<Base>),
+    /// The same, without what it was made from.
+    Snapshot(oneshot::Sender<Arc<Snapshot>>),
+    /// To let these clusters serve in place of those of their names.
+    Patch { patch: Patch, teller: oneshot::Sender<()> },
     /// To follow the names of these clusters, and to say when they were looked up.
     Follow { clusters: Vec<DnsCluster>, teller: oneshot::Sender<()> },
     /// To let this serve; answered with the listeners that cannot be opened, in which case nothing was done.
@@ -70,6 +74,16 @@ pub(crate) async fn answer(
             Ask::Base(teller) => {
                 control.is_live().await;
                 let _ = teller.send(control.base());
+            }
+            Ask::Snapshot(teller) => {
+                control.is_live().await;
+                let _ = teller.send(control.snapshot.borrow().clone());
+            }
+            Ask::Patch { patch, teller } => {
+                if !control.is_ending() {
+                    reload::replace_clusters(&control, patch);
+                }
+                let _ = teller.send(());
             }
             Ask::Follow { clusters, teller } => {
                 control.follow_names(clusters);

@@ -10,6 +10,7 @@
 
 mod asks;
 mod channels;
+mod endpoints;
 mod files;
 pub(crate) mod grpc;
 mod record;
@@ -291,6 +292,10 @@ impl Server {
     /// Takes what is good of an update. Says which of its resources are not.
     async fn judge(&mut self, of: Kind, update: Update) -> Vec<Rejected> {
         let step = self.recorder.is_some().then(|| self.step(of, &update));
+        if self.take_endpoints(of, &update).await {
+            self.record(step, &[]);
+            return Vec::new();
+        }
         let Update { kind, version, resources, removed, rejected } = update;
         let versions: HashMap<String, String> =
             resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();

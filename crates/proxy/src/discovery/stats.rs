@@ -152,12 +152,13 @@ impl Stats {
         if let Some(stats) = self.of_all(kind) {
             return count(stats, rejected.is_empty(), version);
         }
-        let names: HashSet<&str> = names.iter().copied().collect();
+        let names: BTreeSet<&str> = names.iter().copied().collect();
         let bad: HashSet<&str> = rejected.iter().map(|it| &*it.name).collect();
-        for need in needs.iter().filter(|need| need.kind == kind && names.contains(&*need.name)) {
-            let is_good = !bad.contains(&*need.name);
-            if let Some(needed) = self.find(need) {
-                needed.count(is_good, version);
+        for name in names {
+            // What is needed is in the order of kinds and names.
+            let at = needs.binary_search_by(|need| (need.kind, &*need.name).cmp(&(kind, name)));
+            if let Some(needed) = at.ok().and_then(|at| self.find(&needs[at])) {
+                needed.count(!bad.contains(name), version);
             }
         }
     }

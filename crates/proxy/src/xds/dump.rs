@@ -136,6 +136,14 @@ impl Dry {
                     let (snapshot, prints) = (Arc::clone(&self.snapshot), self.prints.clone());
                     let _ = teller.send(Base { snapshot, prints, free: Vec::new() });
                 }
+                Some(Ask::Snapshot(teller)) => {
+                    let _ = teller.send(Arc::clone(&self.snapshot));
+                }
+                Some(Ask::Patch { patch, teller }) => {
+                    let after = patch.apply(&self.snapshot, &mut self.prints);
+                    self.snapshot = Arc::new(after);
+                    let _ = teller.send(());
+                }
                 Some(Ask::Follow { clusters, teller }) => {
                     self.dns.update(clusters, &self.registry);
                     self.dns.warmed(NAMES_BOUND).await;
