@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
 
 use crate::convert::Converter;
-use crate::message::{Message, to_json};
+use crate::message::{Message, digest};
 use crate::stamp::Stamp;
 
 /// A configuration that serves. What its successor does not change is the same object there, so that workers need not
@@ -22,7 +22,7 @@ pub struct Base {
     pub free: Vec<ClusterId>,
 }
 
-/// What clusters and listeners were made from, by name: a digest of the file's text as JSON and of the files it names.
+/// What clusters and listeners were made from, by name: a digest of its message and of the files it names.
 #[derive(Clone, Debug, Default)]
 pub struct Prints {
     pub(crate) clusters: HashMap<Arc<str>, Print>,
@@ -64,13 +64,6 @@ fn is_another(
     name: &str,
 ) -> bool {
     before.get(name).map(|print| print.own) != after.get(name).map(|print| print.own)
-}
-
-/// A digest of a message's text as JSON.
-pub(crate) fn digest(message: &Message) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    to_json(message).to_string().hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Converter<'_> {

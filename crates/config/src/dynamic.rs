@@ -15,18 +15,20 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use serde_json::Value as Json;
 use towpath_engine::snapshot::{Listener, Snapshot};
 
-use crate::base::{Base, Print, Prints, digest};
+use crate::base::{Base, Print, Prints};
 use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered};
 use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
 use crate::load::{Converted, Options, convert, read};
-use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, encode, to_json};
+use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, digest, encode, to_json};
 use crate::report::Report;
 use crate::schema::Schema;
 use crate::source::Sources;
+use entries::{Entries, Entry};
 use listeners::MadeListeners;
 
 mod endpoints;
+mod entries;
 mod kind;
 pub(crate) mod listeners;
 
@@ -138,17 +140,6 @@ pub(crate) struct Made {
 
 /// A resource by its kind and name.
 type Key = (Kind, String);
-type Entries = BTreeMap<Key, Entry>;
-
-#[derive(Clone, Debug)]
-struct Entry {
-    body: Bytes,
-    message: Message,
-    /// No two entries have the same.
-    revision: u64,
-    /// A digest of its text.
-    print: u64,
-}
 
 impl Resources {
     /// Reads the bootstrap, which is to be one that can be loaded.
@@ -167,7 +158,7 @@ impl Resources {
             types,
             schema,
             bootstrap,
-            entries: Entries::new(),
+            entries: Entries::default(),
             texts: vec![None; BOOTSTRAP_TEXTS],
             text_names: Rc::new(vec![Arc::from("bootstrap"); BOOTSTRAP_TEXTS]),
             free_texts: Vec::new(),
@@ -203,7 +194,7 @@ impl Resources {
             }
         }
         for Given { name, body } in given {
-            let known = self.entries.get(&(kind, name.clone()));
+            let known = self.entries.get(kind, &name);
             if known.is_some_and(|known| known.body == body) {
                 continue;
             }
@@ -265,11 +256,12 @@ impl Resources {
     pub fn keep_needed(&mut self, needs: &[Need]) -> Vec<Key> {
         let needed: HashSet<(Kind, &str)> =
             needs.iter().map(|need| (need.kind, &*need.name)).collect();
-        let is_free = |(kind, name): &(Kind, String)| {
-            kind.is_asked_for_by_name() && !needed.contains(&(*kind, &**name))
-        };
-        self.missing.retain(|key| !is_free(key));
-        let gone: Vec<_> = self.entries.keys().filter(|key| is_free(key)).cloned().collect();
+        let is_free =
+            |kind: Kind, name: &str| kind.is_asked_for_by_name() && !needed.contains(&(kind, name));
+        self.missing.retain(|(kind, name)| !is_free(*kind, name));
+        let all = self.entries.iter();
+        let gone = all.filter(|(kind, name, _)| is_free(*kind, name));
+        let gone: Vec<Key> = gone.map(|(kind, name, _)| (kind, name.to_owned())).collect();
         gone.iter().for_each(|(kind, name)| self.forget(*kind, name));
         gone
     }
@@ -277,14 +269,14 @@ impl Resources {
     /// What was taken of this name.
     #[must_use]
     pub fn given(&self, kind: Kind, name: &str) -> Option<Given> {
-        let entry = self.entries.get(&(kind, name.to_owned()))?;
+        let entry = self.entries.get(kind, name)?;
         Some(Given { name: name.to_owned(), body: entry.body.clone() })
     }
 
     /// Whether there is a resource of this name.
     #[must_use]
     pub fn has(&self, kind: Kind, name: &str) -> bool {
-        self.entries.contains_key(&(kind, name.to_owned()))
+        self.entries.has(kind, name)
     }
 
     /// A resource that others ask for is not waited for any longer.
@@ -305,7 +297,7 @@ impl Resources {
     /// A resource as protobuf's JSON, for `/config_dump`.
     #[must_use]
     pub fn json(&self, kind: Kind, name: &str) -> Option<Json> {
-        self.entries.get(&(kind, name.to_owned())).map(|entry| to_json(&entry.message))
+        self.entries.get(kind, name).map(|entry| to_json(&entry.message))
     }
 
     /// A resource as protobuf's JSON, taken or not, with what is secret left out: keys and passwords. Fields that cannot
@@ -348,7 +340,7 @@ impl Resources {
     }
 
     fn revision(&self, kind: Kind, name: &str) -> Option<u64> {
-        self.entries.get(&(kind, name.to_owned())).map(|entry| entry.revision)
+        self.entries.get(kind, name).map(|entry| entry.revision)
     }
 
     /// Whether what a cluster came to is what it would come to.
@@ -366,7 +358,7 @@ impl Resources {
         let mut made = Vec::new();
         for name in converted.repeatable.iter().filter_map(|name| name.as_deref()) {
             let key = (Kind::Cluster, Arc::from(name));
-            let entry = self.entries.get(&(Kind::Cluster, name.to_owned()));
+            let entry = self.entries.get(Kind::Cluster, name);
             let (Some(entry), Some(needs), Some(print)) =
                 (entry, converted.needs.get(&key), converted.prints.clusters.get(name))
             else {
@@ -403,7 +395,7 @@ impl Resources {
         self.touch(key.0);
         if let Some(before) = before {
             self.entries.insert(key.clone(), before);
-        } else if let Some(gone) = self.entries.remove(key) {
+        } else if let Some(gone) = self.entries.remove(key.0, &key.1) {
             self.free_text(gone.message.at.text);
         }
     }
@@ -445,7 +437,7 @@ impl Resources {
         (self.bootstrap, self.schema) =
             read(&self.sources, &self.options, &self.types, &mut report)?;
         let mut report = self.report();
-        for ((kind, _), entry) in &mut self.entries {
+        for (kind, entry) in self.entries.iter_mut() {
             let Some(descriptor) = self.schema.message(kind.message()) else { continue };
             let tree = binary_tree(&self.schema, descriptor, &entry.body, &mut Seen::default());
             let Ok(tree) = tree else { continue };
@@ -461,7 +453,7 @@ impl Resources {
 
     /// The number of a resource's text: the one that it has, or one that is free.
     fn text(&mut self, kind: Kind, name: &str) -> usize {
-        if let Some(entry) = self.entries.get(&(kind, name.to_owned())) {
+        if let Some(entry) = self.entries.get(kind, name) {
             return entry.message.at.text;
         }
         let names = Rc::make_mut(&mut self.text_names);
@@ -487,17 +479,22 @@ impl Resources {
     /// One conversion; and what is wrong with those that are judged.
     fn build(&mut self, base: &Base, judged: &BTreeSet<Key>) -> (Build, Vec<(Key, String)>) {
         let of = |wanted: Kind| {
-            let entries = self.entries.iter().filter(move |((kind, _), _)| *kind == wanted);
-            let (new, old): (Vec<_>, Vec<_>) = entries.partition(|(key, _)| judged.contains(*key));
-            old.into_iter().chain(new).map(|((_, name), entry)| (&**name, &entry.message))
+            let new: BTreeSet<&str> = judged
+                .iter()
+                .filter(|(kind, _)| *kind == wanted)
+                .map(|(_, name)| &**name)
+                .collect();
+            let all = self.entries.of(wanted).iter();
+            let all = all.map(|(name, entry)| (&**name, &entry.message));
+            let (new, old): (Vec<_>, Vec<_>) = all.partition(|(name, _)| new.contains(name));
+            old.into_iter().chain(new)
         };
-        let clusters = self.entries.iter().filter(|((kind, _), _)| *kind == Kind::Cluster);
-        let made = clusters.filter_map(|((_, name), entry)| {
+        let made = self.entries.of(Kind::Cluster).iter().filter_map(|(name, entry)| {
             let made = self.made.get(name).filter(|made| self.is_same(entry, made))?;
             Some((&**name, made))
         });
         let mut prints = vec![None; self.texts.len()];
-        for entry in self.entries.values() {
+        for (_, _, entry) in self.entries.iter() {
             prints[entry.message.at.text] = Some(entry.print);
         }
         let discovered = Discovered {
@@ -514,7 +511,7 @@ impl Resources {
             secret_texts: of(Kind::Secret).map(|(_, secret)| secret.at.text).collect(),
             judged: judged
                 .iter()
-                .filter_map(|key| self.entries.get(key))
+                .filter_map(|(kind, name)| self.entries.get(*kind, name))
                 .map(|entry| entry.message.at.text)
                 .collect(),
         };
@@ -523,7 +520,7 @@ impl Resources {
         let broken = report.broken_texts();
         let mut wrong = Vec::new();
         for key in judged {
-            let text = self.entries.get(key).map(|entry| entry.message.at.text);
+            let text = self.entries.get(key.0, &key.1).map(|entry| entry.message.at.text);
             if let Some(text) = text.filter(|text| broken.contains(text)) {
                 wrong.push((key.clone(), reason(&report, text)));
             }
@@ -574,14 +571,15 @@ impl Resources {
         base: &Base,
         broken: &HashSet<usize>,
     ) -> (Vec<Key>, bool) {
-        let is_broken = |kind, name: &str| match self.entries.get(&(kind, name.to_owned())) {
+        let is_broken = |kind, name: &str| match self.entries.get(kind, name) {
             Some(entry) => broken.contains(&entry.message.at.text),
             // Of the bootstrap, which was good: a file that it names is not.
             None => (0..BOOTSTRAP_TEXTS).any(|text| broken.contains(&text)),
         };
         let is_there = |need: &Need| {
-            let key = (need.kind, need.name.to_string());
-            !need.is_awaited || self.entries.contains_key(&key) || self.missing.contains(&key)
+            !need.is_awaited
+                || self.entries.has(need.kind, &need.name)
+                || self.missing.contains(&(need.kind, need.name.to_string()))
         };
         let mut warming = Vec::new();
         let mut kept = Vec::new();
@@ -598,12 +596,12 @@ impl Resources {
             }
         }
         // What could not be converted at all.
-        for (kind, name) in self.entries.keys() {
-            let key = (*kind, Arc::from(&**name));
-            if matches!(kind, Kind::Cluster | Kind::Listener) && !converted.needs.contains_key(&key)
-            {
-                kept.push(key);
-            }
+        let known: HashSet<(Kind, &str)> =
+            converted.needs.keys().map(|(kind, name)| (*kind, &**name)).collect();
+        for kind in [Kind::Cluster, Kind::Listener] {
+            let all = self.entries.of(kind).keys();
+            let unknown = all.filter(|name| !known.contains(&(kind, &***name)));
+            kept.extend(unknown.map(|name| (kind, Arc::from(&**name))));
         }
         let is_whole = kept.iter().all(|(kind, _)| *kind != Kind::Listener);
         for (kind, name) in kept {

@@ -6,6 +6,7 @@
 mod any;
 mod binary;
 mod decode;
+mod digest;
 mod encode;
 mod json;
 mod legacy;
@@ -24,6 +25,7 @@ use crate::tree::{Node, Pos};
 
 pub(crate) use binary::{Seen, tree as binary_tree};
 pub(crate) use decode::{UnknownFields, decode};
+pub(crate) use digest::digest;
 pub(crate) use encode::encode;
 pub(crate) use json::{to_json, tree as tree_to_json};
 pub(crate) use legacy::{bare_extension, types_for};

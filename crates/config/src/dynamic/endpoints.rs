@@ -63,7 +63,7 @@ impl Resources {
 
     /// Whether a cluster came to something by its resource as it is, and waits for nothing.
     fn stands(&self, cluster: &str) -> bool {
-        let entry = self.entries.get(&(Kind::Cluster, cluster.to_owned()));
+        let entry = self.entries.get(Kind::Cluster, cluster);
         let made = self.made.get(cluster);
         entry.zip(made).is_some_and(|(entry, made)| {
             self.is_same(entry, made) && made.needs.iter().all(|need| self.entry_of(need).is_some())
@@ -71,13 +71,12 @@ impl Resources {
     }
 
     fn entry_of(&self, need: &Need) -> Option<&Entry> {
-        self.entries.get(&(need.kind, need.name.to_string()))
+        self.entries.get(need.kind, &need.name)
     }
 
     /// Puts endpoints in the place of those of their name, and those that were there among `before`.
     fn replace_endpoints(&mut self, given: &Given, before: &mut Vec<(Key, Entry)>) -> bool {
-        let key = (Kind::Endpoints, given.name.clone());
-        match self.entries.get(&key) {
+        match self.entries.get(Kind::Endpoints, &given.name) {
             None => return false,
             Some(known) if known.body == given.body => return true,
             Some(_) => {}
@@ -86,6 +85,7 @@ impl Resources {
             return false;
         };
         let entry = self.entry(given.body.clone(), message);
+        let key = (Kind::Endpoints, given.name.clone());
         if let Some(old) = self.entries.insert(key.clone(), entry) {
             before.push((key, old));
         }
@@ -104,7 +104,7 @@ impl Resources {
             let print = self.made.get(&**name)?.print;
             base.prints.clusters.insert(Arc::clone(name), print);
         }
-        let judged = changed.iter().filter_map(|(key, _)| self.entries.get(key));
+        let judged = changed.iter().filter_map(|(key, _)| self.entries.get(key.0, &key.1));
         let judged: Vec<usize> = judged.map(|entry| entry.message.at.text).collect();
         let discovered = self.parts_of(users, judged)?;
         let mut report = self.report();
@@ -135,19 +135,20 @@ impl Resources {
 
     /// These clusters and all that they ask for.
     fn parts_of(&self, users: &BTreeSet<Arc<str>>, judged: Vec<usize>) -> Option<Discovered<'_>> {
+        let runtimes = self.entries.of(Kind::Runtime).iter();
+        let runtimes = runtimes.map(|(name, entry)| (&**name, &entry.message)).collect();
         let mut found = Discovered {
             judged,
             prints: vec![None; self.texts.len()],
-            runtimes: self.all_of(Kind::Runtime).collect(),
+            runtimes,
             ..Discovered::default()
         };
         for name in users {
-            let entry = self.entries.get(&(Kind::Cluster, name.to_string()))?;
+            let entry = self.entries.get(Kind::Cluster, name)?;
             found.prints[entry.message.at.text] = Some(entry.print);
             found.clusters.push(&entry.message);
             for need in &self.made.get(&**name)?.needs {
-                let ((_, name), entry) =
-                    self.entries.get_key_value(&(need.kind, need.name.to_string()))?;
+                let (name, entry) = self.entries.of(need.kind).get_key_value(&*need.name)?;
                 found.prints[entry.message.at.text] = Some(entry.print);
                 let all: &mut HashMap<&str, &Message> = match need.kind {
                     Kind::Endpoints => &mut found.endpoints,
@@ -165,12 +166,5 @@ impl Resources {
             }
         }
         Some(found)
-    }
-
-    /// The resources of a kind.
-    fn all_of(&self, wanted: Kind) -> impl Iterator<Item = (&str, &Message)> {
-        let all = self.entries.range((wanted, String::new())..);
-        let all = all.take_while(move |((kind, _), _)| *kind == wanted);
-        all.map(|((_, name), entry)| (&**name, &entry.message))
     }
 }

@@ -171,6 +171,24 @@ fn durations_print_as_protobuf_does() {
     }
 }
 
+#[test]
+fn a_digest_is_of_what_is_said_and_not_of_how() {
+    let of = |text: &str| digest(&read(text).0.unwrap());
+    let one = "
+node: { id: a, metadata: { x: 1, y: [ true ] } }
+static_resources:
+  secrets: [ { name: s, session_ticket_keys: { keys: [ { inline_string: KEY } ] } } ]
+";
+    let other = "
+static_resources: { secrets: [ { session_ticket_keys: { keys: [ { inline_string: KEY } ] }, name: s } ] }
+node: { metadata: { y: [ true ], x: 1 }, id: a }
+";
+    assert_eq!(of(one), of(other));
+    for (from, to) in [("KEY", "OTHER"), ("id: a", "id: b"), ("true", "false"), ("y:", "z:")] {
+        assert_ne!(of(one), of(&one.replace(from, to)), "{from} becomes {to}");
+    }
+}
+
 fn merged(base: &str, over: &str) -> Json {
     let mut base = read(base).0.unwrap();
     merge(&mut base, read(over).0.unwrap());
