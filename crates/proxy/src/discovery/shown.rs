@@ -2,6 +2,7 @@
 //! taken.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
@@ -23,8 +24,8 @@ pub(crate) struct Shown {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     version: String,
-    /// Text takes a fraction of the memory that values take.
-    json: Box<str>,
+    /// Text takes a fraction of the memory that values take, and both threads have the same.
+    json: Arc<str>,
     updated: SystemTime,
 }
 
@@ -135,7 +136,7 @@ impl Server {
                 let (details, version) = (bad.reason.clone(), version.clone());
                 shown.failure = Some(Failure { at: SystemTime::now(), details, version });
             } else if let Some(json) = self.resources.json(kind, name) {
-                let json = json.to_string().into_boxed_str();
+                let json = json.to_string().into();
                 let state = State { version: version.clone(), json, updated: SystemTime::now() };
                 // Settled below.
                 shown.warming = Some(state);
@@ -165,7 +166,7 @@ impl Server {
         let keys = secrets.map(|need| (Kind::Secret, need.name.to_string()));
         let new: Vec<_> = keys.filter(|key| !self.shown.contains_key(key)).collect();
         for key in new {
-            let json = json!({ "name": key.1 }).to_string().into_boxed_str();
+            let json = json!({ "name": key.1 }).to_string().into();
             let version = "uninitialized".to_owned();
             let state = State { version, json, updated: SystemTime::now() };
             self.put(key, Shown { warming: Some(state), ..Shown::default() });
