@@ -22,6 +22,7 @@ use crate::error::{Error, Location, Rank};
 use crate::load::{Converted, Options, convert, read};
 use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, digest, encode, to_json};
 use crate::report::Report;
+use crate::rules::Rules;
 use crate::schema::Schema;
 use crate::source::Sources;
 use entries::{Entries, Entry};
@@ -102,6 +103,8 @@ pub struct Resources {
     /// Types beside those that the bootstrap names.
     types: Vec<String>,
     schema: Schema,
+    /// Those of the schema, once something was converted.
+    rules: Option<Rules>,
     bootstrap: Message,
     entries: Entries,
     /// Resources by the number of their text; the bootstrap's and those that are free have none.
@@ -157,6 +160,7 @@ impl Resources {
             options,
             types,
             schema,
+            rules: None,
             bootstrap,
             entries: Entries::default(),
             texts: vec![None; BOOTSTRAP_TEXTS],
@@ -436,6 +440,7 @@ impl Resources {
         let mut report = Report::default();
         (self.bootstrap, self.schema) =
             read(&self.sources, &self.options, &self.types, &mut report)?;
+        self.rules = None;
         let mut report = self.report();
         for (kind, entry) in self.entries.iter_mut() {
             let Some(descriptor) = self.schema.message(kind.message()) else { continue };
@@ -478,6 +483,7 @@ impl Resources {
 
     /// One conversion; and what is wrong with those that are judged.
     fn build(&mut self, base: &Base, judged: &BTreeSet<Key>) -> (Build, Vec<(Key, String)>) {
+        let rules = self.rules.take();
         let of = |wanted: Kind| {
             let new: BTreeSet<&str> = judged
                 .iter()
@@ -516,7 +522,8 @@ impl Resources {
                 .collect(),
         };
         let mut report = self.report();
-        let mut converted = convert(&self.bootstrap, &self.options, base, &discovered, &mut report);
+        let mut converted =
+            convert(&self.bootstrap, &self.options, base, &discovered, rules, &mut report);
         let broken = report.broken_texts();
         let mut wrong = Vec::new();
         for key in judged {
@@ -534,8 +541,10 @@ impl Resources {
         self.keep_made(&converted, &broken);
         let (warming, is_whole) = self.overlay(&mut converted, base, &broken);
         self.keep_listeners(&converted, is_whole && broken.is_empty());
-        let Converted { snapshot, prints, needs, secret_files, bootstrap, conflicts, .. } =
-            converted;
+        let Converted {
+            snapshot, prints, needs, secret_files, bootstrap, conflicts, rules, ..
+        } = converted;
+        self.rules = Some(rules);
         let needs = distinct(needs);
         let (mut files, mut spoiled) = (BTreeMap::new(), BTreeMap::new());
         for (text, file) in secret_files {

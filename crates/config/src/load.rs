@@ -90,7 +90,7 @@ pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loade
     let message = read(sources, options, &[], &mut report)?.0;
     report.invalid()?;
     let Converted { snapshot, prints, bootstrap, .. } =
-        convert(&message, options, base, &Discovered::default(), &mut report);
+        convert(&message, options, base, &Discovered::default(), None, &mut report);
     report.verdict()?;
     Ok(Loaded {
         snapshot,
@@ -110,7 +110,7 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     let mut report = Report::default();
     let message = read(sources, options, &[], &mut report)?.0;
     let misread = std::mem::take(&mut report.problems);
-    convert(&message, options, &Base::default(), &Discovered::default(), &mut report);
+    convert(&message, options, &Base::default(), &Discovered::default(), None, &mut report);
     if !misread.is_empty() {
         // Fields that could not be read are missing now, and the check that wants them would complain: the cause says
         // it better.
@@ -228,7 +228,7 @@ const WRAPPED: &str = "envoy.service.discovery.v3.Resource";
 pub(crate) fn converted(sources: &Sources, options: &Options) -> Option<Message> {
     let mut report = Report::default();
     let message = read(sources, options, &[], &mut report).ok()?.0;
-    convert(&message, options, &Base::default(), &Discovered::default(), &mut report);
+    convert(&message, options, &Base::default(), &Discovered::default(), None, &mut report);
     Some(message)
 }
 
@@ -301,6 +301,8 @@ pub(crate) fn read(
 
 /// What a conversion leaves.
 pub(crate) struct Converted {
+    /// For the next one of the same schema.
+    pub(crate) rules: Rules,
     /// The files that secrets of a control plane name, by the text of the secret.
     pub(crate) secret_files: BTreeSet<(usize, Arc<str>)>,
     /// For each cluster that was converted its name, if it would come to the same again.
@@ -317,9 +319,10 @@ pub(crate) fn convert<'a>(
     options: &'a Options,
     base: &'a Base,
     discovered: &'a Discovered<'a>,
+    rules: Option<Rules>,
     report: &'a mut Report,
 ) -> Converted {
-    let mut converter = converter(message, options, base, discovered, report);
+    let mut converter = converter(message, options, base, discovered, rules, report);
     let bootstrap = converter.bootstrap(message);
     Converted::of(converter, bootstrap)
 }
@@ -330,18 +333,20 @@ pub(crate) fn convert_clusters<'a>(
     options: &'a Options,
     base: &'a Base,
     discovered: &'a Discovered<'a>,
+    rules: Option<Rules>,
     report: &'a mut Report,
 ) -> Converted {
-    let mut converter = converter(message, options, base, discovered, report);
+    let mut converter = converter(message, options, base, discovered, rules, report);
     converter.clusters_alone(message);
     Converted::of(converter, Bootstrap::default())
 }
 
 impl Converted {
     fn of(converter: Converter<'_>, bootstrap: Bootstrap) -> Self {
-        let Converter { snapshot, prints, needs, secret_files, repeatable, conflicts, .. } =
-            converter;
-        Self { snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
+        let Converter {
+            rules, snapshot, prints, needs, secret_files, repeatable, conflicts, ..
+        } = converter;
+        Self { rules, snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
     }
 }
 
@@ -350,9 +355,10 @@ fn converter<'a>(
     options: &'a Options,
     base: &'a Base,
     discovered: &'a Discovered<'a>,
+    rules: Option<Rules>,
     report: &'a mut Report,
 ) -> Converter<'a> {
-    let rules = Rules::new(message.descriptor.parent_pool());
+    let rules = rules.unwrap_or_else(|| Rules::new(message.descriptor.parent_pool()));
     let before = &base.snapshot;
     let snapshot = Snapshot {
         generation: before.generation + 1,

@@ -44,6 +44,8 @@ struct TypeRules {
 struct FieldRules {
     descriptor: FieldDescriptor,
     rules: Option<DynamicMessage>,
+    /// What is wrong where it is not set.
+    unset: Option<String>,
     deprecated: bool,
     disallowed: bool,
 }
@@ -81,21 +83,20 @@ impl Rules {
     fn check_field(&mut self, message: &Message, rules: &FieldRules, report: &mut Report) {
         let name = rules.descriptor.name();
         let set = message.fields.iter().find(|field| field.descriptor == rules.descriptor);
-        if let Some(broken) =
-            rules.rules.as_ref().and_then(|rules_of| check::field(rules_of, &rules.descriptor, set))
-        {
-            match (broken.at, set) {
-                (Some(at), _) => report.broken(&at, broken.message),
-                (None, Some(field)) => report.broken(&field.at, broken.message),
-                (None, None) => report.broken(&message.at, format!("`{name}`: {}", broken.message)),
+        let Some(set) = set else {
+            if let Some(why) = &rules.unset {
+                report.broken(&message.at, format!("`{name}`: {why}"));
             }
-        } else if let Some(field) = set
-            && let Value::Duration(nanos) = field.value
+            return;
+        };
+        let broken = rules.rules.as_ref();
+        if let Some(broken) = broken.and_then(|it| check::field(it, &rules.descriptor, Some(set))) {
+            report.broken(broken.at.as_ref().unwrap_or(&set.at), broken.message);
+        } else if let Value::Duration(nanos) = set.value
             && nanos.0 < 0
         {
-            report.broken(&field.at, "must not be negative");
+            report.broken(&set.at, "must not be negative");
         }
-        let Some(set) = set else { return };
         if rules.disallowed {
             report.broken(&set.at, "Envoy does not take this field any longer");
         } else if rules.deprecated
@@ -161,7 +162,9 @@ impl Rules {
             .as_ref()
             .is_some_and(|options| options.deprecated());
         let disallowed = flag(&options, self.extensions.disallowed.as_ref());
-        FieldRules { descriptor, rules, deprecated, disallowed }
+        let unset = rules.as_ref().and_then(|rules| check::field(rules, &descriptor, None));
+        let unset = unset.map(|broken| broken.message);
+        FieldRules { descriptor, rules, unset, deprecated, disallowed }
     }
 }
 

@@ -16,6 +16,9 @@ mod tests;
 mod tls;
 mod tracing;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::convert::filter::FILTERS;
 use crate::error::Rank;
 use crate::message::{Message, Value};
@@ -71,18 +74,28 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
 }
 
 /// What becomes of a field of a message.
+#[cfg(test)]
 pub(crate) fn of(message: &str, field: &str) -> Support {
-    let Some(entry) = entries().find(|entry| entry.message == message) else { return DEFAULT };
-    let reason = |list: &'static [(&str, &'static str)]| {
-        list.iter().find(|(name, _)| *name == field).map(|(_, reason)| *reason)
-    };
-    if entry.honoured.contains(&field) {
-        return Support::Honoured;
+    BY_MESSAGE.get(message).map_or(DEFAULT, |entry| entry.of(field))
+}
+
+/// There are hundreds of entries, and a large route table has thousands of messages.
+static BY_MESSAGE: LazyLock<HashMap<&str, &Entry>> =
+    LazyLock::new(|| entries().map(|entry| (entry.message, entry)).collect());
+
+impl Entry {
+    fn of(&self, field: &str) -> Support {
+        let reason = |list: &'static [(&str, &'static str)]| {
+            list.iter().find(|(name, _)| *name == field).map(|(_, reason)| *reason)
+        };
+        if self.honoured.contains(&field) {
+            return Support::Honoured;
+        }
+        if let Some(reason) = reason(self.harmless) {
+            return Support::Harmless(reason);
+        }
+        reason(self.changes).map_or(DEFAULT, Support::Changes)
     }
-    if let Some(reason) = reason(entry.harmless) {
-        return Support::Harmless(reason);
-    }
-    reason(entry.changes).map_or(DEFAULT, Support::Changes)
 }
 
 const DEFAULT: Support = Support::Changes("this field is not honoured");
@@ -90,12 +103,12 @@ const DEFAULT: Support = Support::Changes("this field is not honoured");
 /// Reports every field of a message, and of the messages in it, that is set and not honoured. Does not go into an
 /// `Any`: its content is checked when an extension takes it.
 pub(crate) fn check(message: &Message, report: &mut Report) {
-    let name = message.descriptor.full_name();
+    let entry = BY_MESSAGE.get(message.descriptor.full_name());
     for field in &message.fields {
         if field.value.is_default() && !field.descriptor.supports_presence() {
             continue;
         }
-        match of(name, field.descriptor.name()) {
+        match entry.map_or(DEFAULT, |entry| entry.of(field.descriptor.name())) {
             Support::Honoured => inside(&field.value, report),
             Support::Harmless(reason) => report.finding(&field.at, Rank::Harmless, reason),
             Support::Changes(reason) => report.finding(&field.at, Rank::ChangesBehaviour, reason),

@@ -106,10 +106,17 @@ impl Resources {
         }
         let judged = changed.iter().filter_map(|(key, _)| self.entries.get(key.0, &key.1));
         let judged: Vec<usize> = judged.map(|entry| entry.message.at.text).collect();
+        let rules = self.rules.take();
         let discovered = self.parts_of(users, judged)?;
         let mut report = self.report();
-        let converted =
-            convert_clusters(&self.bootstrap, &self.options, &base, &discovered, &mut report);
+        let converted = convert_clusters(
+            &self.bootstrap,
+            &self.options,
+            &base,
+            &discovered,
+            rules,
+            &mut report,
+        );
         let key = |name: &Arc<str>| (Kind::Cluster, Arc::clone(name));
         let is_alike =
             |name| converted.needs.get(&key(name)) == self.made.get(&**name).map(|it| &it.needs);
@@ -130,6 +137,7 @@ impl Resources {
         let ignored = harmless.map(ToString::to_string).collect();
         drop(discovered);
         self.keep_made(&converted, &report.broken_texts());
+        self.rules = Some(converted.rules);
         Some(Patch { clusters, prints: converted.prints, ignored })
     }
 

@@ -1,5 +1,8 @@
 //! Messages to JSON as protobuf's printer writes it with the proto's own field names; `/config_dump` serves this.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost_reflect::{FieldDescriptor, Kind};
@@ -27,6 +30,22 @@ fn object(message: &Message) -> Map<String, Json> {
 
 /// Whether what a field holds is secret: keys, passwords.
 fn is_sensitive(field: &FieldDescriptor) -> bool {
+    SENSITIVE.with_borrow_mut(|known| match known.get(field.full_name()) {
+        Some(is_it) => *is_it,
+        None => {
+            let is_it = is_marked(field);
+            known.insert(field.full_name().into(), is_it);
+            is_it
+        }
+    })
+}
+
+thread_local! {
+    /// Fields that were asked about, for options are decoded anew each time. No more than there are in the protos.
+    static SENSITIVE: RefCell<HashMap<Box<str>, bool>> = RefCell::default();
+}
+
+fn is_marked(field: &FieldDescriptor) -> bool {
     let name = field.full_name().strip_prefix(CALL_CREDENTIALS);
     if name.is_some_and(|name| TOKENS.contains(&name)) {
         return true;
