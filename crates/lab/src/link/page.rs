@@ -148,18 +148,18 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
         "awake",
         "battery, % per minute",
     ]);
-    let mut warnings = Vec::new();
+    let mut left_out = Vec::new();
     for radio in [LTE, UMTS, WIFI] {
         for (arm, packets) in arms {
-            let energy = radio.model(packets, duration);
             let name = label(arm, radio.name);
-            warnings.extend(energy.beyond.map(|it| {
-                format!(
-                    "Warning: {:.0} Mbit/s {} are more than the {:.1} for which the model of {name} holds: its \
-                     figures mean nothing here.",
-                    it.rate, it.direction, it.limit
-                )
-            }));
+            let energy = match radio.model(packets, duration) {
+                Ok(energy) => energy,
+                Err(beyond) => {
+                    left_out.push(format!("{name}: {}.", beyond.sentence()));
+                    table.row([name].into_iter().chain(vec!["–".to_owned(); 6]));
+                    continue;
+                }
+            };
             bars.bars.push((name.clone(), vec![energy.joules]));
             bars.bands.push((energy.low_joules, energy.high_joules));
             table.row([
@@ -173,29 +173,41 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
             ]);
         }
     }
-    page.bars(
-        "Modelled, never measured: a 2012 handset's radio, from the packets' times and sizes. Whiskers: tail of \
-         2 to 12 s, power while active and for each bit ± 30 %.",
-        &bars,
-    );
-    page.table(table);
-    for warning in warnings {
-        page.text(warning);
+    if !bars.bars.is_empty() {
+        page.bars(
+            "Modelled, never measured: a 2012 handset's radio, from the packets' times and sizes. Whiskers: tail of \
+             2 to 12 s, power while active and for each bit ± 30 %.",
+            &bars,
+        );
     }
-    let series = arms.iter().map(|(arm, packets)| Series {
-        name: label(arm, LTE.name),
-        points: LTE.power(packets, duration, POINTS),
-        is_dotted: false,
-    });
-    page.curves(
-        "Modelled power of the LTE radio: promotion, activity, tail, idle.",
-        &Curves {
-            x: Axis::seconds(duration.as_secs_f64()),
-            y: Axis::new("milliwatts", Scale::Linear),
-            series: series.collect(),
-            marks: Vec::new(),
-        },
-    );
+    page.table(table);
+    if !left_out.is_empty() {
+        let advice = "--rate or --profile gives the link a rate that a radio has";
+        page.text(format!(
+            "{} Figures need packets that the radio could have carried: {advice}.",
+            left_out.join(" ")
+        ));
+    }
+    let series: Vec<Series> = arms
+        .iter()
+        .filter(|(_, packets)| LTE.model(packets, duration).is_ok())
+        .map(|(arm, packets)| Series {
+            name: label(arm, LTE.name),
+            points: LTE.power(packets, duration, POINTS),
+            is_dotted: false,
+        })
+        .collect();
+    if !series.is_empty() {
+        page.curves(
+            "Modelled power of the LTE radio: promotion, activity, tail, idle.",
+            &Curves {
+                x: Axis::seconds(duration.as_secs_f64()),
+                y: Axis::new("milliwatts", Scale::Linear),
+                series,
+                marks: Vec::new(),
+            },
+        );
+    }
 }
 
 /// The slowest delivery of each part of the time, in milliseconds.

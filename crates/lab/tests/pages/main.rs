@@ -338,7 +338,7 @@ fn curves_page() -> Page {
     page
 }
 
-/// As many packets as a busy run has, some of them lost.
+/// As many packets as a busy run has, some of them lost: too much for a radio of the third generation, and no other.
 fn packets() -> Vec<Record> {
     let packet = |number: u64| {
         let at = Instant::from_nanos(number * 200_000);
@@ -347,8 +347,11 @@ fn packets() -> Vec<Record> {
             1 => Fate::QueueFull,
             _ => Fate::Delivered(at + Duration::from_millis(20 + number % 30)),
         };
-        let direction = if number.is_multiple_of(3) { Direction::Up } else { Direction::Down };
-        Record { at, direction, size: 1000, fate }
+        let (direction, size) = match number % 3 {
+            0 => (Direction::Up, 400),
+            _ => (Direction::Down, 1000),
+        };
+        Record { at, direction, size, fate }
     };
     (0..100_000).map(packet).collect()
 }
