@@ -12,6 +12,7 @@ mod load;
 mod origin;
 mod replay;
 mod secure;
+mod terminal;
 pub mod units;
 
 use std::fmt::Write as _;
@@ -126,7 +127,7 @@ fn print_progress(text: &str) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {
         // A line that wraps cannot be taken back.
-        let text: String = text.chars().take(live::terminal_width().saturating_sub(1)).collect();
+        let text: String = text.chars().take(terminal::stderr_width().saturating_sub(1)).collect();
         let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
     }
 }

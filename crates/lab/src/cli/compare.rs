@@ -120,7 +120,7 @@ impl Compare {
         }
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(std::path::Path::new("-"));
         if !is_dash(&self.json) && !is_dash(&self.markdown) {
-            super::print(&format!("{}\n{}.\n", page.verdict, noise(&comparison)));
+            super::terminal::tell(&format!("{}\n{}.\n", page.verdict, noise(&comparison)));
         }
         Ok(match comparison.conclusion {
             Conclusion::Supported => ExitCode::SUCCESS,
@@ -156,7 +156,7 @@ impl Compare {
         }
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(std::path::Path::new("-"));
         if !is_dash(&self.json) && !is_dash(&self.markdown) {
-            super::print(&answer.to_text(&question));
+            super::terminal::tell(&answer.to_text(&question));
         }
         Ok(match answer.conclusion {
             None | Some(Conclusion::Supported) => ExitCode::SUCCESS,
@@ -185,7 +185,7 @@ impl Compare {
             super::write_result(path, "results", recorded.to_json())?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
-            super::print(&recorded.to_text());
+            super::terminal::tell(&recorded.to_text());
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -206,7 +206,7 @@ impl Compare {
             super::write_result(path, "self-test", findings.to_json())?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
-            super::print(&findings.to_text());
+            super::terminal::tell(&findings.to_text());
         }
         Ok(if findings.is_sound() { ExitCode::SUCCESS } else { super::REFUTED.into() })
     }

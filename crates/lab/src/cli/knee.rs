@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::load::{Protocol, check_in_flight, write_wrapped};
+use super::load::{Protocol, check_in_flight};
 use super::secure::Secure;
 use super::units::{parse_milliseconds, parse_rate, parse_seconds, parse_size};
 use crate::address::Target;
@@ -68,15 +68,9 @@ pub struct Knee {
     json: Option<PathBuf>,
 }
 
-/// In lines that a terminal of eighty columns shows whole.
 fn summary(sentence: &str, warnings: &[String]) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = write_wrapped(&mut text, "", sentence);
-    for warning in warnings {
-        let _ = write_wrapped(&mut text, "  warning    ", warning);
-    }
-    text
+    let warnings = warnings.iter().map(|warning| format!("  warning    {warning}\n"));
+    std::iter::once(format!("{sentence}\n")).chain(warnings).collect()
 }
 
 impl Knee {
@@ -123,7 +117,7 @@ impl Knee {
             super::write_result(path, "knee", value)?;
         }
         if self.json.as_deref() != Some(std::path::Path::new("-")) {
-            super::print(&summary(&found.sentence(&search), &found.warnings));
+            super::terminal::tell_in_lines(&summary(&found.sentence(&search), &found.warnings));
         }
         Ok(if found.rate.is_some() { ExitCode::SUCCESS } else { super::REFUTED.into() })
     }
@@ -138,7 +132,7 @@ mod tests {
         let sentence =
             "p99 ≤ 20ms holds up to 261 requests/s and breaks at 273; the limit was the machine";
         let warning = "at the last rate that held, the generator waited for a CPU 17 % of the time";
-        let text = summary(sentence, &[warning.to_owned()]);
+        let text = super::super::terminal::wrapped(&summary(sentence, &[warning.to_owned()]), 80);
         assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
         assert_eq!(
             text.split_whitespace().collect::<Vec<_>>().join(" "),

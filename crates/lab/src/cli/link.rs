@@ -222,7 +222,7 @@ impl Link {
                 self.report_json(&report, &happened, &tuning, &down, &up, status),
             )?;
         }
-        eprint!("{}", summary(&report, &happened, &tuning));
+        super::terminal::tell_aside(&summary(&report, &happened, &tuning));
         Ok(exit_code(status))
     }
 
@@ -428,18 +428,18 @@ fn summary(report: &Report, happened: &[Happening], tuning: &Tuning) -> String {
         let _ = writeln!(text, "  {name:<11}  {}", traffic_line(traffic));
     }
     for it in happened {
-        let what = format!("after {:.1} s: {}", it.at.as_secs_f64(), it.what);
-        let _ = super::load::write_wrapped(&mut text, "  changed      ", &what);
+        let at = it.at.as_secs_f64();
+        let _ = writeln!(text, "  changed      after {at:.1} s: {}", it.what);
     }
     for warning in report.warnings() {
-        let _ = super::load::write_wrapped(&mut text, "  warning      ", &warning);
+        let _ = writeln!(text, "  warning      {warning}");
     }
     text
 }
 
 fn traffic_line(traffic: &Traffic) -> String {
     format!(
-        "{} packets, {} lost, {} queue full, {}{} in outage,\n               {} bytes delivered, late by {} (p99)",
+        "{} packets, {} lost, {} queue full, {}{} in outage, {} bytes delivered, late by {} (p99)",
         traffic.packets,
         traffic.lost,
         traffic.queue_full,

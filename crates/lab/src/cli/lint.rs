@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
+use super::units::show_number_of;
 use crate::lint::{self, Finding, Level};
 
 /// Check a published benchmark table for consistency
@@ -62,7 +63,7 @@ impl Lint {
                 );
             }
             text += &summary(&findings);
-            super::print(&text);
+            super::terminal::tell(&text);
         }
         let refuted = findings.iter().any(|finding| finding.level == Level::Fail);
         Ok(if refuted { super::REFUTED.into() } else { ExitCode::SUCCESS })
@@ -74,12 +75,13 @@ fn summary(findings: &[Finding]) -> String {
     if findings.is_empty() {
         return "nothing was checked: no figure here says anything of another\n".to_owned();
     }
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count() as u64;
+    let number_of = |level, noun| show_number_of(count(level), noun);
     format!(
-        "{} contradictions, {} warnings, {} notes, {} passed\n",
-        count(Level::Fail),
-        count(Level::Warn),
-        count(Level::Note),
+        "{}, {}, {}, {} passed\n",
+        number_of(Level::Fail, "contradiction"),
+        number_of(Level::Warn, "warning"),
+        number_of(Level::Note, "note"),
         count(Level::Pass)
     )
 }
@@ -100,6 +102,6 @@ mod tests {
     fn that_nothing_was_checked_is_said() {
         assert!(summary(&[]).starts_with("nothing was checked"));
         let table = "| rate | p50 | p99 |\n|---|---|---|\n| 100/s | 5 ms | 2 ms |\n";
-        assert!(summary(&lint::lint(table)).starts_with("1 contradictions"));
+        assert!(summary(&lint::lint(table)).starts_with("1 contradiction, 1 warning"));
     }
 }

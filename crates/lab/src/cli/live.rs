@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use super::units::{show_count, show_ns};
+use super::terminal::stderr_width;
+use super::units::{show_count, show_ns, show_number_of};
 use crate::load::{Plan, Progress};
 
 /// Draws over its last picture on standard error.
@@ -30,10 +31,10 @@ impl Live {
 
     fn new(plan: &Plan) -> Self {
         let title = format!(
-            "{}   {} arrivals, {} connections",
+            "{}   {} arrivals, {}",
             plan.target,
             plan.arrivals.name(),
-            show_count(plan.connections as u64)
+            show_number_of(plan.connections as u64, "connection")
         );
         Self {
             title,
@@ -46,7 +47,7 @@ impl Live {
 
     /// Shows the latest glimpse.
     pub(super) fn show(&mut self, progress: &Progress) {
-        let width = terminal_width();
+        let width = stderr_width();
         let lines = self.picture(progress);
         let mut text = self.erasure();
         for line in &lines {
@@ -115,11 +116,6 @@ impl History {
 fn write(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-}
-
-pub(super) fn terminal_width() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stderr());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(80)
 }
 
 const BAR: usize = 40;

@@ -11,9 +11,10 @@ use towpath_proto::bolt::Version;
 use super::conditions::{self, Condition};
 use super::live::Live;
 use super::secure::Secure;
+use super::terminal::{stdout_width, tell_in_lines};
 use super::units::{
     parse_milliseconds, parse_rate, parse_seconds, parse_size, show_bytes, show_count, show_ns,
-    show_quantile,
+    show_number_of, show_quantile,
 };
 use crate::address::Target;
 use crate::histogram::Nanoseconds;
@@ -58,8 +59,9 @@ pub struct Load {
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     per_connection_rate: Option<f64>,
     /// How the requests of --rate are spaced: paced (evenly), poisson (at random, as independent users do), bunched:N
-    /// (N at once, as the timers of N connections that were started together), or ticks:1ms (every millisecond what is
-    /// due by then, as generators whose timers count milliseconds)
+    /// (N at once, as h2load's N connections send, whose timers are started together; 2 comes near oha and vegeta), or
+    /// ticks:1ms (every millisecond what is due by then, as generators whose timers count milliseconds). That is when
+    /// they send: `lab agree` shows how alike, and what the server pays
     #[arg(long, value_name = "SPACING", default_value = "paced")]
     arrivals: Spacing,
     /// Start requests at the instants in FILE: seconds from the start, one per line
@@ -120,8 +122,8 @@ pub struct Load {
     /// Also count the system calls of --pid, in a second short run
     #[arg(long, requires = "pid")]
     syscalls: bool,
-    /// Be busy for so long over each request, half of it before it is sent and half after its answer: a generator that
-    /// takes longer finds a server asleep more often, and its answers wake up fewer sleepers
+    /// Be busy for so long over each request, half of it while the server has it and half after its answer: a generator
+    /// that takes longer finds a server asleep more often, and is less often asleep when an answer comes
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_milliseconds)]
     busy: Duration,
     /// Seed of random arrivals
@@ -200,7 +202,7 @@ impl Load {
         }
         let is_dash = |path: &Option<PathBuf>| path.as_deref() == Some(std::path::Path::new("-"));
         if !is_dash(&self.json) && !is_dash(&self.csv) {
-            super::print(&summary(&plan, &outcome));
+            tell_in_lines(&summary(&plan, &outcome, stdout_width()));
         }
         for breach in &breaches {
             eprintln!("towpath: failed: {}", breach.sentence());
@@ -379,14 +381,19 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| "not a header".to_owned())
 }
 
-fn summary(plan: &Plan, outcome: &Outcome) -> String {
+fn summary(plan: &Plan, outcome: &Outcome, width: usize) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = write_summary(&mut text, plan, outcome);
+    let _ = write_summary(&mut text, plan, outcome, width);
     text
 }
 
-fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+fn write_summary(
+    text: &mut String,
+    plan: &Plan,
+    outcome: &Outcome,
+    width: usize,
+) -> std::fmt::Result {
     let seconds = outcome.duration.as_secs_f64();
     writeln!(
         text,
@@ -407,13 +414,11 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     for (kind, count) in outcome.errors.iter() {
         writeln!(text, "  error      {kind}: {}", show_count(count))?;
     }
-    writeln!(
+    write_percentiles(
         text,
-        "             {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "p50", "p90", "p95", "p99", "p99.9", "max"
+        &[("latency", &outcome.latency), ("service", &outcome.service)],
+        width,
     )?;
-    write_percentiles(text, "latency", &outcome.latency)?;
-    write_percentiles(text, "service", &outcome.service)?;
     for entry in &outcome.entries {
         writeln!(
             text,
@@ -441,7 +446,7 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
         );
         writeln!(
             text,
-            "  target     {} CPU per request ({split}),\n             {:.2} context switches per request",
+            "  target     {} CPU per request ({split}), {:.2} context switches per request",
             show_ns(per_request),
             (cost.voluntary_switches + cost.involuntary_switches) as f64 / answered
         )?;
@@ -460,7 +465,7 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     let per_cpu_second = outcome.answered as f64 / (generator.cpu_ns.max(1) as f64 / 1e9);
     writeln!(
         text,
-        "  generator  {:.0} % of a CPU, {} requests per CPU-second,\n             sends late by {} (p99.9)",
+        "  generator  {:.0} % of a CPU, {} requests per CPU-second, sends late by {} (p99.9)",
         generator.cpu_fraction * 100.0,
         show_count(per_cpu_second as u64),
         show_ns(generator.send_lateness.quantile(0.999) as f64)
@@ -468,7 +473,7 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     for agent in &outcome.agents {
         writeln!(
             text,
-            "  agent      {}: {} answered, {:.0} % of a CPU,\n             sends late by {} (p99.9), clock known to {}",
+            "  agent      {}: {} answered, {:.0} % of a CPU, sends late by {} (p99.9), clock known to {}",
             agent.address,
             show_count(agent.answered),
             agent.cpu_fraction * 100.0,
@@ -479,7 +484,7 @@ fn write_summary(text: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt:
     let [steal, pressure, load] = outcome.noise.words();
     writeln!(text, "  machine    steal {steal}, CPU pressure {pressure}, load {load}")?;
     for warning in &outcome.warnings {
-        write_wrapped(text, "  warning    ", warning)?;
+        writeln!(text, "  warning    {warning}")?;
     }
     Ok(())
 }
@@ -490,7 +495,7 @@ fn connections(plan: &Plan, outcome: &Outcome) -> String {
         (_, wanted) if !plan.keep_alive => {
             format!("{wanted} at a time, a connection for each request")
         }
-        (open, wanted) if open == wanted => format!("{wanted} connections"),
+        (open, wanted) if open == wanted => show_number_of(wanted as u64, "connection"),
         (_, wanted) if outcome.reconnects * 2 > outcome.sent => {
             format!("{wanted} connections at a time, {} reopened", show_count(outcome.reconnects))
         }
@@ -498,33 +503,42 @@ fn connections(plan: &Plan, outcome: &Outcome) -> String {
     }
 }
 
-/// Words in lines that a terminal of eighty columns shows whole.
-pub(super) fn write_wrapped(text: &mut String, label: &str, words: &str) -> std::fmt::Result {
-    let mut line = label.to_owned();
-    for word in words.split(' ') {
-        if line.chars().count() + word.chars().count() >= 80 && line.len() > label.len() {
-            writeln!(text, "{}", line.trim_end())?;
-            line = " ".repeat(label.len());
+/// A line for each latency, or on a narrow terminal a column.
+fn write_percentiles(
+    text: &mut String,
+    latencies: &[(&str, &Nanoseconds)],
+    width: usize,
+) -> std::fmt::Result {
+    let shares = PERCENTILES.map(|(_, share)| share);
+    if WIDTH_OF_PERCENTILES < width {
+        let names = PERCENTILES.map(|(name, _)| format!(" {name:>10}")).concat();
+        writeln!(text, "            {names}")?;
+        for (name, histogram) in latencies {
+            let row = shares.map(|share| format!(" {:>10}", show_quantile(histogram, share)));
+            writeln!(text, "  {name:<10}{}", row.concat())?;
         }
-        line += word;
-        line.push(' ');
+        return Ok(());
     }
-    writeln!(text, "{}", line.trim_end())
+    let names: String = latencies.iter().map(|(name, _)| format!(" {name:>10}")).collect();
+    writeln!(text, "            {names}")?;
+    for (percentile, share) in PERCENTILES {
+        let cells = latencies.iter().map(|(_, it)| format!(" {:>10}", show_quantile(it, share)));
+        writeln!(text, "  {percentile:<10}{}", cells.collect::<String>())?;
+    }
+    Ok(())
 }
 
-fn write_percentiles(text: &mut String, name: &str, histogram: &Nanoseconds) -> std::fmt::Result {
-    write!(text, "  {name:<10}")?;
-    for share in [0.5, 0.9, 0.95, 0.99, 0.999, 1.0] {
-        write!(text, " {:>10}", show_quantile(histogram, share))?;
-    }
-    writeln!(text)
-}
+const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+/// Of a line for each latency.
+const WIDTH_OF_PERCENTILES: usize = 12 + 11 * PERCENTILES.len();
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::cli::terminal::wrapped;
 
     #[derive(Parser)]
     struct Words {
@@ -536,6 +550,26 @@ mod tests {
         let words = ["load", "http://127.0.0.1:1/"].iter().chain(words);
         let plan = Words::parse_from(words).load.plan().unwrap();
         (plan.warmup, plan.duration)
+    }
+
+    #[test]
+    fn a_summary_fits_its_terminal() {
+        let origin = crate::origin::Origin::http("127.0.0.1:0".parse().unwrap(), 10);
+        let server = crate::origin::spawn(&origin).unwrap();
+        let mut plan = Plan::new(server.address().clone().into());
+        plan.arrivals = Spacing::Paced.at(200.0);
+        (plan.duration, plan.pids) = (Duration::from_millis(100), vec![std::process::id()]);
+        let mut outcome = load::run(&plan).unwrap();
+        outcome.warnings.push("a reason to doubt these figures, at some length ".repeat(3));
+        for width in [40, 60, 80] {
+            let text = wrapped(&summary(&plan, &outcome, width), width);
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest < Some(width), "{width}: {text}");
+            // No figure stands apart from its unit or from the percentile's name.
+            let has_row =
+                |line: &str| line.starts_with("  p99.9") || line.contains("p99.9        max");
+            assert!(text.lines().any(has_row), "{width}: {text}");
+        }
     }
 
     #[test]

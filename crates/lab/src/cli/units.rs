@@ -85,6 +85,12 @@ pub fn show_count(count: u64) -> String {
     text
 }
 
+/// So many of something whose plural ends in s.
+pub fn show_number_of(count: u64, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", show_count(count))
+}
+
 fn parse_duration(text: &str, default_ns: f64) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let factor = match unit {
@@ -133,5 +139,7 @@ mod tests {
         assert!(parse_rate("0").is_err());
         assert_eq!(show_count(1_234_567), "1,234,567");
         assert_eq!(show_ns(1_500.0), "1.5 µs");
+        let rows = [0, 1, 2000].map(|count| show_number_of(count, "row"));
+        assert_eq!(rows, ["0 rows", "1 row", "2,000 rows"]);
     }
 }

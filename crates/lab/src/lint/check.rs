@@ -238,8 +238,9 @@ fn spread(rows: &[Row]) -> Option<Finding> {
         has_figures && !row.has_spread && row.repeats.is_empty()
     };
     let (first, count) = (rows.iter().find(bare)?, rows.iter().filter(bare).count());
+    let rows = if count == 1 { "1 row carries".to_owned() } else { format!("{count} rows carry") };
     let text = format!(
-        "{count} rows carry no interval, deviation or number of runs: a difference cannot be told from noise"
+        "{rows} no interval, deviation or number of runs: a difference cannot be told from noise"
     );
     Some(finding(Level::Warn, "spread", first, text))
 }

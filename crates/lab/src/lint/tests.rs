@@ -201,3 +201,12 @@ fn the_lab_s_own_series_is_read_second_by_second() {
     let rows = read("who,requests_per_s,bytes_per_s\na,300,9\nb,200,8\n");
     assert_eq!((rows[0].rate, rows[1].rate, rows[0].count), (Some(300.0), Some(200.0), None));
 }
+
+#[test]
+fn one_row_is_not_several() {
+    for (rows, words) in [(1, "1 row carries no interval"), (2, "2 rows carry no interval")] {
+        let text = format!("| rate | mean |\n|---|---|\n{}", "| 100/s | 5 ms |\n".repeat(rows));
+        let findings = lint(&text);
+        assert!(texts(&findings, Level::Warn, "spread")[0].starts_with(words), "{findings:?}");
+    }
+}

@@ -10,6 +10,7 @@ use super::Plan;
 use super::agents::AgentOutcome;
 use super::http2::reasons;
 use super::series::{self, Series};
+use crate::cli::units::show_number_of;
 use crate::histogram::{Nanoseconds, Percentiles};
 use crate::meter::Cost;
 pub use crate::meter::Noise;
@@ -355,7 +356,7 @@ impl Outcome {
         }
         let errors = self.errors.total();
         if errors > 0 {
-            warn(format!("{errors} requests failed"));
+            warn(format!("{} failed", show_number_of(errors, "request")));
         }
         if plan.keep_alive && self.reconnects * 2 > self.sent {
             warn(format!(
