@@ -4,6 +4,7 @@
 //! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop, or the same
 //! rate, against the same processes, in turns, and both send the same request: a field more costs a server time.
 
+mod bunching;
 mod recording;
 
 use std::io::{self, Read, Write};
@@ -13,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bunching::{Bunching, LARGEST, Quartiles};
 use bytes::Bytes;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -22,7 +24,7 @@ use towpath_proto::{Event, Head, HeadPool, Out};
 
 use crate::head::HEAD_LIMIT;
 use crate::load::{Arrivals, Plan, Protocol, run};
-use crate::meter::{Meter, SyscallMeter};
+use crate::meter::{Cost, Meter, SyscallMeter};
 use crate::random::Random;
 use crate::results;
 use crate::stats::{Effect, Interval, Pair, balanced_order, paired_effect};
@@ -61,6 +63,11 @@ pub struct Agreement {
     /// System calls of the server for a request, in the same order, where they may be counted. The more
     /// requests come in one bunch, the fewer: this shows how alike the arrivals are, whatever the machine is doing.
     pub syscalls: Option<(f64, f64)>,
+    /// How often the server went to sleep for a request, in the same order and in the rounds themselves: it sleeps
+    /// once for each bunch that finds nothing left to do.
+    pub sleeps: (f64, f64),
+    /// How the requests came, in the same order, to a listener in the server's place; of HTTP/1.1 at a rate.
+    pub bunching: Option<(Bunching, Bunching)>,
     /// Requests in the recording that this generator sent by, if it did.
     pub recorded: Option<usize>,
     /// How long this generator was busy over each request to be like the other, if it was, in nanoseconds.
@@ -81,10 +88,19 @@ pub fn compare(
     let fields = own_fields(other, program, plan)?;
     let mut like = plan.clone();
     like.request.headers.clone_from(&fields);
+    let rate = rate_of(plan).filter(|_| plan.protocol == Protocol::Http1);
+    let starts = match rate {
+        Some(_) => {
+            progress(&format!("when {} sends", other.name()));
+            let run = |probe: &Plan| {
+                other.run(program, probe).map(|_| ()).map_err(|error| cannot_run(other, &error))
+            };
+            Some(record(plan, run)?)
+        }
+        None => None,
+    };
     let mut recorded = None;
-    if likeness.arrivals {
-        progress(&format!("when {} sends", other.name()));
-        let starts = record(other, program, plan)?;
+    if let Some(starts) = starts.clone().filter(|_| likeness.arrivals) {
         recorded = Some(starts.len());
         like.arrivals = Arrivals::Recorded { starts };
     }
@@ -95,7 +111,15 @@ pub fn compare(
         busy_ns = Some(busy);
         like.busy = Duration::from_nanos(busy);
     }
-    let mut pairs = Vec::new();
+    let bunching = match (rate, starts) {
+        (Some(rate), Some(theirs)) => {
+            progress("when this generator sends");
+            let ours = record(&like, |probe| run(probe).map(|_| ()).map_err(io::Error::other))?;
+            Bunching::of(&theirs, rate).zip(Bunching::of(&ours, rate))
+        }
+        (_, _) => None,
+    };
+    let (mut pairs, mut sleeps) = (Vec::new(), (0.0, 0.0));
     for (round, is_ours_first) in
         balanced_order(rounds, &mut Random::fresh()).into_iter().enumerate()
     {
@@ -103,14 +127,16 @@ pub fn compare(
         let early = if is_ours_first { Some(ours(&like)?) } else { None };
         let theirs = theirs_cost(other, program, plan)?;
         let ours = early.map_or_else(|| ours(&like), Ok)?;
-        pairs.push(Pair { a: theirs, b: ours, is_b_first: is_ours_first });
+        pairs.push(Pair { a: theirs.cpu_ns, b: ours.cpu_ns, is_b_first: is_ours_first });
+        sleeps.0 += theirs.sleeps / rounds as f64;
+        sleeps.1 += ours.sleeps / rounds as f64;
     }
     let effect = paired_effect(&pairs, plan.seed)
         .ok_or_else(|| io::Error::other("three rounds at least are needed"))?;
     progress("system calls");
     let syscalls = count_syscalls(other, program, plan, &like).ok();
     let rounds = pairs.into_iter().map(|pair| (pair.a, pair.b)).collect();
-    Ok(Agreement { rounds, effect, fields, syscalls, recorded, busy_ns })
+    Ok(Agreement { rounds, effect, fields, syscalls, sleeps, bunching, recorded, busy_ns })
 }
 
 impl Likeness {
@@ -128,19 +154,25 @@ impl Likeness {
     }
 }
 
-/// When the other generator sends its requests, from the first on.
-fn record(other: Other, program: &Path, plan: &Plan) -> io::Result<Vec<Duration>> {
+/// When a generator that carries out the plan sends its requests, from the first on.
+fn record(
+    plan: &Plan,
+    generate: impl FnOnce(&Plan) -> io::Result<()>,
+) -> io::Result<Vec<Duration>> {
     let server =
         plan.pids.first().ok_or_else(|| io::Error::other("there is no process to charge"))?;
     let recorder = recording::Recorder::launch(*server)?;
     let mut probe = plan.clone();
+    probe.pids.clear();
     probe.target = format!("http://{}/", recorder.address).parse().map_err(io::Error::other)?;
-    let ran = other.run(program, &probe);
+    let ran = generate(&probe);
     let starts = recorder.finish()?;
-    ran.map_err(|error| cannot_run(other, &error))?;
+    ran?;
     match starts.last() {
         Some(last) if *last > plan.duration / 2 => Ok(starts),
-        Some(_) | None => Err(io::Error::other(format!("{} sent too little", other.name()))),
+        Some(_) | None => {
+            Err(io::Error::other("too little was sent to a listener of this program's"))
+        }
     }
 }
 
@@ -287,18 +319,10 @@ impl Other {
     /// What makes it do as the plan says.
     fn arguments(self, plan: &Plan) -> Result<Vec<String>, String> {
         let (seconds, count) = (plan.duration.as_secs().max(1), plan.connections);
-        let rate = match &plan.arrivals {
-            Arrivals::Closed => None,
-            Arrivals::Paced { rate }
-            | Arrivals::Poisson { rate }
-            | Arrivals::Bunched { rate, .. }
-            | Arrivals::Ticked { rate, .. } => Some(*rate),
-            Arrivals::ClosedCapped { .. }
-            | Arrivals::PerConnection { .. }
-            | Arrivals::Recorded { .. } => {
-                return Err("other generators have a closed loop or a common rate".to_owned());
-            }
-        };
+        let rate = rate_of(plan);
+        if rate.is_none() && plan.arrivals != Arrivals::Closed {
+            return Err("other generators have a closed loop or a common rate".to_owned());
+        }
         if self != Self::H2load && plan.protocol == Protocol::Http2 {
             return Err("HTTP/2 is compared with h2load".to_owned());
         }
@@ -353,16 +377,44 @@ impl Other {
     }
 }
 
-fn ours(plan: &Plan) -> io::Result<f64> {
-    let outcome = run(plan).map_err(io::Error::other)?;
-    let cost = outcome.target.and_then(|target| target.cpu_ns_per_request());
-    cost.ok_or_else(|| io::Error::other("the server answered nothing"))
+/// What the server did for a request.
+struct PerRequest {
+    cpu_ns: f64,
+    sleeps: f64,
 }
 
-fn theirs_cost(other: Other, program: &Path, plan: &Plan) -> io::Result<f64> {
+impl PerRequest {
+    fn of(cost: &Cost, count: u64) -> Self {
+        let each = |sum: u64| sum as f64 / count as f64;
+        Self { cpu_ns: each(cost.cpu_ns), sleeps: each(cost.voluntary_switches) }
+    }
+}
+
+/// The rate that all connections have in common.
+fn rate_of(plan: &Plan) -> Option<f64> {
+    match &plan.arrivals {
+        Arrivals::Paced { rate }
+        | Arrivals::Poisson { rate }
+        | Arrivals::Bunched { rate, .. }
+        | Arrivals::Ticked { rate, .. } => Some(*rate),
+        Arrivals::Closed
+        | Arrivals::ClosedCapped { .. }
+        | Arrivals::PerConnection { .. }
+        | Arrivals::Recorded { .. } => None,
+    }
+}
+
+fn ours(plan: &Plan) -> io::Result<PerRequest> {
+    let outcome = run(plan).map_err(io::Error::other)?;
+    let target = outcome.target.filter(|target| target.answered > 0);
+    let target = target.ok_or_else(|| io::Error::other("the server answered nothing"))?;
+    Ok(PerRequest::of(&target.cost, target.answered))
+}
+
+fn theirs_cost(other: Other, program: &Path, plan: &Plan) -> io::Result<PerRequest> {
     let meter = Meter::begin(&plan.pids).map_err(io::Error::other)?;
     let count = theirs(other, program, plan)?;
-    Ok(meter.cost().cpu_ns as f64 / count as f64)
+    Ok(PerRequest::of(&meter.cost(), count))
 }
 
 /// Runs the other generator once and gives the number of its requests.
@@ -436,6 +488,8 @@ mod tests {
             },
             fields: Vec::new(),
             syscalls: None,
+            sleeps: (0.5, 0.5),
+            bunching: None,
             recorded: None,
             busy_ns: None,
         };

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use towpath_lab::address::Address;
-use towpath_lab::agree::{Likeness, Other, compare};
+use towpath_lab::agree::{Bunching, Likeness, Other, compare};
 use towpath_lab::experiment::{Program, Running, free_addresses};
 use towpath_lab::load::{Arrivals, Plan, Protocol, run};
 
@@ -90,14 +90,28 @@ fn every_other_generator_is_run_and_read() {
         let is_named = |(name, _): &(String, String)| name.eq_ignore_ascii_case("user-agent");
         assert!(other == Other::Wrk || agreement.fields.iter().any(is_named), "{}", other.name());
         assert_eq!(agreement.busy_ns.is_some(), likeness.work);
+        let is_open = plan.arrivals != Arrivals::Closed;
+        assert_eq!(agreement.bunching.is_some(), is_open, "{}", other.name());
+        // A server sleeps at most once for a request, but for what others on the machine let it wait for.
+        let is_share = |sleeps: f64| (0.0..1.5).contains(&sleeps);
+        let (theirs, ours) = agreement.sleeps;
+        assert!(is_share(theirs) && is_share(ours), "{}: {theirs} {ours}", other.name());
         let is_as_many = |count: usize| (1000..=2001).contains(&count);
         assert_eq!(agreement.recorded.map(is_as_many), likeness.arrivals.then_some(true));
+        agreement
     };
     let unlike = Likeness::default();
     let (rate, size) = (2000.0, 20);
     agree(Other::Wrk, Arrivals::Closed, unlike);
-    agree(Other::H2load, Arrivals::Bunched { rate, size }, unlike);
-    agree(Other::Vegeta, Arrivals::Paced { rate }, Likeness { arrivals: true, work: true });
+    let h2load = agree(Other::H2load, Arrivals::Bunched { rate, size }, unlike);
+    let (theirs, ours) = h2load.bunching.unwrap();
+    // Twenty timers that go off together, and twenty requests at one instant; the machine may tear some of them apart.
+    let most = |it: &Bunching| (11..=40).map(|size| it.share(size)).sum::<f64>();
+    assert!(most(&theirs) > 0.5 && most(&ours) > 0.5, "{theirs:?} {ours:?}");
+    let vegeta = Likeness { arrivals: true, work: true };
+    let vegeta = agree(Other::Vegeta, Arrivals::Paced { rate }, vegeta);
+    let (theirs, ours) = vegeta.bunching.unwrap();
+    assert!(theirs.overlap(&ours) > 0.5, "{theirs:?} {ours:?}");
     // It takes minutes to build, and is not built unless it is asked for.
     if peer("oha").is_file() {
         agree(Other::Oha, Arrivals::Ticked { rate, tick: Duration::from_millis(1) }, unlike);

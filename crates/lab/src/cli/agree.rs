@@ -1,5 +1,6 @@
 //! `towpath lab agree`.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -8,9 +9,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::units::{parse_rate, parse_seconds};
+use super::units::{parse_rate, parse_seconds, show_ns};
 use crate::address::Target;
-use crate::agree::{self, Agreement, Likeness};
+use crate::agree::{self, Agreement, Bunching, LARGEST, Likeness, Quartiles};
 use crate::load::{Plan, Protocol, Spacing};
 use crate::stats::Verdict;
 
@@ -21,6 +22,11 @@ Both run the same closed loop, or the same rate, in turns, and send the same req
 fields that the other sends. What decides is the 95 % interval of how many times as much the server paid for a request:
 exits with 0 when all of it is within --within of 1 (they agree), 4 when it leaves out 1 and its middle is farther away
 (they do not), 3 when these rounds cannot tell, and then says how many would. Fewer than seven never tell a difference.
+
+At a rate over HTTP/1.1 both are also sent to a listener in the server's place, which prints how many of the requests of
+each come in bunches of one, of two and so on, and how far apart. bunched:N, ticks:D and as-sent reproduce when the
+other sends; they do not reproduce what it costs to wake processors that idle between bunches, which depends on what
+else keeps them awake: where nothing else runs, the figures of a rate differ although the server is asked alike.
 
 Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
 pub struct Agree {
@@ -44,8 +50,8 @@ pub struct Agree {
     /// Requests per second of both; as fast as the answers come unless given
     #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
-    /// How this generator spaces the requests of --rate: paced, poisson, bunched:N, ticks:1ms, or as-sent: at the
-    /// instants at which the other sends, by a recording of it
+    /// How this generator spaces the requests of --rate: paced, poisson, bunched:N (h2load -c N), ticks:1.17ms (oha,
+    /// vegeta), or as-sent: at the instants at which the other sends, by a recording of it
     #[arg(long, value_name = "SPACING", default_value = "paced", requires = "rate")]
     arrivals: Sending,
     /// Take as much CPU time over a request as the other does
@@ -141,7 +147,7 @@ impl Agree {
         }
         if self.json.as_deref() != Some(Path::new("-")) {
             let within = self.within / 100.0;
-            super::print(&summary(&agreement, other.name(), verdict, within));
+            super::terminal::tell(&summary(&agreement, other.name(), verdict, within));
         }
         Ok(match verdict {
             Verdict::Same => ExitCode::SUCCESS,
@@ -175,9 +181,13 @@ fn summary(agreement: &Agreement, other: &str, verdict: Verdict, within: f64) ->
             ours / 1e3
         )
     });
-    let syscalls = agreement.syscalls.map_or_else(String::new, |(theirs, ours)| {
-        format!("System calls of the server for a request: {theirs:.2} under {other}, {ours:.2} under this generator\n")
-    });
+    let of_both = |what: &str, (theirs, ours): (f64, f64)| {
+        format!(
+            "{what} of the server for a request: {theirs:.2} under {other}, {ours:.2} under this generator\n"
+        )
+    };
+    let syscalls = agreement.syscalls.map(|both| of_both("System calls", both)).unwrap_or_default();
+    let sleeps = of_both("Sleeps", agreement.sleeps);
     let recorded = agreement.recorded.map_or_else(String::new, |count| {
         format!("This generator sent at the instants of {count} requests of {other}\n")
     });
@@ -187,14 +197,147 @@ fn summary(agreement: &Agreement, other: &str, verdict: Verdict, within: f64) ->
             busy as f64 / 1e3
         )
     });
+    let came = agreement.bunching.as_ref().map_or_else(String::new, |it| came(other, &it.0, &it.1));
     format!(
-        "{fields}{recorded}{busy}{}{syscalls}CPU per request of the server, this generator against {other}: \
-         {:.3} ({:.3} to {:.3}), {words}\n",
+        "{fields}{recorded}{busy}{}{came}{syscalls}{sleeps}CPU per request of the server, this generator against \
+         {other}: {:.3} ({:.3} to {:.3}), {words}\n{}",
         rounds.collect::<String>(),
         ratio.estimate,
         ratio.low,
-        ratio.high
+        ratio.high,
+        meaning(agreement, other, verdict)
     )
 }
 
+/// How the requests came, beside each other.
+fn came(other: &str, theirs: &Bunching, ours: &Bunching) -> String {
+    let near = show_ns(theirs.near_ns as f64);
+    let mut text = format!(
+        "How requests came to a listener in the server's place; those within {near} of the one before are of one \
+         bunch\n"
+    );
+    let mut line = |name: &str, theirs: &str, ours: &str| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {name:<24} {theirs:>14} {ours:>14}");
+    };
+    line("", other, "this generator");
+    let share = |size: usize| theirs.share(size).max(ours.share(size));
+    let mut sizes: Vec<usize> = (1..=LARGEST).filter(|size| share(*size) > 0.0).collect();
+    sizes.sort_by(|a, b| share(*b).total_cmp(&share(*a)));
+    let mut shown: Vec<usize> = sizes.iter().copied().take(SIZES_SHOWN).collect();
+    shown.sort_unstable();
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    for size in shown {
+        let or_more = if size == LARGEST { " or more" } else { "" };
+        let name = format!("in bunches of {size}{or_more}");
+        line(&name, &percent(theirs.share(size)), &percent(ours.share(size)));
+    }
+    if let Some(rest) = sizes.get(SIZES_SHOWN..).filter(|rest| !rest.is_empty()) {
+        let of = |it: &Bunching| percent(rest.iter().map(|size| it.share(*size)).sum());
+        line("in other bunches", &of(theirs), &of(ours));
+    }
+    let middle =
+        |it: Option<Quartiles>| it.map_or_else(|| "–".to_owned(), |it| show_ns(it.p50 as f64));
+    let (between, within) = ("from bunch to bunch", "within a bunch");
+    line(between, &middle(Some(theirs.between_ns)), &middle(Some(ours.between_ns)));
+    line(within, &middle(theirs.within_ns), &middle(ours.within_ns));
+    let same = percent(theirs.overlap(ours));
+    let _ = writeln!(text, "  {same} of the requests came in bunches of the same size");
+    text
+}
+
+/// What a difference is of, where the requests tell.
+fn meaning(agreement: &Agreement, other: &str, verdict: Verdict) -> String {
+    let Some((theirs, ours)) = &agreement.bunching else { return String::new() };
+    let differs = matches!(verdict, Verdict::Lower | Verdict::Higher);
+    match theirs.overlap(ours) >= ALIKE {
+        true if differs => "\
+            The server was asked alike: what differs is what it costs to wake processors that idle between bunches, \
+            which depends on what else keeps them awake and is not reproduced. A closed loop has no such part.\n"
+            .to_owned(),
+        false if agreement.recorded.is_none() => format!(
+            "The server was not asked alike, which is a difference by itself: --arrivals as-sent sends when {other} \
+             does.\n"
+        ),
+        true | false => String::new(),
+    }
+}
+
+/// The share of requests in bunches of the same size from which two generators ask alike.
+const ALIKE: f64 = 0.8;
+/// How many sizes of bunches are shown.
+const SIZES_SHOWN: usize = 6;
 const ALPHA: f64 = 0.05;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{Effect, Interval};
+
+    fn bunching(sizes: &[(usize, usize)]) -> Bunching {
+        let mut bunches = vec![0; LARGEST];
+        for (size, count) in sizes {
+            bunches[size - 1] = *count;
+        }
+        let middle = Quartiles { p25: 900_000, p50: 1_000_000, p75: 1_100_000 };
+        let requests = sizes.iter().map(|(size, count)| size * count).sum();
+        let within_ns = Some(Quartiles { p25: 30_000, p50: 35_000, p75: 40_000 });
+        Bunching { requests, bunches, between_ns: middle, within_ns, near_ns: 100_000 }
+    }
+
+    fn agreement(ratio: f64, theirs: Bunching, ours: Bunching) -> Agreement {
+        let ratio = Interval { estimate: ratio, low: ratio * 0.97, high: ratio * 1.03 };
+        Agreement {
+            rounds: vec![(30_000.0, 20_000.0)],
+            effect: Effect { ratio, p: 0.01, pairs: 10 },
+            fields: Vec::new(),
+            syscalls: Some((2.65, 2.62)),
+            sleeps: (0.45, 0.47),
+            bunching: Some((theirs, ours)),
+            recorded: None,
+            busy_ns: None,
+        }
+    }
+
+    #[test]
+    fn how_both_bunch_stands_beside_what_they_cost() {
+        let theirs = bunching(&[(1, 10), (2, 80), (3, 10)]);
+        let like = agreement(0.7, theirs.clone(), bunching(&[(2, 100)]));
+        let text = summary(&like, "oha", Verdict::Lower, 0.1);
+        for line in [
+            "  in bunches of 1                     5 %            0 %\n",
+            "  in bunches of 2                    80 %          100 %\n",
+            "  in bunches of 3                    15 %            0 %\n",
+            "  from bunch to bunch             1.00 ms        1.00 ms\n",
+            "  within a bunch                  35.0 µs        35.0 µs\n",
+            "  80 % of the requests came in bunches of the same size\n",
+            "Sleeps of the server for a request: 0.45 under oha, 0.47 under this generator\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        assert!(
+            text.contains("The server was asked alike") && text.contains("not reproduced"),
+            "{text}"
+        );
+        let unlike = agreement(1.5, theirs, bunching(&[(1, 200)]));
+        let text = summary(&unlike, "oha", Verdict::Higher, 0.1);
+        assert!(text.contains("--arrivals as-sent sends when oha does"), "{text}");
+    }
+
+    #[test]
+    fn many_sizes_are_summed_up() {
+        let many: Vec<(usize, usize)> = (1..=12).map(|size| (size, 100 - size)).collect();
+        let text = summary(
+            &agreement(1.0, bunching(&many), bunching(&[(20, 10), (LARGEST, 1)])),
+            "h2load",
+            Verdict::Same,
+            0.1,
+        );
+        assert_eq!(text.matches("  in bunches of ").count(), SIZES_SHOWN, "{text}");
+        assert!(
+            text.contains("  in other bunches ") && text.contains("in bunches of 20 "),
+            "{text}"
+        );
+        assert!(text.contains("in bunches of 64 or more"), "{text}");
+    }
+}
