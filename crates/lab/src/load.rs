@@ -90,8 +90,8 @@ pub struct Plan {
     pub seed: u64,
     /// Threads that generate the load, each with its share of connections and arrivals.
     pub threads: usize,
-    /// How long this generator is busy over each request besides, half of it before the request is sent and half after
-    /// its answer, so that it stands for a slower one.
+    /// How long this generator is busy over each request besides, half of it once the request is sent, while the server
+    /// has it, and half after its answer, so that it stands for a slower one.
     pub busy: Duration,
     /// Which part of a larger plan this is: arrivals and connections are those of that part.
     pub share: Share,

@@ -234,7 +234,6 @@ impl<'p, 'o> Generator<'p, 'o> {
         if intended_ns >= self.run.measured.end {
             return;
         }
-        let now = self.run.after_work(now);
         let connection = &mut self.connections[index as usize];
         let possible_ns = intended_ns.max(connection.freed_ns);
         if self.run.measured.contains(&intended_ns) {
@@ -260,6 +259,7 @@ impl<'p, 'o> Generator<'p, 'o> {
             let event = connection.write();
             self.on_event(index, event);
         }
+        self.run.work();
     }
 
     fn watch(&mut self, index: u32, interest: Interest) {

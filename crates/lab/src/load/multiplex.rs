@@ -120,6 +120,8 @@ struct Generator<'p, 'o, L: Line> {
     looked_at: Vec<u32>,
     /// Lines with something to write.
     dirty: Vec<u32>,
+    /// Requests that the next flush sends.
+    started: u32,
     verdicts: Vec<Verdict>,
 }
 
@@ -162,6 +164,7 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
             timed: BinaryHeap::new(),
             looked_at: Vec::new(),
             dirty: Vec::new(),
+            started: 0,
             verdicts: Vec::new(),
         })
     }
@@ -274,7 +277,6 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
 
     /// Starts a request that there was room for since `possible_ns`.
     fn start(&mut self, index: u32, intended_ns: u64, possible_ns: u64, now: u64) {
-        let now = self.run.after_work(now);
         if self.run.measured.contains(&intended_ns) {
             let tally = &mut self.run.tally;
             tally.sent += 1;
@@ -288,6 +290,7 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
             self.dirty.push(index);
         }
         line.start(InFlight { intended_ns, started_ns: now, entry: 0 }, &mut self.template);
+        self.started += 1;
     }
 
     /// Starts what is due on any connection, as far as there are places.
@@ -317,6 +320,9 @@ impl<'p, 'o, L: Line> Generator<'p, 'o, L> {
                 Event::Blocked => self.watch(index, Interest::ReadWrite),
                 Event::Failed(failure) => self.on_failure(index, failure),
             }
+        }
+        for _ in 0..std::mem::take(&mut self.started) {
+            self.run.work();
         }
     }
 
