@@ -4,6 +4,7 @@
 //! own way, so two rulers agree only as far as their arrivals do. Here both run the same closed loop, or the same
 //! rate, against the same processes, in turns, and both send the same request: a field more costs a server time.
 
+mod apart;
 mod bunching;
 mod recording;
 
@@ -49,6 +50,8 @@ pub struct Likeness {
     pub arrivals: bool,
     /// It takes as much CPU time over each request.
     pub work: bool,
+    /// Both are kept off the server's processor, which is one alone.
+    pub place: bool,
 }
 
 /// What both found.
@@ -84,6 +87,7 @@ pub fn compare(
     progress: &mut dyn FnMut(&str),
 ) -> io::Result<Agreement> {
     other.check(plan).and_then(|()| likeness.check(plan)).map_err(io::Error::other)?;
+    let _apart = if likeness.place { Some(apart::Apart::put(&plan.pids)?) } else { None };
     progress(&format!("the fields of {}", other.name()));
     let fields = own_fields(other, program, plan)?;
     let mut like = plan.clone();
@@ -508,7 +512,7 @@ mod tests {
     #[test]
     fn sending_is_recorded_at_a_rate_over_http_1() {
         let mut plan = Plan::new("http://127.0.0.1:80/x".parse().unwrap());
-        let likeness = Likeness { arrivals: true, work: true };
+        let likeness = Likeness { arrivals: true, work: true, place: false };
         assert!(likeness.check(&plan).is_err());
         assert!(Likeness { arrivals: false, ..likeness }.check(&plan).is_ok());
         plan.arrivals = "ticks:1.17ms".parse::<Spacing>().unwrap().at(2000.0);

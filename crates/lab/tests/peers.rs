@@ -108,7 +108,7 @@ fn every_other_generator_is_run_and_read() {
     // Twenty timers that go off together, and twenty requests at one instant; the machine may tear some of them apart.
     let most = |it: &Bunching| (11..=40).map(|size| it.share(size)).sum::<f64>();
     assert!(most(&theirs) > 0.5 && most(&ours) > 0.5, "{theirs:?} {ours:?}");
-    let vegeta = Likeness { arrivals: true, work: true };
+    let vegeta = Likeness { arrivals: true, work: true, place: true };
     let vegeta = agree(Other::Vegeta, Arrivals::Paced { rate }, vegeta);
     let (theirs, ours) = vegeta.bunching.unwrap();
     assert!(theirs.overlap(&ours) > 0.5, "{theirs:?} {ours:?}");

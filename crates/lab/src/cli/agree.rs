@@ -54,6 +54,10 @@ pub struct Agree {
     /// vegeta), or as-sent: at the instants at which the other sends, by a recording of it
     #[arg(long, value_name = "SPACING", default_value = "paced", requires = "rate")]
     arrivals: Sending,
+    /// Keep the server on one processor, the first that it may use, and both generators on the others, until this ends:
+    /// anywhere else a generator of several threads comes to run beside the server, and one of a single thread seldom
+    #[arg(long)]
+    apart: bool,
     /// Take as much CPU time over a request as the other does
     #[arg(long)]
     as_busy: bool,
@@ -122,7 +126,11 @@ impl Agree {
         if let Some(rate) = self.rate {
             plan.arrivals = spacing.at(rate);
         }
-        let likeness = Likeness { arrivals: self.arrivals == Sending::AsSent, work: self.as_busy };
+        let likeness = Likeness {
+            arrivals: self.arrivals == Sending::AsSent,
+            work: self.as_busy,
+            place: self.apart,
+        };
         other.check(&plan).and_then(|()| likeness.check(&plan)).map_err(super::usage)?;
         let name = other.name();
         let program = self.program.clone().or_else(|| crate::replay::peers::find(name)).ok_or_else(|| {
