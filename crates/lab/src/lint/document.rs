@@ -90,9 +90,8 @@ impl Table<'_> {
         if header.len() > 1 && header[1..].iter().all(is_figure) {
             return Vec::new();
         }
-        let across: Vec<Option<Quantity>> = header.iter().map(|cell| quantity(cell)).collect();
-        let down: Vec<Option<Quantity>> =
-            body.iter().map(|cells| cells.first().and_then(|cell| quantity(cell))).collect();
+        let across = quantities(header.iter().map(|cell| &**cell));
+        let down = quantities(body.iter().map(|cells| cells.first().map_or("", |cell| &**cell)));
         let (in_header, in_first) =
             (across.iter().flatten().count(), down.iter().flatten().count());
         if in_header > 0 && in_header >= in_first {
@@ -215,17 +214,79 @@ impl Row {
     }
 }
 
+/// What labels that stand beside each other name. Percentiles are of one thing: those that are of another than the first,
+/// as in "requests, p50" and "connects, p99", are left out, because nothing about them can be said of each other.
+fn quantities<'l>(labels: impl Iterator<Item = &'l str>) -> Vec<Option<Quantity>> {
+    let mut first: Option<Vec<String>> = None;
+    let of_one = |label: &str| {
+        let found = quantity(label)?;
+        if !matches!(found, Quantity::Percentile(_)) {
+            return Some(found);
+        }
+        let subject = subject(label);
+        (*first.get_or_insert_with(|| subject.clone()) == subject).then_some(found)
+    };
+    labels.map(of_one).collect()
+}
+
+/// What a percentile is of: its label without the percentile itself and without words that say no more than a time.
+fn subject(label: &str) -> Vec<String> {
+    const TIME: [&str; 11] = [
+        "latency",
+        "rt",
+        "rtt",
+        "response",
+        "time",
+        "of",
+        "percentile",
+        "in",
+        "tail",
+        "the",
+        "quantile",
+    ];
+    let label = label.to_lowercase();
+    let said = |word: &&str| {
+        let is_time = TIME.contains(word) || number::seconds_per(word).is_some();
+        !is_time && percentile(word).is_none()
+    };
+    words(&label).into_iter().filter(said).map(str::to_owned).collect()
+}
+
+fn words(label: &str) -> Vec<&str> {
+    let pieces = label.split(|c: char| !c.is_alphanumeric() && c != '.');
+    pieces.filter(|word| !word.is_empty()).collect()
+}
+
+/// Whether a rate stands in a label with its number: that is what was asked for, as in "at 2,000 requests/s".
+fn is_condition(label: &str) -> bool {
+    let rate = ["requests/s", "requests per", "req/s", "rps", "qps", "tps"];
+    let before = rate.iter().find_map(|word| label.split_once(word)).map(|(before, _)| before);
+    before.is_some_and(|before| before.trim_end().ends_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Whether a label is of the CPU that a request takes, or of a time, and not of a share.
+fn is_cpu_time(label: &str, words: &[&str]) -> bool {
+    let is_each = words.windows(2).any(|it| it[0] == "per" && !matches!(it[1], "cent" | "core"));
+    if label.contains('%') {
+        return false;
+    }
+    is_each
+        || label.contains("/req")
+        || unit_of(label).is_some_and(|unit| number::seconds_per(unit).is_some())
+        || words.iter().any(|word| matches!(*word, "µs" | "us" | "ms" | "ns" | "time"))
+}
+
 /// What a label names. Percentiles come before means: "RT (P99)" holds both words.
 fn quantity(label: &str) -> Option<Quantity> {
     let label = label.to_lowercase();
-    let words: Vec<&str> = label
-        .split(|c: char| !c.is_alphanumeric() && c != '.')
-        .filter(|word| !word.is_empty())
-        .collect();
+    let words = words(&label);
     let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(word));
     let begins = |wanted: &str| words.iter().any(|word| word.starts_with(wanted));
     if let Some(share) = words.iter().find_map(|word| percentile(word)) {
         return Some(Quantity::Percentile(share));
+    }
+    if is_condition(&label) {
+        return None;
     }
     // An error rate is none.
     let is_rate = label.contains("requests/s")
@@ -245,7 +306,7 @@ fn quantity(label: &str) -> Option<Quantity> {
         {
             Some(Quantity::Concurrency)
         }
-        () if has(&["cpu", "cpus"]) => Some(Quantity::Cpu),
+        () if has(&["cpu", "cpus"]) => (!is_cpu_time(&label, &words)).then_some(Quantity::Cpu),
         () if has(&["mem", "memory", "rss", "pss"]) => Some(Quantity::Memory),
         () if has(&["total", "elapsed"]) || is_of_run => Some(Quantity::Total),
         () if has(&["requests", "count"]) => Some(Quantity::Count),

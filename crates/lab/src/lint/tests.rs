@@ -210,3 +210,40 @@ fn one_row_is_not_several() {
         assert!(texts(&findings, Level::Warn, "spread")[0].starts_with(words), "{findings:?}");
     }
 }
+
+#[test]
+fn percentiles_of_different_things_are_not_held_against_each_other() {
+    let table = "| | a | b |\n|---|---|---|\n| a route applied after (median) | 100 ms | 27 ms |\n\
+        | request p99 without changes, with them | 0.21 ms, 2.2 ms | 0.26 ms, 0.50 ms |\n";
+    let settings = "| Setting | Default | Unit |\n|---|---|---|\n| `max_stream_window` | 4194304 | bytes |\n\
+        | `max_repetitions` | 10 | repetitions |\n";
+    for text in [table, settings] {
+        let failed: Vec<Finding> =
+            lint(text).into_iter().filter(|it| it.level == Level::Fail).collect();
+        assert_eq!(failed, [], "{text}");
+    }
+    // Of one thing they still are, whatever words say that it is a time.
+    for header in [
+        "p50 | p99 (ms)",
+        "RT p50 | p99",
+        "latency p50 in ms | p99 response time",
+        "median | 99th percentile",
+    ] {
+        let text = format!("| tool | {header} |\n|---|---|---|\n| a | 5 ms | 2 ms |\n");
+        assert_eq!(texts(&lint(&text), Level::Fail, "order").len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn cpu_for_a_request_is_no_share_and_a_rate_with_its_number_no_column() {
+    for text in [
+        "| at 2,000 requests/s | server CPU-µs per request |\n|---|---|\n| `lab load --rate 2000` | 42 |\n| h2load | 16.5 |\n",
+        "| 5,000 requests/s, open loop | p50 | p99 | CPU-µs/request |\n|---|---|---|---|\n| 155–244 | 91 µs | 177 µs | 53.4 |\n",
+        "| rate | CPU (ms) |\n|---|---|\n| 100/s | 3 |\n",
+        "| rate | cpu per request |\n|---|---|\n| 100/s | 3 |\n",
+    ] {
+        assert_eq!(texts(&lint(text), Level::Note, "per request"), [""; 0], "{text}");
+    }
+    let share = "| req/s | CPU (%) | cpu per cent |\n|---|---|---|\n| 1000 | 50 | 50 |\n";
+    assert_eq!(texts(&lint(share), Level::Note, "per request"), ["500.0 µs CPU per request"]);
+}
