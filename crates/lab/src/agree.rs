@@ -107,6 +107,7 @@ pub fn compare(
     if let Some(starts) = starts.clone().filter(|_| likeness.arrivals) {
         recorded = Some(starts.len());
         like.arrivals = Arrivals::Recorded { starts };
+        like.awake = AWAKE;
     }
     let mut busy_ns = None;
     if likeness.work {
@@ -208,6 +209,8 @@ impl Agreement {
     }
 }
 
+/// The others are awake for a whole bunch: between its requests they work.
+const AWAKE: Duration = Duration::from_micros(150);
 /// More would take hours.
 const MOST_ROUNDS: f64 = 1000.0;
 /// Fewer pairs can be ordered in too few ways to exclude chance at 5 %.

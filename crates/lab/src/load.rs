@@ -93,6 +93,9 @@ pub struct Plan {
     /// How long this generator is busy over each request besides, half of it once the request is sent, while the server
     /// has it, and half after its answer, so that it stands for a slower one.
     pub busy: Duration,
+    /// How long before an arrival this generator stops to sleep and looks at the clock: a sleeper is woken up late by
+    /// tens of microseconds, and two arrivals that are closer than that would become one.
+    pub awake: Duration,
     /// Which part of a larger plan this is: arrivals and connections are those of that part.
     pub share: Share,
 }
@@ -293,6 +296,7 @@ impl Plan {
             tls: None,
             threads: 1,
             busy: Duration::ZERO,
+            awake: Duration::ZERO,
             share: Share::default(),
         }
     }

@@ -69,6 +69,20 @@ fn a_busy_generator_is_as_slow_as_it_is_told_and_charges_it_to_nobody() {
 }
 
 #[test]
+fn arrivals_that_are_close_stay_apart_where_the_generator_is_awake_for_them() {
+    let server = spawn(&Origin::http(local(), 100)).unwrap();
+    let mut plan = plan(&server);
+    let pair = |at: u64| [at, at + 30].map(Duration::from_micros);
+    let starts = (1..200).flat_map(|number| pair(number * 2000)).collect();
+    (plan.arrivals, plan.awake) = (Arrivals::Recorded { starts }, Duration::from_micros(300));
+    let outcome = run(&plan).unwrap();
+    assert_eq!((outcome.sent, outcome.errors.total()), (398, 0));
+    // A sleeper is later than that with every one; others may have the processor at any time.
+    let late = outcome.generator.send_lateness.quantile(0.1);
+    assert!(late < 5_000, "{late}");
+}
+
+#[test]
 fn a_busy_generator_sends_in_time_and_works_while_the_server_does() {
     let server = spawn(&Origin::http(local(), 100)).unwrap();
     for protocol in [Protocol::Http1, Protocol::Http2] {

@@ -250,7 +250,7 @@ fn came(other: &str, theirs: &Bunching, ours: &Bunching) -> String {
     line(between, &middle(Some(theirs.between_ns)), &middle(Some(ours.between_ns)));
     line(within, &middle(theirs.within_ns), &middle(ours.within_ns));
     let same = percent(theirs.overlap(ours));
-    let _ = writeln!(text, "  {same} of the requests came in bunches of the same size");
+    let _ = writeln!(text, "  {same} of the requests came in bunches of about the same size");
     text
 }
 
@@ -318,7 +318,7 @@ mod tests {
             "  in bunches of 3                    15 %            0 %\n",
             "  from bunch to bunch             1.00 ms        1.00 ms\n",
             "  within a bunch                  35.0 µs        35.0 µs\n",
-            "  80 % of the requests came in bunches of the same size\n",
+            "  80 % of the requests came in bunches of about the same size\n",
             "Sleeps of the server for a request: 0.45 under oha, 0.47 under this generator\n",
         ] {
             assert!(text.contains(line), "{line}{text}");

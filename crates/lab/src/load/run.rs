@@ -293,6 +293,8 @@ fn turn<'p, 'o>(driver: &mut impl Driver<'p, 'o>, boundary: u64) -> Result<(), L
     let next_start = driver.next_start();
     let run = driver.run();
     let waiting = run.waiting.peek().map(|Reverse((due, _))| *due);
+    let awake_ns = run.plan.awake.as_nanos() as u64;
+    let next_start = next_start.map(|at| at.saturating_sub(awake_ns));
     let wake = [waiting, next_start, Some(run.next_scan_ns)].into_iter().flatten();
     let wake = wake.fold(boundary, u64::min);
     let timeout = Duration::from_nanos(wake.saturating_sub(run.now()));
