@@ -73,6 +73,8 @@ pub struct Agreement {
     pub bunching: Option<(Bunching, Bunching)>,
     /// Requests in the recording that this generator sent by, if it did.
     pub recorded: Option<usize>,
+    /// Whether both were kept off the server's processor.
+    pub apart: bool,
     /// How long this generator was busy over each request to be like the other, if it was, in nanoseconds.
     pub busy_ns: Option<u64>,
 }
@@ -141,7 +143,8 @@ pub fn compare(
     progress("system calls");
     let syscalls = count_syscalls(other, program, plan, &like).ok();
     let rounds = pairs.into_iter().map(|pair| (pair.a, pair.b)).collect();
-    Ok(Agreement { rounds, effect, fields, syscalls, sleeps, bunching, recorded, busy_ns })
+    let apart = likeness.place;
+    Ok(Agreement { rounds, effect, fields, syscalls, sleeps, bunching, recorded, apart, busy_ns })
 }
 
 impl Likeness {
@@ -498,6 +501,7 @@ mod tests {
             sleeps: (0.5, 0.5),
             bunching: None,
             recorded: None,
+            apart: false,
             busy_ns: None,
         };
         let limit = 1.1_f64.ln();

@@ -258,16 +258,24 @@ fn came(other: &str, theirs: &Bunching, ours: &Bunching) -> String {
 fn meaning(agreement: &Agreement, other: &str, verdict: Verdict) -> String {
     let Some((theirs, ours)) = &agreement.bunching else { return String::new() };
     let differs = matches!(verdict, Verdict::Lower | Verdict::Higher);
-    match theirs.overlap(ours) >= ALIKE {
-        true if differs => "\
-            The server was asked alike: what differs is what it costs to wake processors that idle between bunches, \
-            which depends on what else keeps them awake and is not reproduced. A closed loop has no such part.\n"
+    match (theirs.overlap(ours) >= ALIKE, agreement.apart) {
+        (true, false) if differs => "\
+            The server was asked alike: what differs is where the generators ran, beside the server or not, or what it \
+            costs to wake idle processors. --apart keeps both off the server's.\n"
             .to_owned(),
-        false if agreement.recorded.is_none() => format!(
+        (true, true) if differs => "\
+            The server was asked alike, and both generators ran on other processors: what differs is what it costs to \
+            wake processors that idle between bunches, which depends on what else keeps them awake and is not \
+            reproduced. A closed loop has no such part.\n"
+            .to_owned(),
+        (false, _) if agreement.recorded.is_none() => format!(
             "The server was not asked alike, which is a difference by itself: --arrivals as-sent sends when {other} \
              does.\n"
         ),
-        true | false => String::new(),
+        (false, _) => {
+            "The server was not asked alike although the instants were: something held a generator up.\n".to_owned()
+        }
+        (true, _) => String::new(),
     }
 }
 
@@ -303,6 +311,7 @@ mod tests {
             sleeps: (0.45, 0.47),
             bunching: Some((theirs, ours)),
             recorded: None,
+            apart: true,
             busy_ns: None,
         }
     }
@@ -327,6 +336,9 @@ mod tests {
             text.contains("The server was asked alike") && text.contains("not reproduced"),
             "{text}"
         );
+        let together = Agreement { apart: false, ..like };
+        let text = summary(&together, "oha", Verdict::Lower, 0.1);
+        assert!(text.contains("--apart keeps both off"), "{text}");
         let unlike = agreement(1.5, theirs, bunching(&[(1, 200)]));
         let text = summary(&unlike, "oha", Verdict::Higher, 0.1);
         assert!(text.contains("--arrivals as-sent sends when oha does"), "{text}");
