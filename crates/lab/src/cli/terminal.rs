@@ -57,7 +57,7 @@ fn fold(line: &str, width: usize) -> Vec<String> {
     let (head, words) = line.split_at(byte_at(line, label));
     let mut lines = Vec::new();
     let mut current = head.to_owned();
-    for word in words.split(' ').filter(|word| !word.is_empty()) {
+    for word in pieces(words) {
         let is_begun = current.chars().count() > label;
         let length = current.chars().count() + usize::from(is_begun) + word.chars().count();
         if is_begun && length >= width {
@@ -65,10 +65,30 @@ fn fold(line: &str, width: usize) -> Vec<String> {
         } else if is_begun {
             current.push(' ');
         }
-        current += word;
+        current += &word;
     }
     lines.push(current);
     lines
+}
+
+/// Words, of which a number and its unit are one.
+fn pieces(words: &str) -> Vec<String> {
+    let is_number = |word: &str| {
+        word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit())
+            && word.ends_with(|c: char| c.is_ascii_digit())
+    };
+    let is_unit = |word: &str| {
+        let unit = word.trim_end_matches([',', ')', ';', ':', '.']);
+        UNITS.contains(&unit)
+    };
+    let mut pieces: Vec<String> = Vec::new();
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        match pieces.last_mut().filter(|last| is_unit(word) && is_number(last)) {
+            Some(number) => *number = format!("{number} {word}"),
+            None => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
 }
 
 /// Where the words begin after indentation and a label, which two blanks or more set apart.
@@ -85,6 +105,7 @@ fn byte_at(line: &str, characters: usize) -> usize {
     line.char_indices().nth(characters).map_or(line.len(), |(at, _)| at)
 }
 
+const UNITS: [&str; 11] = ["ns", "µs", "ms", "s", "%", "B", "KiB", "MiB", "J", "W", "kbit/s"];
 /// Wider lines are hard to read, and what is no terminal may be shown on one of this width.
 const USUAL: usize = 80;
 const LONGEST_LABEL: usize = 36;
@@ -108,10 +129,21 @@ a-word-that-is-longer-than-a-whole-line-of-sixty-columns-cannot-be-broken-anywhe
         for width in [20, 40, 60, 80, 200] {
             let folded = wrapped(TEXT, width);
             assert_eq!(words(&folded), words(TEXT), "{width}");
-            let too_long = |line: &&str| line.chars().count() >= width && line.trim().contains(' ');
+            let is_piece = |line: &str| pieces(line.trim()).len() == 1;
+            let too_long = |line: &&str| line.chars().count() >= width && !is_piece(line);
             assert_eq!(folded.lines().find(too_long), None, "{width}");
         }
         assert_eq!(wrapped(TEXT, 200), TEXT);
+    }
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        let line = "  generator  1 % of a CPU, 33,319 requests per CPU-second, sends late by 3.79 ms (p99.9)\n";
+        for width in 30..90 {
+            let folded = wrapped(line, width);
+            assert!(folded.contains("3.79 ms") && folded.contains("1 %"), "{width}: {folded}");
+        }
+        assert_eq!(pieces("(3 % to 4 %), 5 apples"), ["(3 %", "to", "4 %),", "5", "apples"]);
     }
 
     #[test]
