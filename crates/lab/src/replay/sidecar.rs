@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::peers::{Forward, Layer, Proxy, Wire};
 use super::{Options, Replay, Samples, shuffle};
@@ -155,9 +155,29 @@ impl Mesh {
         if case.is_throttled {
             plan.arrivals = Arrivals::ClosedCapped { per_connection_rate: THROTTLE };
         }
+        warm_up(&plan)?;
         plan.payers = self.running.payers();
         load::run(&plan).map_err(io::Error::other)
     }
+}
+
+/// Runs until every connection may have been answered: the first requests open a chain's own connections, with their
+/// handshakes, which a machine that others use takes seconds for.
+fn warm_up(plan: &Plan) -> io::Result<()> {
+    let short =
+        Plan { duration: Duration::from_millis(300), warmup: Duration::ZERO, ..plan.clone() };
+    let deadline = Instant::now() + PATIENCE;
+    let mut answered = 0;
+    while answered < CONNECTIONS as u64 {
+        if Instant::now() > deadline {
+            return Err(io::Error::other(format!(
+                "the chain gave {answered} answers within {} s",
+                PATIENCE.as_secs()
+            )));
+        }
+        answered += load::run(&short).map_err(io::Error::other)?.answered;
+    }
+    Ok(())
 }
 
 impl Case {
@@ -256,6 +276,8 @@ fn compare(samples: &mut Samples, case: Case, name: &str, subjects: &[Option<Sid
 
 const TABLE: &str = "Sidecar in a chain of services";
 const CONNECTIONS: usize = 40;
+/// A chain that needs longer for its first answers does not work.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests per second on each connection: what two shared processors can do with every sidecar.
 const THROTTLE: f64 = 5.0;
 /// What a request costs each service: the study's chain of four spent 1.3 ms.
