@@ -117,19 +117,19 @@ impl Page {
              <title>{}</title>\n<style>{STYLE}</style></head><body><main>\n<h1>{}</h1>\n<p class=\"verdict\">{}</p>\n",
             escape(&self.title),
             escape(&self.title),
-            escape(&self.verdict)
+            in_sentences(&self.verdict)
         );
         for section in &self.sections {
             // Writing to a string does not fail.
             let _ = match section {
                 Section::Heading(text) => writeln!(html, "<h2>{}</h2>", escape(text)),
-                Section::Text(text) => writeln!(html, "<p>{}</p>", escape(text)),
+                Section::Text(text) => writeln!(html, "<p>{}</p>", in_sentences(text)),
                 Section::Code(text) => writeln!(html, "<pre>{}</pre>", escape(text)),
                 Section::Chart { caption, svg } => {
                     writeln!(
                         html,
                         "<figure>{svg}<figcaption>{}</figcaption></figure>",
-                        escape(caption)
+                        in_sentences(caption)
                     )
                 }
                 Section::Table(table) => write!(html, "{}", table.to_html()),
@@ -262,6 +262,25 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// Safe inside HTML, with each number on one line with its unit.
+fn in_sentences(text: &str) -> String {
+    UNITS.iter().fold(escape(text), |text, unit| {
+        let with = format!(" {unit}");
+        let mut pieces = text.split(with.as_str());
+        let mut whole = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let is_unit = whole.ends_with(|c: char| c.is_ascii_digit())
+                && !piece.starts_with(|c: char| c.is_alphanumeric() || c == '/');
+            whole += if is_unit { "&nbsp;" } else { " " };
+            whole += unit;
+            whole += piece;
+        }
+        whole
+    })
+}
+
+const UNITS: [&str; 8] = ["%", "µs", "ms", "s", "W", "J", "kbit/s", "Mbit/s"];
+
 /// More columns do not fit beside each other with their intervals in one piece.
 const MANY: usize = 8;
 
@@ -292,7 +311,7 @@ min-width:9rem}.many th,.many td{padding:.28rem .35rem}\
 .won{font-weight:600}.lost{color:var(--bad);font-weight:600}details{margin:.4rem 0}summary{cursor:pointer;\
 color:var(--soft)}\
 figure{margin:1rem 0}.narrow{display:none}@media screen and (max-width:36rem){.wide{display:none}.narrow{\
-display:block}table{font-size:.8rem}th{min-width:0}th,td{padding:.28rem .2rem}td.w{white-space:normal;\
+display:block}table{font-size:.74rem}th{min-width:0}th,td{padding:.28rem .15rem}td.w{white-space:normal;\
 min-width:7.2rem}th:first-child,td:first-child{position:sticky;left:0;background:var(--paper)}}figcaption{\
 color:var(--soft);font-size:.85rem}svg{display:block;width:100%;max-width:62rem;height:auto;\
 font:12px system-ui,sans-serif}svg text{fill:var(--ink)}.ax{stroke:var(--line)}.sx{fill:var(--soft)}\

@@ -155,7 +155,7 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
             let energy = match radio.model(packets, duration) {
                 Ok(energy) => energy,
                 Err(beyond) => {
-                    left_out.push(format!("{name}: {}.", beyond.sentence()));
+                    left_out.push(format!("{name} has {}.", beyond.sentence()));
                     table.row([name].into_iter().chain(vec!["–".to_owned(); 6]));
                     continue;
                 }
@@ -165,7 +165,8 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
             table.row([
                 name,
                 format!("{:.2}", energy.joules),
-                format!("{:.2} – {:.2}", energy.low_joules, energy.high_joules),
+                // On a telephone the interval takes two lines, not three.
+                format!("{:.2}\u{a0}– {:.2}", energy.low_joules, energy.high_joules),
                 format!("{:.0}", energy.mean_milliwatts),
                 energy.promotions.to_string(),
                 format!("{:.0} %", energy.awake * 100.0),
@@ -181,12 +182,12 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
         );
     }
     page.table(table);
-    if !left_out.is_empty() {
-        let advice = "--rate or --profile gives the link a rate that a radio has";
-        page.text(format!(
-            "{} Figures need packets that the radio could have carried: {advice}.",
-            left_out.join(" ")
-        ));
+    let is_whole = left_out.is_empty();
+    for sentence in left_out {
+        page.text(sentence);
+    }
+    if !is_whole {
+        page.text("Figures need packets that a radio could have carried: --rate or --profile gives the link such a rate.");
     }
     let series: Vec<Series> = arms
         .iter()

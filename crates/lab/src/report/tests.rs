@@ -142,3 +142,12 @@ fn a_long_command_is_whole_in_print() {
         "pre{background:var(--wash);padding:.8rem 1rem;font-size:.85rem;white-space:pre-wrap;"
     ));
 }
+
+#[test]
+fn a_number_and_its_unit_are_on_one_line() {
+    assert_eq!(
+        in_sentences("+66.0 % (+50 to 80.6 %) in 3 s, at 5 Mbit/s"),
+        "+66.0&nbsp;% (+50 to 80.6&nbsp;%) in 3&nbsp;s, at 5&nbsp;Mbit/s"
+    );
+    assert_eq!(in_sentences("2 services < 3 s/day, a %"), "2 services &lt; 3 s/day, a %");
+}
