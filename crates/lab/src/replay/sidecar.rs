@@ -69,7 +69,9 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
                 let who = subject.map_or("none", Sidecar::name);
                 progress(&format!("{name}, round {} of {rounds}, sidecar {who}", round + 1));
                 let mesh = Mesh::launch(case, *subject, options).map_err(io::Error::other)?;
-                let outcome = mesh.measure(case, seconds)?;
+                let outcome = mesh
+                    .measure(case, seconds)
+                    .map_err(|error| io::Error::other(format!("{name}, sidecar {who}: {error}")))?;
                 record(&mut samples, &name, who, &outcome);
             }
         }
