@@ -85,7 +85,11 @@ impl User {
             (9, Some(number)) => {
                 let mut trailers = Head::default();
                 trailers.append_bytes(b"x-end", b"1");
-                connection.send_trailers(number, &trailers);
+                if operation & 16 != 0 {
+                    connection.send_trailers(number, &trailers);
+                } else {
+                    connection.write_trailers(number, &trailers, &mut self.out);
+                }
             }
             (10, Some(number)) => connection.consumed(number),
             (11, Some(number)) => {

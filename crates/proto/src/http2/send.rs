@@ -66,12 +66,36 @@ impl Connection {
         self.make_ready(number);
     }
 
-    /// Ends a message with trailers.
+    /// Ends a message with trailers, which [`Connection::flush`] writes.
     pub fn send_trailers(&mut self, number: u32, trailers: &Head) {
         if let Some(stream) = self.streams.get_mut(number).filter(|stream| !stream.ending) {
-            stream.trailers = Some(Box::new(trailers.clone()));
+            stream.keep_trailers(trailers.clone());
         }
         self.send_end(number);
+    }
+
+    /// As [`Connection::send_trailers`]; they are written at once, and not copied, where what waits before them has
+    /// room in one frame.
+    pub fn write_trailers(&mut self, number: u32, trailers: &Head, out: &mut Out) {
+        let room = self.send_window.available().min(self.frame_room());
+        let initial = self.peer.initial_window;
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        let is_open = !stream.reset && !stream.ending && stream.sending == Progress::Body;
+        if !is_open || stream.queued > room.min(stream.send_window.available(initial)) {
+            return self.send_trailers(number, trailers);
+        }
+        let (id, waits) = (stream.id, stream.queued > 0);
+        self.put_control(out);
+        if waits {
+            self.write_turn(number, out);
+        }
+        if let Some(stream) = self.streams.get_mut(number) {
+            (stream.ending, stream.sending) = (true, Progress::Ended);
+        }
+        self.write_block(id, true, out, |connection, block| {
+            head::put_trailers(&mut connection.encoder, trailers, block);
+        });
+        self.remove_if_over(number);
     }
 
     /// Ends a message.
@@ -140,7 +164,7 @@ impl Connection {
 
     /// Writes one frame of a stream.
     fn write_turn(&mut self, number: u32, out: &mut Out) -> Turn {
-        let initial = self.peer.initial_window;
+        let (initial, most) = (self.peer.initial_window, self.frame_room());
         let Some(stream) =
             self.streams.get_mut(number).filter(|it| it.has_something_to_send(initial))
         else {
@@ -149,15 +173,14 @@ impl Connection {
         let id = stream.id;
         if stream.queued > 0 {
             let window = stream.send_window.available(initial).min(self.send_window.available());
-            let length =
-                stream.queued.min(window).min(self.peer.max_frame_size.min(LARGEST) as usize);
+            let length = stream.queued.min(window).min(most);
             if length == 0 {
                 return Turn::Waits;
             }
             stream.send_window.take(length);
             self.send_window.take(length);
             stream.stalled = false;
-            let ends = stream.queued == length && stream.ending && stream.trailers.is_none();
+            let ends = stream.queued == length && stream.ending && !stream.has_trailers();
             let flags = if ends { END_STREAM } else { 0 };
             let header = frame::header(length, Kind::Data, flags, id);
             out.buffer().extend_from_slice(&header);
@@ -176,7 +199,7 @@ impl Connection {
             return if stream.has_something_to_send(initial) { Turn::More } else { Turn::Over };
         }
         stream.sending = Progress::Ended;
-        match stream.trailers.take() {
+        match stream.take_trailers() {
             Some(trailers) => self.write_block(id, true, out, |connection, block| {
                 head::put_trailers(&mut connection.encoder, &trailers, block);
             }),
@@ -189,6 +212,11 @@ impl Connection {
             }
         }
         Turn::Over
+    }
+
+    /// Bytes of content that a frame has at most.
+    fn frame_room(&self) -> usize {
+        self.peer.max_frame_size.min(LARGEST) as usize
     }
 
     /// Writes a header block as HEADERS, and CONTINUATION where it is too long for one frame.

@@ -44,11 +44,17 @@ pub(super) struct Stream {
     pub(super) expected: Option<u64>,
     pub(super) send_window: StreamWindow,
     pub(super) receive_window: ReceiveWindow,
-    /// What waits to be sent: the first piece, which most bodies are, and those behind it.
-    pub(super) first: Bytes,
-    pub(super) queue: VecDeque<Bytes>,
+    /// What waits to be sent: the first piece, which most bodies are, and what stands behind it.
+    first: Bytes,
     pub(super) queued: usize,
-    pub(super) trailers: Option<Box<Head>>,
+    behind: Option<Box<Behind>>,
+}
+
+/// What few streams have behind the first piece that waits.
+#[derive(Debug, Default)]
+struct Behind {
+    pieces: VecDeque<Bytes>,
+    trailers: Option<Head>,
 }
 
 /// How far one direction of a stream is.
@@ -78,9 +84,8 @@ impl Stream {
             send_window: StreamWindow::default(),
             receive_window: ReceiveWindow::new(receive),
             first: Bytes::new(),
-            queue: VecDeque::new(),
             queued: 0,
-            trailers: None,
+            behind: None,
         }
     }
 
@@ -90,19 +95,33 @@ impl Stream {
         if self.first.is_empty() {
             self.first = data;
         } else {
-            self.queue.push_back(data);
+            self.behind.get_or_insert_default().pieces.push_back(data);
         }
     }
 
     /// Takes at most so many bytes of the next piece that waits.
     pub(super) fn dequeue(&mut self, most: usize) -> Bytes {
         let piece = if most >= self.first.len() {
-            std::mem::replace(&mut self.first, self.queue.pop_front().unwrap_or_default())
+            let next = self.behind.as_mut().and_then(|behind| behind.pieces.pop_front());
+            std::mem::replace(&mut self.first, next.unwrap_or_default())
         } else {
             self.first.split_to(most)
         };
         self.queued -= piece.len();
         piece
+    }
+
+    /// Keeps trailers until all before them has left.
+    pub(super) fn keep_trailers(&mut self, trailers: Head) {
+        self.behind.get_or_insert_default().trailers = Some(trailers);
+    }
+
+    pub(super) fn has_trailers(&self) -> bool {
+        self.behind.as_ref().is_some_and(|behind| behind.trailers.is_some())
+    }
+
+    pub(super) fn take_trailers(&mut self) -> Option<Head> {
+        self.behind.as_mut()?.trailers.take()
     }
 
     /// Whether something waits that could leave if the connection lets it.
@@ -134,9 +153,8 @@ impl Stream {
     pub(super) fn cut(&mut self) {
         self.reset = true;
         (self.receiving, self.sending) = (Progress::Ended, Progress::Ended);
-        (self.first, self.queue) = Default::default();
+        (self.first, self.behind) = Default::default();
         self.queued = 0;
-        self.trailers = None;
     }
 }
 
@@ -308,6 +326,6 @@ mod tests {
         let numbers: Vec<u32> = (0..100).map(|at| streams.insert(stream(2 * at + 1))).collect();
         assert_eq!(numbers.into_iter().filter_map(|number| streams.remove(number)).count(), 100);
         assert_eq!(streams.slots.capacity(), 0);
-        assert!(size_of::<Stream>() <= 160, "{}", size_of::<Stream>());
+        assert!(size_of::<Stream>() <= 96, "{}", size_of::<Stream>());
     }
 }

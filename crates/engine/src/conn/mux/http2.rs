@@ -110,7 +110,7 @@ impl Http2 {
             Part::Head(head, end) => self.connection.send_head(number, head, end, out),
             Part::Interim(head) => self.connection.send_informational(number, head, out),
             Part::Data(data) => self.connection.send_data(number, data),
-            Part::Trailers(trailers) => self.connection.send_trailers(number, trailers),
+            Part::Trailers(trailers) => self.connection.write_trailers(number, trailers, out),
             Part::End => self.connection.send_end(number),
         }
     }

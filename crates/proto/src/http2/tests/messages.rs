@@ -47,6 +47,40 @@ fn section_8_1_requests_and_answers_with_bodies_and_trailers() {
 }
 
 #[test]
+fn section_8_1_trailers_leave_at_once_behind_what_has_room() {
+    let mut scene = Scene::server(Options::default());
+    scene.feed(&settings(&[(4, 10)])).unwrap();
+    scene.written();
+    let mut trailers = Head::default();
+    trailers.append(Name::GrpcStatus, b"0");
+    let kinds = |scene: &mut Scene, out: &mut Out| -> Vec<(Kind, u8, u32)> {
+        scene.frames(out).into_iter().map(|(kind, flags, id, _)| (kind, flags, id)).collect()
+    };
+    for (id, content, waits) in [(1, "", false), (3, "content", false), (5, "much content", true)] {
+        scene.feed_headers(id, END, GET).unwrap();
+        let mut out = Out::new();
+        scene.connection.send_head(0, &Head::response(200), false, &mut out);
+        scene.connection.send_data(0, Bytes::copy_from_slice(content.as_bytes()));
+        scene.connection.write_trailers(0, &trailers, &mut out);
+        let ends = (Kind::Headers, WHOLE | END, id);
+        let mut expected = vec![(Kind::Headers, WHOLE, id)];
+        expected.extend((!content.is_empty() && !waits).then_some((Kind::Data, 0, id)));
+        expected.extend((!waits).then_some(ends));
+        assert_eq!(kinds(&mut scene, &mut out), expected, "{content}");
+        scene.connection.release(0);
+        scene.connection.flush(&mut out);
+        let first = (Kind::Data, 0, id);
+        assert_eq!(kinds(&mut scene, &mut out), if waits { vec![first] } else { vec![] });
+        if waits {
+            scene.feed_frame(Kind::WindowUpdate, 0, id, &[0, 0, 0, 2]).unwrap();
+            scene.connection.flush(&mut out);
+            assert_eq!(kinds(&mut scene, &mut out), [first, ends]);
+        }
+        assert_eq!(scene.connection.streams(), 0);
+    }
+}
+
+#[test]
 fn section_8_1_a_client_reads_interim_and_final_answers() {
     let mut client = Scene::client(Options::default());
     client.ask("GET");

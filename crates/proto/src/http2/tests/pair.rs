@@ -239,7 +239,11 @@ impl Pair {
                 if message.trailers {
                     let mut trailers = Head::default();
                     trailers.append_bytes(b"x-end", b"1");
-                    connection.send_trailers(number, &trailers);
+                    if at.is_multiple_of(2) {
+                        connection.send_trailers(number, &trailers);
+                    } else {
+                        connection.write_trailers(number, &trailers, &mut out);
+                    }
                 } else {
                     connection.send_end(number);
                 }
