@@ -618,7 +618,8 @@ fn a_request_that_is_refused_while_its_head_is_read_is_counted_as_any_other() {
         }
         assert_eq!(number("http.in.downstream_rq_rx_reset"), 2);
         assert_eq!(number("http.in.downstream_rq_active"), 0);
-        assert_eq!(number("http2.header_overflow"), 1);
+        assert_eq!(number("http2.header_list_size_too_large"), 1);
+        assert_eq!(number("http2.header_overflow"), 0);
         assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(!ends_connection));
         let reset = |id| [0, 0, 4, 3, 0, 0, 0, 0, id];
         let resets = |id| got.borrow().windows(9).filter(|frame| *frame == reset(id)).count();

@@ -32,9 +32,11 @@ impl Connections {
         }
     }
 
-    /// Tells a client that no further stream is taken, where its protocol has a word for that.
+    /// Tells a client that no further stream is taken, where its protocol has a word for that. One that has ended its
+    /// side will not begin any.
     pub(crate) fn take_leave(&mut self, id: ConnectionId, env: &mut Env) {
-        if self.table.get(id).is_some_and(|connection| connection.mux.is_http2()) {
+        let connection = self.table.get(id);
+        if connection.is_some_and(|connection| connection.mux.is_http2() && !connection.ended) {
             self.encode_for(id, env);
             if let Some(connection) = self.table.get_mut(id) {
                 connection.mux.leave(&mut self.out);

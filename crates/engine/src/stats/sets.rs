@@ -367,6 +367,7 @@ stats! {
     /// `http2.…` of clients' connections, `cluster.<name>.http2.…`
     Http2Stats {
         Counter goaway_sent;
+        Counter header_list_size_too_large;
         Counter header_overflow;
         Counter inbound_empty_frames_flood;
         Counter inbound_priority_frames_flood;

@@ -146,8 +146,10 @@ pub struct Counts {
     pub resets_received: u32,
     /// RST_STREAM frames that were written.
     pub resets_sent: u32,
-    /// Heads that were too large.
+    /// Heads that had too many fields.
     pub header_overflows: u32,
+    /// Heads that were too large.
+    pub heads_too_large: u32,
     /// Messages that were malformed.
     pub malformed: u32,
     /// Trailer sections that came from a client.

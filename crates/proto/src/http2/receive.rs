@@ -375,7 +375,11 @@ impl Connection {
             }
             Ok(Some(why)) => {
                 builder.discard();
-                self.counts.header_overflows += 1;
+                let count = match why {
+                    Unread::TooLarge => &mut self.counts.heads_too_large,
+                    Unread::TooManyFields | Unread::Malformed => &mut self.counts.header_overflows,
+                };
+                *count += 1;
                 self.unread[why as usize] += is_request;
                 Ok(Err(Code::ENHANCE_YOUR_CALM))
             }

@@ -197,7 +197,8 @@ fn open(suite: &Suite, upstreams: &Arc<Upstreams>, name: &str) -> SocketAddr {
 }
 
 fn is_compared(name: &str) -> bool {
-    let scopes = ["access_logs.grpc", "cluster.", "http.", "listener.", "tcp.", "tracing."];
+    let scopes =
+        ["access_logs.grpc", "cluster.", "http.", "http2.", "listener.", "tcp.", "tracing."];
     let other = ["http.admin.", "http.async-client.", "listener.admin."];
     scopes.iter().any(|scope| name.starts_with(scope))
         && !other.iter().any(|scope| name.starts_with(scope))

@@ -283,6 +283,7 @@ impl Http2Stats {
         self.rx_reset.add(counts.resets_received.into());
         self.tx_reset.add(counts.resets_sent.into());
         self.header_overflow.add(counts.header_overflows.into());
+        self.header_list_size_too_large.add(counts.heads_too_large.into());
         self.rx_messaging_error.add(counts.malformed.into());
         self.trailers.add(counts.trailers.into());
         self.goaway_sent.add(counts.goaways_sent.into());
