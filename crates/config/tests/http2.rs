@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_config::{Options, Source, Sources, load};
 use towpath_engine::snapshot::Http2;
@@ -77,7 +78,7 @@ fn every_option_arrives() {
             max_consecutive_inbound_frames_with_empty_payload: 0
             max_inbound_priority_frames_per_stream: 4
             max_inbound_window_update_frames_per_data_frame_sent: 5
-            connection_keepalive: {interval: 3s, timeout: 0.5s}",
+            connection_keepalive: {interval: 3s, timeout: 0.5s, interval_jitter: {value: 7.6}}",
     )
     .unwrap();
     let expected = http2::Options {
@@ -97,11 +98,16 @@ fn every_option_arrives() {
     };
     assert_eq!(*http2.options, expected);
     let keepalive = http2.keepalive.unwrap();
-    let [interval, timeout] = [keepalive.interval, keepalive.timeout].map(|it| it.as_millis());
-    assert_eq!((interval, timeout), (3000, 500));
-    let at_no_interval =
-        of_clients("http2_protocol_options: {connection_keepalive: {timeout: 1s}}");
-    assert_eq!(at_no_interval.unwrap().keepalive, None);
+    assert_eq!(keepalive.interval, Some(Duration::from_secs(3)));
+    assert_eq!((keepalive.timeout, keepalive.jitter_percent), (Duration::from_millis(500), 8));
+    let keepalive = |fields: &str| {
+        let options = format!("http2_protocol_options: {{connection_keepalive: {{{fields}}}}}");
+        of_clients(&options).unwrap().keepalive
+    };
+    assert_eq!(keepalive("timeout: 1s"), None);
+    let ahead = keepalive("timeout: 1s, connection_idle_interval: 2s").unwrap();
+    assert_eq!((ahead.interval, ahead.idle), (None, Some(Duration::from_secs(2))));
+    assert_eq!(ahead.jitter_percent, 15);
 }
 
 /// Its own word counts most, then the connection manager's, then the one of old.

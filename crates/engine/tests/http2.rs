@@ -392,8 +392,10 @@ fn a_connection_that_does_not_answer_a_ping_ends() {
         let mut plan = Plan::new(1);
         plan.adjust_http = |http| {
             let keepalive = Http2Keepalive {
-                interval: Duration::from_secs(5),
+                interval: Some(Duration::from_secs(5)),
+                jitter_percent: 15,
                 timeout: Duration::from_secs(2),
+                idle: None,
             };
             let options = Arc::new(Options::default());
             http.http2 = Some(Arc::new(Http2 {
@@ -430,6 +432,91 @@ fn a_connection_that_does_not_answer_a_ping_ends() {
         world.run_for(Duration::from_secs(60));
         assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(answers));
         assert_eq!(number("http2.keepalive_timeout"), u64::from(!answers));
+    }
+}
+
+/// An origin that answers at once until so many milliseconds have passed, and nothing after that: what came.
+fn answers_until(world: &mut World<Message>, until: u64) -> Rc<RefCell<Vec<u8>>> {
+    let came = Rc::new(RefCell::new(Vec::new()));
+    let (seen, mut heads) = (Rc::clone(&came), HeadPool::default());
+    let (mut http2, mut since) = (None, None);
+    world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.listen(origin_address(1)),
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Accepted { .. } => {
+                http2 = Some(Connection::server(Arc::new(Options::default())));
+                since.get_or_insert(now);
+            }
+            Input::Received { connection, chunk } => {
+                seen.borrow_mut().extend_from_slice(&chunk);
+                let Some(http2) = http2.as_mut() else { return };
+                if since.is_some_and(|since| now - since >= Duration::from_millis(until)) {
+                    return;
+                }
+                http2.receive(chunk);
+                let mut out = Out::new();
+                while let Some((number, _)) = http2.poll(&mut heads).unwrap() {
+                    http2.send_head(number, &Head::response(204), true, &mut out);
+                    http2.release(number);
+                }
+                http2.flush(&mut out);
+                out.drain().for_each(|chunk| orders.send(connection, chunk));
+            }
+            _ => {}
+        },
+    ));
+    came
+}
+
+/// The kinds of the frames behind a preface.
+fn kinds(bytes: &[u8]) -> Vec<u8> {
+    let (mut kinds, mut left) = (Vec::new(), &bytes[towpath_proto::http2::PREFACE.len()..]);
+    while let [_, high, low, kind, ..] = *left {
+        kinds.push(kind);
+        left = &left[9 + usize::from(u16::from_be_bytes([high, low]))..];
+    }
+    kinds
+}
+
+#[test]
+fn a_server_that_was_quiet_is_asked_ahead_of_a_stream() {
+    const FOREVER: u64 = u64::MAX;
+    for (later, until, asks) in [(4000, FOREVER, 0), (6000, FOREVER, 1), (6000, 5500, 1)] {
+        let mut world: World<Message> = World::new(1);
+        let mut plan = Plan::new(1);
+        plan.adjust_http = |http| http.http2 = http2(Choice::Always, Options::default());
+        let keepalive = Http2Keepalive {
+            interval: None,
+            jitter_percent: 15,
+            timeout: Duration::from_secs(2),
+            idle: Some(Duration::from_secs(5)),
+        };
+        plan.cluster.http2 = Some(Arc::new(Http2 {
+            options: Arc::new(Options::default()),
+            choice: Choice::Always,
+            keepalive: Some(keepalive),
+        }));
+        let came = answers_until(&mut world, until);
+        let registry = Arc::new(Registry::default());
+        add_counted_worker(&mut world, 1, plan, &registry);
+        world.run_for(Duration::from_millis(1));
+        let (opening, request) = opening(65_535);
+        let mut second = request.clone();
+        second[8] = 3;
+        sends(&mut world, vec![(0, [opening, request].concat()), (later, second)]);
+        world.run_for(Duration::from_millis(later + 1500));
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        let kinds = kinds(&came.borrow());
+        let (headers, ping) = (1, 6);
+        assert_eq!(kinds.iter().filter(|kind| **kind == headers).count(), 2, "{kinds:?}");
+        assert_eq!(kinds.iter().filter(|kind| **kind == ping).count(), asks, "{kinds:?}");
+        let stands_before = kinds.windows(2).any(|pair| pair == [ping, headers]);
+        assert_eq!(stands_before, asks == 1, "{kinds:?}");
+        assert_eq!(number("cluster.app.http2.keepalive_timeout"), 0);
+        world.run_for(Duration::from_secs(2));
+        let is_silent = u64::from(until != FOREVER);
+        assert_eq!(number("cluster.app.http2.keepalive_timeout"), is_silent);
+        assert_eq!(number("cluster.app.upstream_cx_destroy_local_with_active_rq"), is_silent);
     }
 }
 

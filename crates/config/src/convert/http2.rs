@@ -82,8 +82,18 @@ impl Converter<'_> {
     }
 }
 
-/// `None` where no PING is to be sent at intervals.
+/// `None` where no PING is to be sent.
 fn keepalive_of(keepalive: &Message) -> Option<Http2Keepalive> {
-    let (interval, timeout) = (keepalive.duration("interval"), keepalive.duration("timeout"));
-    Some(Http2Keepalive { interval: interval.and_then(unless_zero)?, timeout: timeout? })
+    let interval = keepalive.duration("interval").and_then(unless_zero);
+    let idle = keepalive.duration("connection_idle_interval").and_then(unless_zero);
+    let jitter = keepalive.message("interval_jitter");
+    // As Envoy rounds it.
+    let jitter = jitter.map_or(15.0, |percent| percent.float("value").unwrap_or(0.0)).round();
+    interval.or(idle)?;
+    Some(Http2Keepalive {
+        interval,
+        jitter_percent: jitter.clamp(0.0, 100.0) as u32,
+        timeout: keepalive.duration("timeout")?,
+        idle,
+    })
 }

@@ -285,9 +285,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.KeepaliveSettings",
-        honoured: &["interval", "timeout"],
-        harmless: &[("interval_jitter", "PINGs have no jitter")],
-        changes: &[("connection_idle_interval", "no PING is sent before a stream")],
+        honoured: &["interval", "timeout", "interval_jitter", "connection_idle_interval"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.Http1ProtocolOptions.HeaderKeyFormat",

@@ -181,13 +181,15 @@ pub(crate) struct Upstream {
     pub(crate) serial: u64,
     /// Who both ends are by their certificates, where the host is one of a mesh.
     pub(crate) names: Option<Arc<TlsNames>>,
-    /// What only an app's has.
+    /// What an app's has, and one that is asked ahead of streams.
     pub(crate) app: Option<Box<AppPath>>,
 }
 
-/// What an app keeps of the path to a server.
+/// What is kept of the path to a server.
 #[derive(Debug, Default)]
 pub(crate) struct AppPath {
+    /// When bytes last came, where a quiet server is asked ahead of streams.
+    pub(crate) heard: Option<Instant>,
     /// Over a long way.
     pub(crate) slow_start: Option<SlowStart>,
     /// Whether the peer is there, where many streams depend on it.
@@ -440,6 +442,11 @@ impl Connection {
 
     pub(crate) fn contact(&self) -> Option<&Contact> {
         self.upstream()?.contact()
+    }
+
+    /// When bytes last came, where a quiet server is asked ahead of streams.
+    pub(crate) fn heard(&self) -> Option<Instant> {
+        self.upstream()?.app.as_ref()?.heard
     }
 
     pub(crate) fn contact_mut(&mut self) -> Option<&mut Contact> {

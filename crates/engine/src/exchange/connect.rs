@@ -87,7 +87,7 @@ impl Exchange {
         let window = || app.settings.stream_window(connected - attempt.started, now);
         let shared = HTTP2 && races && mux.is_http2();
         let contact = shared.then(|| OfHttp2::new(Contact::new(window(), now)));
-        let app = contact.map(|contact| AppPath { contact: Some(contact), slow_start: None });
+        let app = contact.map(|contact| AppPath { contact: Some(contact), ..AppPath::default() });
         let serial = self.env.serial.next_connection();
         let role = Role::Upstream(Upstream {
             pool_key,

@@ -89,7 +89,8 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let ClusterChoice::One(id) = forward.cluster else { return false };
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return false };
-        if !(is_plain_request(stream) && stream.plain().forwards && is_plain_cluster(cluster)) {
+        if !(is_plain_request(stream) && stream.plain().forwards && cluster.plain && !cluster.races)
+        {
             return false;
         }
         if let Some(http) = stream.context.http() {
@@ -205,18 +206,6 @@ fn is_plain_request(stream: &Stream) -> bool {
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))
         && stream.context.http().is_some_and(|http| !http.config.log_on_new_request)
-}
-
-/// Whether a cluster speaks HTTP, takes a host's word for its health and keeps its connections.
-fn is_plain_cluster(cluster: &ClusterState) -> bool {
-    let config = &cluster.config;
-    !cluster.races
-        && cluster.aggregate.is_none()
-        && cluster.destinations.is_none()
-        && config.bolt.is_none()
-        && config.outliers.is_none()
-        && config.max_requests_per_connection == 0
-        && config.preconnect_milli == 1000
 }
 
 /// Whether a stream is over as it should be, and speaks HTTP on both sides.

@@ -195,7 +195,7 @@ impl Exchange {
         if connection.downstream().is_some_and(|downstream| downstream.unjudged) {
             return self.receive_judged(id, plain, now);
         }
-        let hears = connection.contact().is_some();
+        let hears = connection.upstream().is_some_and(|upstream| upstream.app.is_some());
         connection.mux.receive(plain);
         if let Some(heard) = connection.mux.take_heard() {
             self.note_heard(id, heard);

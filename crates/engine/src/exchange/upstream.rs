@@ -45,6 +45,13 @@ impl Exchange {
                 return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
             }
         }
+        let connection = if connection.heard().is_none() {
+            connection
+        } else {
+            self.upstreams.ask_ahead_of_stream(id, &mut self.conns, &mut self.env, now);
+            let Some(connection) = self.conns.table.get_mut(id) else { return };
+            connection
+        };
         let Some(number) = connection.mux.open() else { return };
         let leg = Leg { connection: id, number };
         let tunnels = stream.is_plain_tcp();

@@ -27,11 +27,17 @@ pub enum Choice {
     AsDownstream,
 }
 
-/// Envoy `core.v3.KeepaliveSettings`.
+/// Envoy `core.v3.KeepaliveSettings`. All times are at least 1 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Keepalive {
-    /// `interval`: how long a connection is quiet before a PING is sent. At least 1 ms.
-    pub interval: Duration,
-    /// `timeout`: how long its answer may take. At least 1 ms.
+    /// `interval`: how long a connection is quiet before a PING is sent; none by itself where there is none.
+    pub interval: Option<Duration>,
+    /// `interval_jitter`: up to so many hundredths of the interval are added to it each time. 0 to 100; Envoy's default
+    /// is 15.
+    pub jitter_percent: u32,
+    /// `timeout`: how long its answer may take.
     pub timeout: Duration,
+    /// `connection_idle_interval`: where nothing has come from a server for longer, a PING is sent ahead of the next
+    /// stream. Of no effect towards clients.
+    pub idle: Option<Duration>,
 }

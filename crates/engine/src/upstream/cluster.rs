@@ -71,6 +71,8 @@ pub(crate) struct ClusterState {
     pub(crate) wishes: Wishes,
     /// Its connects are raced: it is an origin of the app.
     pub(crate) races: bool,
+    /// Its configuration asks for nothing but that requests go out over connections that are kept.
+    pub(crate) plain: bool,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
 }
@@ -120,6 +122,7 @@ impl ClusterState {
         let aggregate = Aggregate::of(&config.discovery);
         Self {
             id,
+            plain: is_plain(&config),
             config,
             stats,
             tls: None,
@@ -524,6 +527,7 @@ impl ClusterState {
     ) -> Vec<u32> {
         let before = std::mem::replace(&mut self.config, config);
         let config = Arc::clone(&self.config);
+        self.plain = is_plain(&config);
         (self.tls, self.sockets) = tls;
         self.leaves = false;
         if config.balancing != before.balancing {
@@ -584,6 +588,18 @@ impl ClusterState {
 }
 
 /// What all workers have in use of a cluster.
+/// Whether a cluster speaks HTTP, takes a host's word for its health, has hosts of its own and keeps its connections.
+fn is_plain(config: &Cluster) -> bool {
+    let asks = config.http2.as_ref().and_then(|http2| http2.keepalive?.idle).is_some();
+    Destinations::of(&config.discovery).is_none()
+        && Aggregate::of(&config.discovery).is_none()
+        && config.bolt.is_none()
+        && config.outliers.is_none()
+        && config.max_requests_per_connection == 0
+        && config.preconnect_milli == 1000
+        && !asks
+}
+
 fn total(config: &Cluster, priority: Priority, resource: Resource) -> &Total {
     let in_use = &config.in_use[priority as usize];
     match resource {

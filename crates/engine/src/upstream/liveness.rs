@@ -8,8 +8,22 @@ use crate::conn::{ConnectionTimer, Connections};
 use crate::env::Env;
 use crate::local::origin::Hold;
 use crate::snapshot::ClusterId;
-use crate::snapshot::bolt::Heartbeat;
 use crate::upstream::Upstreams;
+
+/// How a connection is asked for signs of life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking {
+    /// How long it is quiet before it is asked; it is not by itself where there is none.
+    interval: Option<Duration>,
+    /// Up to so much is added to the interval.
+    jitter: Duration,
+    /// How long its answer may take.
+    pub(crate) timeout: Duration,
+    /// It ends when so many in a row are missed.
+    pub(crate) misses: u32,
+    /// As [`Http2Keepalive::idle`](crate::snapshot::http2::Http2Keepalive::idle).
+    pub(crate) idle: Option<Duration>,
+}
 
 impl Upstreams {
     /// Starts to look after a connection, if its cluster or its listener asks for that.
@@ -20,31 +34,81 @@ impl Upstreams {
         env: &mut Env,
         now: Instant,
     ) {
-        if let Some(heartbeat) = self.heartbeat_of(id, conns) {
-            conns.set_connection_timer(
-                id,
-                ConnectionTimer::Heartbeat,
-                now + heartbeat.interval,
-                env,
-            );
+        let Some(asking) = self.asking_of(id, conns) else { return };
+        if asking.idle.is_some()
+            && let Some(upstream) = conns.table.get_mut(id).and_then(|it| it.upstream_mut())
+        {
+            upstream.app.get_or_insert_default().heard = Some(now);
         }
+        conns.await_heartbeat(id, asking, env, now);
     }
 
-    pub(crate) fn heartbeat_of(&self, id: ConnectionId, conns: &Connections) -> Option<Heartbeat> {
+    pub(crate) fn asking_of(&self, id: ConnectionId, conns: &Connections) -> Option<Asking> {
         let connection = conns.table.get(id)?;
         let http2 = match connection.upstream() {
             Some(upstream) => {
                 let config = &self.clusters.get(upstream.pool_key.cluster)?.config;
                 if let Some(bolt) = &config.bolt {
-                    return bolt.heartbeat;
+                    let heartbeat = bolt.heartbeat?;
+                    return Some(Asking {
+                        interval: Some(heartbeat.interval),
+                        jitter: Duration::ZERO,
+                        timeout: heartbeat.timeout,
+                        misses: heartbeat.misses,
+                        idle: None,
+                    });
                 }
                 &config.http2
             }
             None => &connection.downstream()?.context.http()?.config.http2,
         };
         let keepalive = http2.as_ref().filter(|_| connection.mux.is_http2())?.keepalive?;
-        let (interval, timeout) = (keepalive.interval, keepalive.timeout);
-        Some(Heartbeat { interval, timeout, misses: 1 })
+        let interval = keepalive.interval;
+        Some(Asking {
+            interval,
+            jitter: interval.unwrap_or_default() * keepalive.jitter_percent / 100,
+            timeout: keepalive.timeout,
+            misses: 1,
+            idle: keepalive.idle,
+        })
+    }
+
+    /// Asks a server from which nothing has come for so long whether it is there, ahead of a stream.
+    pub(crate) fn ask_ahead_of_stream(
+        &self,
+        id: ConnectionId,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let heard = conns.table.get(id).and_then(|connection| connection.heard());
+        let (Some(heard), Some(asking)) = (heard, self.asking_of(id, conns)) else { return };
+        if asking.idle.is_none_or(|idle| now - heard <= idle) {
+            return;
+        }
+        conns.encode_for(id, env);
+        let Some(connection) = conns.table.get_mut(id) else { return };
+        if connection.mux.ask_ahead(connection.bytes_received, &mut conns.out) {
+            let due = now + asking.timeout;
+            conns.set_connection_timer(id, ConnectionTimer::Heartbeat, due, env);
+        }
+    }
+}
+
+impl Connections {
+    /// Sets when a connection is asked next, if it is by itself.
+    pub(crate) fn await_heartbeat(
+        &mut self,
+        id: ConnectionId,
+        asking: Asking,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(interval) = asking.interval else { return };
+        let jitter = u64::try_from(asking.jitter.as_nanos()).unwrap_or(u64::MAX);
+        let more = if jitter == 0 { 0 } else { env.random.below(jitter) };
+        let at = now + interval + Duration::from_nanos(more);
+        self.set_connection_timer(id, ConnectionTimer::Heartbeat, at, env);
     }
 }
 

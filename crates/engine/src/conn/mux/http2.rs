@@ -234,6 +234,16 @@ impl Http2 {
         Liveness::Ask { missed: false }
     }
 
+    /// Asks for a sign of life, unless it was asked and nothing has come since; whether it did.
+    pub(crate) fn ask_ahead(&mut self, received: u64, out: &mut Out) -> bool {
+        let has_heard = std::mem::replace(&mut self.seen, received) != received;
+        if std::mem::replace(&mut self.asked, true) && !has_heard {
+            return false;
+        }
+        self.ask(out);
+        true
+    }
+
     /// Asks for a sign of life.
     pub(crate) fn ask(&mut self, out: &mut Out) {
         self.connection.ask();

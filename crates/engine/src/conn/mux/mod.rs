@@ -698,6 +698,11 @@ impl Mux {
         client.next_sent(sent)
     }
 
+    /// Asks a server of HTTP/2 for a sign of life, unless an answer is due; whether it did.
+    pub(crate) fn ask_ahead(&mut self, received: u64, out: &mut Out) -> bool {
+        if let Self::Http2(http2) = self { http2.ask_ahead(received, out) } else { false }
+    }
+
     /// Looks for a sign of life; none where the protocol has no question for one.
     pub(crate) fn check_liveness(&mut self, received: u64, misses: u32) -> Option<Liveness> {
         match self {

@@ -27,7 +27,12 @@ impl Exchange {
     pub(crate) fn hear(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let received = connection.bytes_received;
-        let Some(contact) = connection.contact_mut() else { return };
+        let path = connection.upstream_mut().and_then(|upstream| upstream.app.as_deref_mut());
+        let Some(path) = path else { return };
+        if let Some(heard) = &mut path.heard {
+            *heard = now;
+        }
+        let Some(contact) = path.contact.as_deref_mut() else { return };
         if contact.received == received {
             return;
         }

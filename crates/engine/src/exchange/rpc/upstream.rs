@@ -47,16 +47,14 @@ impl Exchange {
 
     /// Time to ask a quiet connection for a sign of life, or to count one that did not come.
     pub(crate) fn on_heartbeat_deadline(&mut self, id: ConnectionId, now: Instant) {
-        let Some(heartbeat) = self.upstreams.heartbeat_of(id, &self.conns) else { return };
+        let Some(asking) = self.upstreams.asking_of(id, &self.conns) else { return };
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let received = connection.bytes_received;
-        let liveness = connection.mux.check_liveness(received, heartbeat.misses);
+        let liveness = connection.mux.check_liveness(received, asking.misses);
         let (missed, dead) = match liveness {
             None => return,
             Some(Liveness::Alive) => {
-                let at = now + heartbeat.interval;
-                let timer = ConnectionTimer::Heartbeat;
-                return self.conns.set_connection_timer(id, timer, at, &mut self.env);
+                return self.conns.await_heartbeat(id, asking, &mut self.env, now);
             }
             Some(Liveness::Ask { missed }) => (missed, false),
             Some(Liveness::Dead) => (true, true),
@@ -86,7 +84,7 @@ impl Exchange {
         self.conns.set_connection_timer(
             id,
             ConnectionTimer::Heartbeat,
-            now + heartbeat.timeout,
+            now + asking.timeout,
             &mut self.env,
         );
     }
