@@ -31,6 +31,7 @@ mod scene;
 mod streams;
 
 use requests::Requests;
+use streams::{Kind, Streams};
 
 /// The request as routing sees it.
 pub(crate) fn request_head() -> Head {
@@ -90,7 +91,8 @@ pub(crate) struct Bench {
     log: (Format, Record, Vec<u8>),
     rpc: Option<rpc::Rpc>,
     reload: Option<reload::Reload>,
-    streams: Option<streams::Streams>,
+    streams: Option<Streams>,
+    calls: Option<Streams>,
     apps: [Option<app::App>; 2],
 }
 
@@ -103,7 +105,10 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
     }),
     ("exchange", |bench| bench.requests.exchange()),
     ("exchange-logged", |bench| bench.logged.get_or_insert_with(Requests::logged).exchange()),
-    ("h2-exchange", |bench| bench.streams.get_or_insert_with(streams::Streams::new).exchange()),
+    ("h2-exchange", |bench| {
+        bench.streams.get_or_insert_with(|| Streams::new(Kind::Get)).exchange();
+    }),
+    ("h2-grpc", |bench| bench.calls.get_or_insert_with(|| Streams::new(Kind::Grpc)).exchange()),
     ("app-http1", |bench| bench.apps[0].get_or_insert_with(app::App::http1).exchange()),
     ("app-http2", |bench| bench.apps[1].get_or_insert_with(app::App::http2).exchange()),
     ("log-line", Bench::log_line),
@@ -165,6 +170,7 @@ impl Bench {
             rpc: None,
             reload: None,
             streams: None,
+            calls: None,
             apps: [None, None],
         }
     }

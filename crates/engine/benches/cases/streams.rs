@@ -16,6 +16,7 @@ use towpath_proto::{ConnectionId, Event, Head, Input, Instant, Machine, Name, Ou
 use super::scene;
 
 pub(crate) struct Streams {
+    kind: Kind,
     worker: Worker,
     now: Instant,
     client: ConnectionId,
@@ -31,6 +32,15 @@ pub(crate) struct Streams {
     aside: Vec<u8>,
 }
 
+/// What is asked and answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// GET, and 1 KB.
+    Get,
+    /// A unary call of gRPC: messages of 100 bytes both ways, and trailers.
+    Grpc,
+}
+
 /// The codecs of both peers, until all that comes again is in the tables.
 struct Peers {
     client: Connection,
@@ -43,8 +53,9 @@ const BEFORE: u32 = 4;
 
 impl Streams {
     /// A worker with a client and a connection to the origin.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         let mut streams = Self {
+            kind,
             worker: super::worker(),
             now: Instant::from_nanos(1_000_000),
             client: ConnectionId::new(0, 1),
@@ -97,17 +108,14 @@ impl Streams {
 
     /// The same by the peers' codecs, which are not what is measured.
     fn ask(&mut self, peers: &mut Peers, is_first: bool) {
-        let mut head = Head::request(
-            b"GET",
-            b"http",
-            b"service-7.namespace.svc:8080",
-            b"/api/v1/items/42?q=1",
-        );
-        head.append(Name::UserAgent, b"curl/8.5.0");
-        head.append(Name::Accept, b"*/*");
         let number = peers.client.open().unwrap();
         let mut out = Out::new();
-        peers.client.send_head(number, &head, true, &mut out);
+        let is_call = self.kind == Kind::Grpc;
+        peers.client.send_head(number, &request(self.kind), !is_call, &mut out);
+        if is_call {
+            peers.client.send_data(number, Bytes::from_static(&MESSAGE));
+            peers.client.send_end(number);
+        }
         peers.client.flush(&mut out);
         self.request = all(out);
         let chunk = Bytes::copy_from_slice(&self.request);
@@ -120,15 +128,22 @@ impl Streams {
         peers.origin.receive(Bytes::copy_from_slice(&self.sent));
         let mut out = Out::new();
         while let Some((number, arrival)) = peers.origin.poll(&mut peers.heads).unwrap() {
-            assert!(matches!(arrival, Arrival::Part(Event::Head { end: true, .. })));
-            let mut head = Head::response(200);
-            head.append(Name::Server, b"origin");
-            head.append(Name::Date, b"Fri, 20 Nov 2026 11:28:39 GMT");
-            head.append(Name::ContentType, b"application/octet-stream");
-            head.append(Name::ContentLength, b"1024");
-            peers.origin.send_head(number, &head, false, &mut out);
-            peers.origin.send_data(number, Bytes::from_static(&[b'x'; 1024]));
-            peers.origin.send_end(number);
+            let ends = matches!(arrival, Arrival::Part(Event::Head { end: true, .. } | Event::End));
+            if !ends {
+                assert!(is_call);
+                continue;
+            }
+            peers.origin.send_head(number, &response(self.kind), false, &mut out);
+            if is_call {
+                peers.origin.send_data(number, Bytes::from_static(&MESSAGE));
+                let mut trailers = Head::default();
+                trailers.append(Name::GrpcStatus, b"0");
+                trailers.append(Name::GrpcMessage, b"");
+                peers.origin.send_trailers(number, &trailers);
+            } else {
+                peers.origin.send_data(number, Bytes::from_static(&[b'x'; 1024]));
+                peers.origin.send_end(number);
+            }
             peers.origin.release(number);
         }
         peers.origin.flush(&mut out);
@@ -142,7 +157,7 @@ impl Streams {
             match arrival {
                 Arrival::Part(Event::Head { head, .. }) => assert_eq!(head.status(), 200),
                 Arrival::Part(Event::Data(_)) => {}
-                Arrival::Part(Event::End) => peers.client.release(number),
+                Arrival::Part(Event::End | Event::Trailers(_)) => peers.client.release(number),
                 other => panic!("{other:?}"),
             }
         }
@@ -173,6 +188,49 @@ impl Streams {
         self.give(Input::Sent { connection: to, bytes: self.sent.len() });
     }
 }
+
+fn request(kind: Kind) -> Head {
+    let (method, path): (&[u8], &[u8]) = match kind {
+        Kind::Get => (b"GET", b"/api/v1/items/42?q=1"),
+        Kind::Grpc => (b"POST", b"/api.v1.Items/Find"),
+    };
+    let mut head = Head::request(method, b"http", b"service-7.namespace.svc:8080", path);
+    match kind {
+        Kind::Get => {
+            head.append(Name::UserAgent, b"curl/8.5.0");
+            head.append(Name::Accept, b"*/*");
+        }
+        Kind::Grpc => {
+            head.append(Name::UserAgent, b"grpc-go/1.68.0");
+            head.append(Name::ContentType, b"application/grpc");
+            head.append(Name::Te, b"trailers");
+        }
+    }
+    head
+}
+
+fn response(kind: Kind) -> Head {
+    let mut head = Head::response(200);
+    match kind {
+        Kind::Get => {
+            head.append(Name::Server, b"origin");
+            head.append(Name::Date, b"Fri, 20 Nov 2026 11:28:39 GMT");
+            head.append(Name::ContentType, b"application/octet-stream");
+            head.append(Name::ContentLength, b"1024");
+        }
+        Kind::Grpc => {
+            head.append(Name::ContentType, b"application/grpc");
+        }
+    }
+    head
+}
+
+/// A message of 100 bytes behind its prefix.
+const MESSAGE: [u8; 105] = {
+    let mut message = [b'x'; 105];
+    (message[0], message[1], message[2], message[3], message[4]) = (0, 0, 0, 0, 100);
+    message
+};
 
 fn all(mut out: Out) -> Vec<u8> {
     let chunks: Vec<Bytes> = out.drain().collect();
