@@ -3,10 +3,11 @@
 
 use towpath_trace::{Category, Level, Track, Value, callsite, emit};
 
-use super::connection::Connection;
+use super::connection::{Connection, Side};
 use super::flow::{ReceiveWindow, SendWindow};
 use super::frame::{FrameHeader, HEADER, PREFACE};
 
+callsite!(TO_SERVER, Level::Debug, Category::PROTOCOL, "connection to a server", number);
 callsite!(RECEIVED, Level::Debug, Category::PROTOCOL, "frame received", kind, stream, length);
 callsite!(SENT, Level::Debug, Category::PROTOCOL, "frame sent", kind, stream, length);
 
@@ -23,6 +24,10 @@ impl Connection {
     /// wants that. Level `debug` of category `protocol`.
     pub fn show_on(&mut self, track: Track, number: u64) {
         self.shown = Shown { track: Some(track), number };
+        // A track has the name of what is first on it, and of a client's connection that is its span.
+        if self.side == Side::Client && TO_SERVER.enabled() {
+            emit::async_mark(&TO_SERVER, track, [number.into()]);
+        }
     }
 }
 
