@@ -110,7 +110,7 @@ fn a_file_is_exported_with_all_it_carries() {
         "shop",
     ]));
     assert!(
-        said.starts_with("9 spans of 3 traces") && said.contains("1 spans of no trace"),
+        said.starts_with("9 spans of 3 traces") && said.contains(" 1 span of no trace"),
         "{said}"
     );
     let spans = decoded(&std::fs::read(&out).unwrap());
@@ -150,7 +150,10 @@ fn the_slow_and_the_failed_are_kept_and_sent_to_a_collector() {
     let file = path.to_str().unwrap();
     let words = ["export", file, "--otlp", &url, "--slow", "50ms", "--failed"];
     let said = succeeded(&trace(&words));
-    assert!(said.starts_with("6 spans of 2 traces") && said.contains("1 traces dropped"), "{said}");
+    assert!(
+        said.starts_with("6 spans of 2 traces") && said.contains("; 1 trace dropped"),
+        "{said}"
+    );
     let (head, body) = received.recv().unwrap();
     assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
     assert!(head.to_ascii_lowercase().contains("content-type: application/x-protobuf"), "{head}");
@@ -205,7 +208,7 @@ fn what_is_exported_is_never_all_in_memory() {
         }
     });
     let said = succeeded(&exporting.wait_with_output().unwrap());
-    assert!(said.starts_with("70000 spans of 10000 traces"), "{said}");
+    assert!(said.starts_with("70,000 spans of 10,000 traces"), "{said}");
     let (spans, peak) = &*received.lock().unwrap();
     assert_eq!(spans.len() as u64, 7 * TRACES);
     println!("{peak} KB");

@@ -21,7 +21,7 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
-use towpath_lab::cli::units::parse_milliseconds;
+use towpath_lab::cli::units::{parse_milliseconds, show_number_of};
 use towpath_trace::file::{self, FileValue, Sorted, Sorter, Spans};
 
 use super::otlp::{Out, Protocol};
@@ -63,10 +63,10 @@ Examples:
 /// What was handed on and what was not.
 #[derive(Default)]
 struct Done {
-    spans: usize,
-    traces: usize,
-    dropped: usize,
-    untraced: usize,
+    spans: u64,
+    traces: u64,
+    dropped: u64,
+    untraced: u64,
 }
 
 impl Export {
@@ -86,8 +86,10 @@ impl Export {
         self.hand_on(&by_trace, &mut out, &mut done)?;
         let said = out.finish()?;
         let Done { spans, traces, dropped, untraced } = done;
+        let (spans, untraced) = (show_number_of(spans, "span"), show_number_of(untraced, "span"));
+        let (traces, dropped) = (show_number_of(traces, "trace"), show_number_of(dropped, "trace"));
         Ok(format!(
-            "{spans} spans of {traces} traces to {}; {dropped} traces dropped, {untraced} spans of no trace\n{said}",
+            "{spans} of {traces} to {}; {dropped} dropped, {untraced} of no trace\n{said}",
             self.otlp
         ))
     }
@@ -150,7 +152,7 @@ impl Export {
                 continue;
             }
             done.traces += 1;
-            done.spans += count;
+            done.spans += count as u64;
             for span in of_trace {
                 let (_, record) = span.map_err(failed)?;
                 if request.len() >= SPANS_AT_ONCE || bytes + record.len() > BYTES_AT_ONCE {
