@@ -108,6 +108,31 @@ pub fn encode_message(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// The text of a `grpc-message`. What is no percent-encoding stays as it is.
+#[must_use]
+pub fn decode_message(encoded: &[u8]) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut text = Vec::with_capacity(encoded.len());
+    let mut rest = encoded;
+    while let [first, after @ ..] = rest {
+        let decoded = match rest {
+            [b'%', high, low, ..] => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        match decoded {
+            Some((high, low)) => {
+                text.push(high << 4 | low);
+                rest = &rest[3..];
+            }
+            None => {
+                text.push(*first);
+                rest = after;
+            }
+        }
+    }
+    text
+}
+
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// What a status is called: as `DeadlineExceeded` and as `DEADLINE_EXCEEDED`.

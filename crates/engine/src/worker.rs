@@ -126,6 +126,7 @@ impl Worker {
                 Work::Offer(connection) => self.exchange.offer(connection, now),
                 Work::BackedUp(connection) => self.exchange.on_backed_up(connection),
                 Work::Answer(serial) => self.exchange.answer_callout(serial, now),
+                Work::Told(serial) => self.exchange.tell_messages(serial, now),
                 Work::Report(at) => self.exchange.send_report(at, false, now),
                 Work::TellLog(at) => self.exchange.tell_log(at, now),
                 Work::TellEntries(at) => self.exchange.tell_entries(at, now),

@@ -114,6 +114,8 @@ pub(crate) enum Work {
     BackedUp(ConnectionId),
     /// A callout is over: its serial number.
     Answer(u64),
+    /// A call of a filter that talks has brought something: its serial number.
+    Told(u64),
     /// Spans leave: the place of what sends them.
     Report(usize),
     /// Entries of a log leave: the place of what sends them.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use towpath_proto::name::Name;
@@ -19,8 +20,9 @@ use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Direction, Stream};
+use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, first_message, over};
 use crate::exchange::timers::HttpTimer;
-use crate::filter::{Answer, Callout, Failed, Joint};
+use crate::filter::{Answer, Callout, Failed, Joint, Said};
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
 use crate::serving::Serving;
@@ -50,6 +52,8 @@ struct Running {
     is_heard: bool,
     failed: Option<Failed>,
     answer: Option<Answer>,
+    /// The details of its response.
+    details: &'static str,
 }
 
 /// Whom an answer is for.
@@ -72,6 +76,8 @@ pub(crate) enum Asker {
         /// How long the request is; 0 of a call that goes on.
         bytes: usize,
     },
+    /// A filter that talks, by a call that goes on.
+    Talker(FilterOf),
     /// A call that entries leave by: the place of the log.
     Entries(usize),
     /// Entries of a log that have left.
@@ -111,6 +117,19 @@ impl Callouts {
         Some(self.running.get(&serial).filter(|running| running.answer.is_none())?.index)
     }
 
+    /// The filter that talks by a call.
+    pub(crate) fn talker(&self, serial: u64) -> Option<FilterOf> {
+        match self.running.get(&serial)?.askers.first()? {
+            Asker::Talker(filter) => Some(*filter),
+            Asker::Filter(_)
+            | Asker::Nobody
+            | Asker::Reporter { .. }
+            | Asker::Exporter { .. }
+            | Asker::Entries(_)
+            | Asker::Log { .. } => None,
+        }
+    }
+
     /// Takes a callout out.
     fn remove(&mut self, serial: u64) -> Option<Running> {
         let running = self.running.remove(&serial)?;
@@ -136,6 +155,11 @@ impl Exchange {
         self.begin_callout(asker, callout, Direction::Streaming, now)
     }
 
+    /// Begins a call of a filter that talks: each message of its answer is told as it comes.
+    pub(crate) fn begin_talk(&mut self, filter: FilterOf, callout: Callout, now: Instant) -> u64 {
+        self.begin_callout(Asker::Talker(filter), callout, Direction::Streaming, now)
+    }
+
     fn begin_callout(
         &mut self,
         asker: Asker,
@@ -152,6 +176,10 @@ impl Exchange {
         self.callouts.joint.extend(joint.clone().map(|joint| (joint, serial)));
         if head.get(Name::ContentLength).is_some() {
             head.set_number(Name::ContentLength, body.len() as u64);
+        }
+        // Who talks is told why a call has failed.
+        if let Asker::Talker(_) = asker {
+            stream.recorder.begin(true);
         }
         stream.retries.repeatable = is_repeatable(head.method());
         stream.retries.buffer_limit = body.len();
@@ -173,6 +201,7 @@ impl Exchange {
             is_heard: end == Direction::Ended && !matches!(asker, Asker::Nobody),
             failed: None,
             answer: None,
+            details: "",
         };
         self.callouts.running.insert(serial, running);
         match self.snapshot.cluster_id(&cluster) {
@@ -193,6 +222,14 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(running) = self.callouts.running.get_mut(&stream.serial) else { return };
         match item {
+            Item::Data(chunk) if matches!(running.askers[..], [Asker::Talker(_)]) => {
+                if stream.response_status() != 200 {
+                    // It is no call's answer, and its end says so.
+                    return;
+                }
+                running.body.extend_from_slice(&chunk);
+                self.env.work.push_back(Work::Told(stream.serial));
+            }
             Item::Data(_) if !running.is_heard => {}
             Item::Data(chunk) if running.body.len() + chunk.len() > running.max_bytes => {
                 self.fail_callout(index, Failed::TooLong, now);
@@ -221,6 +258,38 @@ impl Exchange {
             self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
             self.charge(index, 504);
             self.fail_callout(index, Failed::TimedOut, now);
+        } else {
+            self.tell_late(index, timer, now);
+        }
+    }
+
+    /// Tells a filter the messages that its call has brought.
+    pub(crate) fn tell_messages(&mut self, serial: u64, now: Instant) {
+        loop {
+            let Some(running) = self.callouts.running.get_mut(&serial) else { return };
+            let (index, is_over) = (running.index, running.answer.is_some());
+            let [Asker::Talker(filter)] = running.askers[..] else { return };
+            match first_message(&running.body) {
+                Ok(Some(length)) => {
+                    let mut frame = running.body.split_to(FRAME_START + length);
+                    let message = frame.split_off(FRAME_START).freeze();
+                    self.tell_talk(filter, Said::Message(message), now);
+                }
+                Ok(None) => return,
+                Err(_) if is_over => return,
+                Err(failed) => return self.fail_callout(index, failed, now),
+            }
+        }
+    }
+
+    /// The stream of a filter that talks is over: its call goes on so long.
+    pub(crate) fn linger(&mut self, serial: u64, time: Duration, now: Instant) {
+        let Some(running) = self.callouts.running.get_mut(&serial) else { return };
+        running.askers = vec![Asker::Nobody];
+        running.body.clear();
+        if running.answer.is_none() {
+            let index = running.index;
+            self.set_timer(index, REQUEST_TIMER, now + time);
         }
     }
 
@@ -244,6 +313,7 @@ impl Exchange {
             let elapsed = received.millis_since(asked);
             stream.response.set_number(Name::XEnvoyUpstreamServiceTime, elapsed);
         }
+        running.details = stream.recorder.record().details;
         let failed = running.failed.or_else(|| (!is_whole).then_some(Failed::Reset));
         running.answer = Some(match failed {
             Some(failed) => Answer::Failed(failed),
@@ -260,6 +330,9 @@ impl Exchange {
     pub(crate) fn answer_callout(&mut self, serial: u64, now: Instant) {
         let Some(mut running) = self.callouts.remove(serial) else { return };
         let (Some(answer), Some(last)) = (running.answer, running.askers.pop()) else { return };
+        if let Asker::Talker(filter) = last {
+            return self.tell_talk(filter, over(&answer, running.details), now);
+        }
         for asker in running.askers {
             self.tell_asker(asker, answer.clone(), now);
         }
@@ -273,14 +346,14 @@ impl Exchange {
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
             Asker::Entries(at) => self.end_entries(at),
             Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
-            Asker::Nobody => {}
+            Asker::Talker(_) | Asker::Nobody => {}
         }
     }
 
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(filter) if filter.serial == of);
+        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(filter) | Asker::Talker(filter) if filter.serial == of);
         running.askers.retain(|asker| !is_of(asker));
         if !running.askers.is_empty() {
             return;

@@ -363,7 +363,9 @@ impl Exchange {
             }
         };
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
-        let unread = stream.upgrade == Upgrade::No && stream.request_end != Direction::Ended;
+        let unread = stream.upgrade == Upgrade::No
+            && stream.request_end != Direction::Ended
+            && !stream.keeps_request_end();
         let early = refused || unread;
         let draining = self.env.draining.closes(&context.listener, &mut self.env.random, now);
         if let Some(connection) = self.conns.table.get_mut(downstream) {

@@ -104,9 +104,11 @@ impl Exchange {
 
     /// Sends another message of a call that goes on. False if there is no room for it.
     pub(crate) fn send_message(&mut self, serial: u64, message: Bytes, now: Instant) -> bool {
-        if !self.has_room_for_message(serial) {
-            return false;
-        }
+        self.has_room_for_message(serial) && self.say(serial, message, now)
+    }
+
+    /// The same whether there is room for it or not. False if the call is over.
+    pub(crate) fn say(&mut self, serial: u64, message: Bytes, now: Instant) -> bool {
         let Some(stream) = self.callouts.stream_of(serial).and_then(|it| self.streams.get_mut(it))
         else {
             return false;

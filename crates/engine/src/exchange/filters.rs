@@ -5,35 +5,40 @@
 
 use bytes::Bytes;
 use towpath_proto::Instant;
-use towpath_proto::head::{Head, Version};
+use towpath_proto::head::Version;
 
-use crate::conn::context::{HttpContext, PlacedFilter};
+use crate::conn::Connection;
+use crate::conn::context::HttpContext;
 use crate::exchange::Exchange;
 use crate::exchange::callout::{Asker, FilterOf};
 use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::mirror::Copies;
-use crate::exchange::stream::{Direction, Routed, Stream, UpstreamState};
+use crate::exchange::passing::{
+    Levels, length, pass_request, pass_response, taken_apart, without_empty_trailers,
+};
+use crate::exchange::stream::{Direction, Stream, UpstreamState};
+use crate::exchange::talk::Talks;
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{
     Answer, Callout, Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView,
-    RouteConfigs, StreamFilter, Wait, joined,
+    StreamFilter, Wait,
 };
-use crate::format::Facts;
 use crate::grpc;
 use crate::ids::{Side, StreamIndex};
 use crate::record::details;
-use crate::snapshot::route::Action;
 
 /// The filters that go with a stream beyond the request's head.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     /// By their places in the chain.
-    watching: Vec<(usize, Box<dyn StreamFilter>)>,
-    waiting: Option<Waiting>,
+    pub(super) watching: Vec<(usize, Box<dyn StreamFilter>)>,
+    pub(super) waiting: Option<Waiting>,
     /// The place of the one that holds the response's head back.
-    held: Option<usize>,
+    pub(super) held: Option<usize>,
+    /// Some of them talk.
+    pub(super) talks: Option<Box<Talks>>,
     /// The request was gRPC's when it came.
     was_grpc: bool,
     /// Copies of the request that wait for the rest of it.
@@ -42,11 +47,11 @@ pub(crate) struct Filters {
 
 /// A request that goes on later.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     /// The filter that wants it so.
-    place: usize,
+    pub(super) place: usize,
     until: Until,
-    resume: Resume,
+    pub(super) resume: Resume,
 }
 
 /// What it waits for.
@@ -60,6 +65,8 @@ enum Until {
     Answer(u64),
     /// A time.
     Time,
+    /// What a filter hears.
+    Told,
 }
 
 /// What the router goes on with.
@@ -105,8 +112,13 @@ impl Stream {
     pub(crate) fn asks(&self) -> Option<u64> {
         match self.waiting()?.until {
             Until::Answer(callout) => Some(callout),
-            Until::Whole(_) | Until::Some(_) | Until::Time => None,
+            Until::Whole(_) | Until::Some(_) | Until::Time | Until::Told => None,
         }
+    }
+
+    /// Whether the head waits for a filter that talks.
+    fn waits_for_talk(&self) -> bool {
+        matches!(self.waiting(), Some(Waiting { until: Until::Told, .. }))
     }
 
     fn waiting(&self) -> Option<Waiting> {
@@ -170,6 +182,7 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
+        let mut talks = false;
         let mut nothing = Vec::new();
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
@@ -209,6 +222,12 @@ impl Exchange {
                     delay = Some((place, wait));
                     (watcher, None)
                 }
+                OnRequest::Talk { mut watcher, waits } => {
+                    let client = self.conns.table.get(stream.downstream.connection);
+                    watcher.begin(client.map_or(0, Connection::high_watermark));
+                    talks = true;
+                    (watcher, waits.then_some(Until::Told))
+                }
                 OnRequest::Answer(reply) => {
                     answer = Some(reply);
                     break;
@@ -217,6 +236,9 @@ impl Exchange {
             let fresh = || Box::new(Filters { was_grpc, ..Filters::default() });
             let filters = filters.get_or_insert_with(fresh);
             filters.watching.push((place, watcher));
+            if talks {
+                filters.talks.get_or_insert_default();
+            }
             filters.waiting = until.map(|until| Waiting { place, until, resume });
             let waits = until.is_some() || callout.is_some() || delay.is_some();
             if waits || reroutes.is_some() {
@@ -228,6 +250,9 @@ impl Exchange {
         };
         stream.request.put(head, &mut self.env.heads);
         stream.filters = filters;
+        if talks && !self.run_talks(index, now) {
+            return Walk::Ended(Progress::Stopped);
+        }
         if let Some(reply) = answer {
             self.log_new_request(index, now);
             self.answer_by_filter(index, reply, now);
@@ -243,7 +268,7 @@ impl Exchange {
         }
         let Some(stream) = self.streams.get(index) else { return Walk::Ended(Progress::Stopped) };
         match reroutes {
-            _ if stream.is_collected() => Walk::Ended(Progress::Stopped),
+            _ if stream.is_collected() || stream.waits_for_talk() => Walk::Ended(Progress::Stopped),
             Some(next) => Walk::Reroutes(next),
             None => Walk::Ended(Progress::Through),
         }
@@ -267,7 +292,7 @@ impl Exchange {
     }
 
     /// Sends an answer of a filter's.
-    fn answer_by_filter(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
+    pub(super) fn answer_by_filter(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.flags.set(reply.flags);
         stream.is_health_check |= reply.health_check;
@@ -294,16 +319,34 @@ impl Exchange {
     }
 
     fn filter_request_item(&mut self, index: StreamIndex, item: Item, now: Instant) {
+        let counted = length(&item);
+        self.filter_request_from(index, 0, item, counted, now);
+    }
+
+    /// Passes a piece of a request through the filters from a place on, of which so many bytes are in the record.
+    pub(super) fn filter_request_from(
+        &mut self,
+        index: StreamIndex,
+        from: usize,
+        item: Item,
+        before: u64,
+        now: Instant,
+    ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(mut filters) = stream.filters.take() else { return };
-        let before = length(&item);
         let (mut data, mut end) = taken_apart(item);
         let waiting = filters.waiting;
         let last = waiting.map_or(usize::MAX, |waiting| waiting.place);
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
-        let passed = pass_request(&mut filters, (0, last), (&mut data, &mut end), &facts);
+        let ended = end.is_some();
+        let passed = pass_request(&mut filters, (from, last), (&mut data, &mut end), &facts);
+        if let Some(talks) = filters.talks.as_mut().filter(|_| ended) {
+            let is_over = stream.request_end == Direction::Ended;
+            talks.keeps_end = end.is_none() && passed.is_ok() && !is_over;
+        }
+        let talks = filters.talks.is_some();
         if !data.is_empty() {
             filters.copies.take_if(|copies| !copies.push(&data));
         }
@@ -311,7 +354,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.filters = Some(filters);
         if let Err(reply) = passed {
-            if end.is_some() {
+            if ended {
                 stream.request_end = Direction::Ended;
             }
             if stream.request.version() != Version::Http2 {
@@ -332,6 +375,9 @@ impl Exchange {
         {
             return self.refuse_body(index, now);
         }
+        if talks && !self.run_talks(index, now) {
+            return;
+        }
         if !data.is_empty() {
             self.pass(index, Side::Request, Item::Data(data), now);
         }
@@ -346,7 +392,7 @@ impl Exchange {
         let goes_on = match waiting.until {
             Until::Whole(_) => ends,
             Until::Some(limit) => ends || held >= limit as u64,
-            Until::Answer(_) | Until::Time => false,
+            Until::Answer(_) | Until::Time | Until::Told => false,
         };
         if goes_on {
             self.go_on_collected(index, waiting, now);
@@ -462,7 +508,13 @@ impl Exchange {
 
     /// A request that waited at a place goes on: the filters behind see it and what has come of its content, then the
     /// router.
-    fn go_on_behind(&mut self, index: StreamIndex, place: usize, mut resume: Resume, now: Instant) {
+    pub(super) fn go_on_behind(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        mut resume: Resume,
+        now: Instant,
+    ) {
         let Some(context) = self.streams.get(index).map(|stream| stream.context.clone()) else {
             return;
         };
@@ -470,6 +522,7 @@ impl Exchange {
         if self.filter_kept(index, place + 1, now).is_ok() && progress == Progress::Through {
             self.route_filtered(index, &context, resume, now);
         }
+        self.run_talks(index, now);
     }
 
     /// A request that was collected is complete: the filters behind see it, and the router.
@@ -513,6 +566,7 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let last = filters.waiting.map_or(usize::MAX, |waiting| waiting.place);
+        let mut kept_end = false;
         let mut passed = Vec::with_capacity(kept.chunks.len());
         let mut trailers = kept.trailers;
         let mut pass = |mut data, end: &mut Option<Item>| {
@@ -524,11 +578,17 @@ impl Exchange {
         if ended && result.is_ok() {
             let mut end = Some(trailers.take().map_or(Item::End, Item::Trailers));
             result = pass(Bytes::new(), &mut end);
+            kept_end = end.is_none() && result.is_ok();
             if let Some(Item::Trailers(head)) = end {
                 trailers = Some(head);
             }
         }
         let stream = self.streams.get_mut(index).ok_or(())?;
+        if let Some(talks) = filters.talks.as_mut().filter(|_| kept_end) {
+            // For who is behind them, it is not here yet.
+            talks.keeps_end = true;
+            stream.request_end = Direction::Streaming;
+        }
         stream.filters = Some(filters);
         let passed = passed.into_iter().filter(|chunk| !chunk.is_empty());
         passed.for_each(|chunk| stream.body.push(chunk));
@@ -581,7 +641,7 @@ impl Exchange {
                     Release::Now
                 }
             };
-            if release == Release::AtEnd && !ends {
+            if release == Release::Later || (release == Release::AtEnd && !ends) {
                 held = true;
                 if let Some(filters) = &mut filters {
                     filters.held = Some(place);
@@ -590,23 +650,40 @@ impl Exchange {
             }
         }
         let Some(stream) = self.streams.get_mut(index) else { return false };
+        let talks = filters.as_deref().is_some_and(|filters| filters.talks.is_some());
         stream.response.put(head, &mut self.env.heads);
         stream.filters = filters;
+        if talks {
+            self.run_talks(index, now);
+        }
         !held
     }
 
     /// Passes one piece of a response through the filters. Where one holds the head back, it goes on with the end.
     pub(crate) fn filter_response_item(&mut self, index: StreamIndex, item: Item, now: Instant) {
-        let before = length(&item);
+        let counted = length(&item);
+        self.filter_response_from(index, usize::MAX, item, counted, now);
+    }
+
+    /// The same from a place on, of a piece of which so many bytes are in the record.
+    pub(super) fn filter_response_from(
+        &mut self,
+        index: StreamIndex,
+        mut upper: usize,
+        item: Item,
+        before: u64,
+        now: Instant,
+    ) {
         let (mut data, mut end) = taken_apart(item);
-        let mut upper = usize::MAX;
+        let ended = end.is_some();
+        let mut talked = false;
         loop {
             let Some(stream) = self.streams.get_mut(index) else { return };
             let Some(mut filters) = stream.filters.take() else { return };
             let mut head = stream.response.take();
             let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
             let facts = facts(stream, None, setting, now);
-            let held = filters.held;
+            let (held, talks) = (filters.held, filters.talks.is_some());
             let passed = pass_response(&mut filters, upper, (&mut data, &mut end), &facts);
             if let (Some(place), Some(item)) = (held, &mut end) {
                 let trailers =
@@ -621,7 +698,16 @@ impl Exchange {
             stream.response.put(head, &mut self.env.heads);
             stream.filters = Some(filters);
             if let Err(reply) = passed {
+                stream.recorder.note(|record| {
+                    record.bytes_sent = record.bytes_sent.saturating_sub(before);
+                });
                 return self.refuse_response(index, reply, now);
+            }
+            if talks {
+                if ended && end.is_none() {
+                    self.settle_upstream(index, now);
+                }
+                talked = true;
             }
             let Some(place) = held else { break };
             if end.is_none() {
@@ -629,6 +715,9 @@ impl Exchange {
                 stream.recorder.note(|record| {
                     record.bytes_sent = record.bytes_sent.saturating_sub(before);
                 });
+                if talked {
+                    self.run_talks(index, now);
+                }
                 return;
             }
             let ends = data.is_empty() && matches!(end, Some(Item::End));
@@ -642,6 +731,10 @@ impl Exchange {
                 }
             }
             upper = place;
+        }
+        // What is said of a piece is said before it may be the last.
+        if talked && !self.run_talks(index, now) {
+            return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let after = data.len() as u64;
@@ -660,11 +753,13 @@ impl Exchange {
     }
 
     /// A filter cannot pass a response on.
-    fn refuse_response(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
-        if reply.details == details::RESPONSE_PAYLOAD_TOO_LARGE
-            && let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http())
-        {
-            http.stats.rs_too_large.inc();
+    pub(super) fn refuse_response(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
+        if let Some(http) = self.streams.get(index).and_then(|stream| stream.context.http()) {
+            match reply.details {
+                details::RESPONSE_PAYLOAD_TOO_LARGE => http.stats.rs_too_large.inc(),
+                details::REQUEST_PAYLOAD_TOO_LARGE => http.stats.downstream_rq_too_large.inc(),
+                _ => {}
+            }
         }
         if self.streams.get(index).is_some_and(Stream::is_unanswered) {
             return self.answer_by_filter(index, reply, now);
@@ -674,117 +769,10 @@ impl Exchange {
     }
 
     /// The head of a response was all of it.
-    fn pass_end(&mut self, index: StreamIndex, now: Instant) {
+    pub(super) fn pass_end(&mut self, index: StreamIndex, now: Instant) {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.response_end = Direction::Ended;
         }
         self.on_response_ended(index, now);
-    }
-}
-
-/// What the route of a stream says to filters.
-struct Levels<'a> {
-    routed: Option<Routed<'a>>,
-    /// The route sends requests on.
-    forwards: bool,
-}
-
-impl<'a> Levels<'a> {
-    fn of(stream: &Stream, http: &'a HttpContext) -> Self {
-        let routed = stream.route.and_then(|route| Routed::in_table(&http.config.routes, route));
-        let forwards = routed.is_some_and(|it| matches!(it.route.action, Action::Forward(_)));
-        Self { routed, forwards }
-    }
-
-    fn of_filter(&self, filter: &'a PlacedFilter) -> RouteConfigs<'a> {
-        let levels = self.routed.map_or([&[][..]; 3], |Routed { route, host, table, .. }| {
-            [&route.filters[..], &host.filters, &table.filters]
-        });
-        RouteConfigs { filter: &filter.name, levels }
-    }
-}
-
-/// Passes a piece of the request through the filters at these places.
-fn pass_request(
-    filters: &mut Filters,
-    (from, last): (usize, usize),
-    (data, end): (&mut Bytes, &mut Option<Item>),
-    facts: &Facts<'_>,
-) -> Result<(), Reply> {
-    let here = filters.watching.iter_mut().filter(|(place, _)| (from..=last).contains(place));
-    for (_, watcher) in here {
-        if !data.is_empty() {
-            watcher.on_request_data(data, facts)?;
-        }
-        if end.is_some() {
-            let more = watcher.on_request_end(facts)?;
-            *data = joined(std::mem::take(data), more);
-            add_trailers(end, watcher.request_trailers());
-        }
-    }
-    Ok(())
-}
-
-/// Passes a piece of the response through the filters below a place, down to the one that holds the head.
-fn pass_response(
-    filters: &mut Filters,
-    upper: usize,
-    (data, end): (&mut Bytes, &mut Option<Item>),
-    facts: &Facts<'_>,
-) -> Result<(), Reply> {
-    let held = filters.held;
-    let floor = held.unwrap_or(0);
-    let here = filters.watching.iter_mut().rev().filter(|(at, _)| (floor..upper).contains(at));
-    for (place, watcher) in here {
-        if !data.is_empty() {
-            watcher.on_response_data(data, facts)?;
-        }
-        if held == Some(*place) {
-            continue;
-        }
-        if let Some(item) = end {
-            let trailers = if let Item::Trailers(trailers) = item { Some(trailers) } else { None };
-            let more = watcher.on_response_end(trailers, facts);
-            *data = joined(std::mem::take(data), more);
-            without_empty_trailers(end);
-            add_trailers(end, watcher.response_trailers());
-        }
-    }
-    Ok(())
-}
-
-/// The data of an item, and the end.
-fn taken_apart(item: Item) -> (Bytes, Option<Item>) {
-    match item {
-        Item::Data(data) => (data, None),
-        Item::Trailers(_) | Item::End => (Bytes::new(), Some(item)),
-    }
-}
-
-fn add_trailers(end: &mut Option<Item>, added: Option<Head>) {
-    let Some(added) = added else { return };
-    if let Some(Item::Trailers(trailers)) = end {
-        for field in added.iter() {
-            trailers.append_bytes(field.name_bytes, field.value);
-        }
-    } else {
-        *end = Some(Item::Trailers(added));
-    }
-}
-
-fn without_empty_trailers(end: &mut Option<Item>) {
-    if matches!(end, Some(Item::Trailers(trailers)) if is_empty(trailers)) {
-        *end = Some(Item::End);
-    }
-}
-
-fn is_empty(trailers: &Head) -> bool {
-    trailers.iter().len() == 0
-}
-
-fn length(item: &Item) -> u64 {
-    match item {
-        Item::Data(chunk) => chunk.len() as u64,
-        Item::Trailers(_) | Item::End => 0,
     }
 }

@@ -97,6 +97,10 @@ impl Exchange {
         stream.response_end = Direction::Ended;
         self.send_response_head(index, silent, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if silent && stream.is_unanswered() {
+            // A filter holds it.
+            return;
+        }
         let downstream = stream.downstream;
         if !silent {
             stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
@@ -148,10 +152,10 @@ impl Exchange {
     ) {
         self.weigh(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.recorder.note(|record| record.details = details);
         if matches!(stream.kind, Kind::Callout(_)) {
             return self.fail_callout(index, Failed::Reset, now);
         }
-        stream.recorder.note(|record| record.details = details);
         let downstream = stream.downstream;
         let connection = self.conns.table.get(downstream.connection);
         if connection.is_some_and(|connection| !connection.mux.is_alone()) {
@@ -188,6 +192,13 @@ impl Exchange {
     pub(crate) fn finish(&mut self, index: StreamIndex, now: Instant) {
         if self.finish_plain(index, now) {
             return;
+        }
+        if self.streams.get(index).is_some_and(Stream::keeps_request_end) {
+            // It has come in whole, and goes no further.
+            self.detach(index, Close::Abort, now);
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.request_end = Direction::Ended;
+            }
         }
         self.weigh(index);
         let Some(stream) = self.streams.get(index) else { return };
@@ -297,6 +308,9 @@ impl Exchange {
             Kind::Http(_) | Kind::Rpc(_) | Kind::Tcp(_) => {
                 if let Some(callout) = stream.asks() {
                     self.cancel_callout(callout, stream.serial, now);
+                }
+                if stream.filters.is_some() {
+                    self.end_talks(&stream, now);
                 }
             }
         }

@@ -16,6 +16,7 @@ use crate::conn::{Connection, ConnectionTimer, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
+use crate::filter::Way;
 use crate::grpc;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::record::{Flags, details};
@@ -319,6 +320,15 @@ impl Exchange {
     /// What is read for one stream goes on, or waits, as its upstream or its downstream side has room.
     pub(crate) fn update_source(&mut self, index: StreamIndex, is_upstream: bool) {
         let Some(stream) = self.streams.get(index) else { return };
+        if stream.filters.is_some() || matches!(stream.kind, Kind::Callout(_)) {
+            self.update_talks(index, is_upstream);
+        }
+        self.update_own_source(index, is_upstream);
+    }
+
+    /// The same without what filters of the stream talk by.
+    pub(crate) fn update_own_source(&mut self, index: StreamIndex, is_upstream: bool) {
+        let Some(stream) = self.streams.get(index) else { return };
         let source = match (is_upstream, stream.upstream) {
             (true, _) => stream.downstream,
             (false, UpstreamState::Active(leg)) => leg,
@@ -464,8 +474,15 @@ impl Exchange {
 
     /// Whether what a connection brings for a stream has somewhere to go.
     fn has_room(&self, stream: &Stream, connection: &Connection) -> bool {
+        if (stream.filters.is_some() || matches!(stream.kind, Kind::Callout(_)))
+            && !self.talks_have_room(stream, way_of(&connection.role))
+        {
+            return false;
+        }
         match &connection.role {
-            Role::Downstream(_) if stream.request_end == Direction::Ended => {
+            Role::Downstream(_)
+                if stream.request_end == Direction::Ended || stream.keeps_request_end() =>
+            {
                 connection.mux.buffered() < connection.high_watermark()
             }
             Role::Downstream(_) => match stream.upstream {
@@ -522,6 +539,14 @@ impl Exchange {
             None if ended => self.write(upstream, Item::End, now),
             None => {}
         }
+    }
+}
+
+/// Which direction a connection brings.
+const fn way_of(role: &Role) -> Way {
+    match role {
+        Role::Upstream(_) => Way::Response,
+        Role::Downstream(_) | Role::Arriving(_) | Role::Closing(_) => Way::Request,
     }
 }
 

@@ -239,7 +239,12 @@ impl Exchange {
             stream.body.forget();
         }
         self.send_response_head(index, end, now);
-        if end {
+        if end
+            && self.streams.get(index).is_some_and(|it| it.is_unanswered() && it.filters.is_some())
+        {
+            // A filter holds it.
+            self.settle_upstream(index, now);
+        } else if end {
             self.on_response_ended(index, now);
         } else if has_content {
             self.send_content(index, now);

@@ -63,6 +63,28 @@ impl GrpcService {
     }
 }
 
+impl GrpcService {
+    /// A call that goes on. As Envoy has it, it says nothing of its time.
+    pub(crate) fn talk(&self, method: &str, request: &mut RequestView<'_>) -> Callout {
+        let mut head =
+            Head::request(b"POST", b"http", self.authority.as_bytes(), method.as_bytes());
+        head.set(Name::Te, b"trailers");
+        head.set(Name::ContentType, b"application/grpc");
+        self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
+        if !self.skip_envoy_headers {
+            head.set(Name::XEnvoyInternal, b"true");
+        }
+        Callout {
+            cluster: Arc::clone(&self.cluster),
+            head,
+            body: bytes::Bytes::new(),
+            timeout: Duration::ZERO,
+            max_bytes: MOST_ANSWER,
+            joint: None,
+        }
+    }
+}
+
 /// The message that a call was answered with; none where it has failed, whatever went wrong.
 pub(crate) fn message_of<M: Message + Default>(answer: &Answer) -> Option<M> {
     let Answer::Response { head, body, trailers } = answer else { return None };

@@ -23,6 +23,8 @@ pub mod csrf;
 pub mod decompressor;
 #[cfg(feature = "serving")]
 pub mod ext_authz;
+#[cfg(feature = "serving")]
+pub mod ext_proc;
 pub mod fault;
 pub mod grpc_http1_bridge;
 #[cfg(feature = "serving")]
@@ -52,6 +54,7 @@ pub mod rbac;
 mod realm;
 pub mod set_filter_state;
 pub mod set_metadata;
+mod talk;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -65,6 +68,7 @@ use towpath_proto::Head;
 
 pub use self::callout::{Answer, Callout, Failed, Joint, OnAnswer};
 use self::notes::Notes;
+pub use self::talk::{Said, Step, TalkView, Way};
 use crate::format::Facts;
 use crate::header_ops::Scratch;
 use crate::matcher::Subject;
@@ -140,6 +144,33 @@ pub trait StreamFilter: fmt::Debug {
         None
     }
 
+    /// Keeps the end of the request, of one that talks, and its trailers, which it takes; it goes on with
+    /// [`Step::End`].
+    fn keeps_request_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> bool {
+        false
+    }
+
+    /// The same of a response.
+    fn keeps_response_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> bool {
+        false
+    }
+
+    /// So many bytes at most are held in each direction, of one that talks.
+    fn begin(&mut self, _limit: usize) {}
+
+    /// It hears something of its call.
+    fn on_said(&mut self, _said: Said, _stream: &mut TalkView<'_>) {}
+
+    /// What it wants done next.
+    fn next_step(&mut self) -> Option<Step> {
+        None
+    }
+
+    /// It holds as much of a direction as it may: nothing more is read for it.
+    fn is_full(&self, _way: Way) -> bool {
+        false
+    }
+
     /// What filters of its kind have in common for this stream.
     fn shared(&self) -> Option<&dyn Any> {
         None
@@ -160,7 +191,8 @@ pub trait StreamFilter: fmt::Debug {
         OnAnswer::GoOn
     }
 
-    /// A response begins; one of our own may take the place of another. A head without content cannot be held back.
+    /// A response begins; one of our own may take the place of another. Only a filter that talks can hold back a head
+    /// without content.
     fn on_response_head(&mut self, _response: &mut ResponseView<'_>) -> Release {
         Release::Now
     }
@@ -205,6 +237,13 @@ pub enum OnRequest {
     Ask(Box<dyn StreamFilter>, Box<Callout>),
     /// The same, after a time. Content that comes meanwhile waits in the same way.
     Wait(Box<dyn StreamFilter>, Wait),
+    /// It goes on with the stream and talks with a server meanwhile; the head waits for [`Step::GoOn`] if `waits`.
+    Talk {
+        /// What talks.
+        watcher: Box<dyn StreamFilter>,
+        /// Whether the head waits.
+        waits: bool,
+    },
     /// It is answered here.
     Answer(Reply),
 }
@@ -225,6 +264,8 @@ pub enum Release {
     Now,
     /// With the end of the response, which the filter collects, and limits.
     AtEnd,
+    /// With [`Step::GoOn`], of a filter that talks; the head may be all there is.
+    Later,
 }
 
 /// An answer of a filter's own.

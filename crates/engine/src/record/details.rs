@@ -79,6 +79,27 @@ pub fn worded(text: &str) -> &'static str {
     text
 }
 
+/// Details that a server has given a request, without white space. There are so many of them at most, by process: others
+/// are `otherwise`.
+#[must_use]
+pub fn told(text: &str, otherwise: &'static str) -> &'static str {
+    static TOLD: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    const MOST: usize = 1000;
+    const LONGEST: usize = 512;
+    let text: String =
+        text.chars().map(|it| if it.is_ascii_whitespace() { '_' } else { it }).collect();
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = told.get(&*text) {
+        return known;
+    }
+    if told.len() >= MOST || text.len() > LONGEST {
+        return otherwise;
+    }
+    let text: &'static str = Box::leak(text.into());
+    told.insert(text);
+    text
+}
+
 /// The details before and after the response began, and the transport failure, if any.
 macro_rules! words {
     ($reason:expr) => {

@@ -30,8 +30,8 @@ pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
     ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
-    CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, FaultClusterStats, FaultStats,
-    GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats, JwtAuthnStats,
+    CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats, FaultClusterStats,
+    FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats, JwtAuthnStats,
     LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats, ZlibStats,
     ZstdStats,
 };

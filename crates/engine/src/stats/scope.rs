@@ -102,6 +102,13 @@ pub enum Scope {
         /// The filter's; it may be empty.
         prefix: Arc<str>,
     },
+    /// `http.<stat prefix>.ext_proc`, and the filter's stat prefix.
+    HttpExtProc {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// The filter's; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `http.<stat prefix>.<filter>.<part>`: what a compressor or decompressor counts.
     HttpCompression {
         /// The connection manager's stat prefix.
@@ -278,6 +285,10 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.ext_authz")
             }
             Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
+            Self::HttpExtProc { http, prefix } if prefix.is_empty() => {
+                write!(f, "http.{http}.ext_proc")
+            }
+            Self::HttpExtProc { http, prefix } => write!(f, "http.{http}.ext_proc.{prefix}"),
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
                 write!(f, "extension_config_discovery.{family}.{name}")
             }
@@ -406,6 +417,7 @@ impl Scope {
             Self::HeaderToMetadata(_) => "http_header_to_metadata",
             Self::Http(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
+            Self::HttpExtProc { .. } => "http_ext_proc",
             Self::HttpFilter { family, .. } | Self::HttpCompression { family, .. } => family,
             Self::FaultCluster { .. } => "http_fault",
             Self::JwtAuthn { .. } => "http_jwt_authn",
@@ -470,6 +482,13 @@ impl Scope {
                 let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
                 if !prefix.is_empty() {
                     labels.insert(0, label("envoy_ext_authz_prefix", prefix));
+                }
+                labels
+            }
+            Self::HttpExtProc { http, prefix } => {
+                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
+                if !prefix.is_empty() {
+                    labels.insert(0, label("towpath_ext_proc_prefix", prefix));
                 }
                 labels
             }

@@ -12,6 +12,7 @@ use towpath_proto::http2::hpack::{Decoder, Field, Limits};
 use towpath_proto::http2::{Arrival, Connection, Options};
 use towpath_proto::{Event, Out, http1};
 
+use crate::processor::{self, Deed};
 use crate::script::{self, Step};
 use crate::spans;
 use crate::upstream::{Upstreams, end_by_reset};
@@ -38,6 +39,8 @@ struct Request {
     method: Vec<u8>,
     steps: Vec<Step>,
     echoes: bool,
+    /// What a processor answers, and how many messages it has seen.
+    processor: Option<(Vec<String>, usize)>,
 }
 
 impl<'a> Http2<'a> {
@@ -82,16 +85,37 @@ impl<'a> Http2<'a> {
                 }
                 let early = matches!(steps.first(), Some(Step::OnHead));
                 let method = head.method_bytes().to_vec();
-                let request = Request { number: index, id, method, steps, echoes: false };
+                let processor = match &steps[..] {
+                    [Step::Send(text)] => processor::script(text).map(|lines| (lines, 0)),
+                    _ => None,
+                };
+                let talks = processor.is_some();
+                let request =
+                    Request { number: index, id, method, steps, echoes: false, processor };
                 self.requests.insert(number, request);
+                if talks {
+                    let told = &self.tap.messages[&id];
+                    let mut head = Message { start: told.start.clone(), ..Message::default() };
+                    head.fields.clone_from(&told.fields);
+                    self.upstreams.tell(index, self.name, &head);
+                    return self.process(number);
+                }
                 end || early
             }
             Arrival::Part(Event::Data(data)) => {
                 self.connection.consumed(number);
+                if self.requests.get(&number).is_some_and(|request| request.processor.is_some()) {
+                    return self.process(number);
+                }
                 if self.requests.get(&number).is_some_and(|request| request.echoes) {
                     self.connection.send_data(number, data);
                 }
                 self.has_entries(number)
+            }
+            Arrival::Part(Event::End | Event::Trailers(_))
+                if self.requests.get(&number).is_some_and(|it| it.processor.is_some()) =>
+            {
+                return true;
             }
             Arrival::Part(Event::End | Event::Trailers(_)) => {
                 if self.requests.get(&number).is_some_and(|request| request.echoes) {
@@ -111,6 +135,50 @@ impl<'a> Http2<'a> {
         self.upstreams.tell(request.number, self.name, told);
         let steps = if ended { std::mem::take(&mut request.steps) } else { Vec::new() };
         self.follow(number, steps)
+    }
+
+    /// Answers what a processor is shown.
+    fn process(&mut self, number: u32) -> bool {
+        loop {
+            let Some(request) = self.requests.get_mut(&number) else { return true };
+            let Some((lines, seen)) = &mut request.processor else { return true };
+            let body = &self.tap.messages[&request.id].body;
+            let frames = spans::frames(body);
+            let Some(frame) = frames.get(*seen) else { return true };
+            let answer = lines.get(*seen).cloned().unwrap_or_else(|| "ok".to_owned());
+            let is_first = *seen == 0;
+            *seen += 1;
+            self.upstreams.add(request.number, processor::line(frame));
+            let deeds = processor::deeds(&answer, frame);
+            if is_first {
+                let mut head = Head::response(200);
+                head.append_bytes(b"content-type", b"application/grpc");
+                let mut out = Out::new();
+                self.connection.send_head(number, &head, false, &mut out);
+                self.flush(out);
+            }
+            for deed in deeds {
+                match deed {
+                    Deed::Send(frame) => self.connection.send_data(number, Bytes::from(frame)),
+                    Deed::Wait(ms) => {
+                        self.flush(Out::new());
+                        thread::sleep(std::time::Duration::from_millis(ms));
+                    }
+                    Deed::End(status) => {
+                        let mut trailers = Head::default();
+                        let status = status.to_string();
+                        trailers.append_bytes(b"grpc-status", status.as_bytes());
+                        trailers.append_bytes(b"grpc-message", b"so it is");
+                        self.connection.send_trailers(number, &trailers);
+                    }
+                    Deed::Reset => {
+                        end_by_reset(&self.stream);
+                        return false;
+                    }
+                }
+                self.flush(Out::new());
+            }
+        }
     }
 
     /// A call that goes on has told something: it is ended, so that what comes next has a call of its own.

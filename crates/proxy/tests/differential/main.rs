@@ -18,6 +18,7 @@ mod http2;
 mod openssl;
 mod outcome;
 mod peer;
+mod processor;
 mod script;
 mod secure;
 mod spans;
@@ -91,6 +92,7 @@ suites!(
     api_key_auth,
     basic_auth,
     ext_authz,
+    ext_proc,
     fault,
     jwt_authn,
     grpc_filters,

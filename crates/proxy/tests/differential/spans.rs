@@ -348,27 +348,27 @@ fn id(text: &str) -> &str {
 }
 
 #[derive(Debug)]
-enum Field<'a> {
+pub(crate) enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
 impl<'a> Field<'a> {
-    fn bytes(&self) -> &'a [u8] {
+    pub(crate) fn bytes(&self) -> &'a [u8] {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Number(_) => &[],
         }
     }
 
-    fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         match self {
             Self::Bytes(_) => 0,
             Self::Number(number) => *number,
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
 
@@ -392,7 +392,7 @@ impl<'a> Field<'a> {
 }
 
 /// The fields of a message, as far as it can be read.
-fn fields(mut rest: &[u8]) -> Vec<(u64, Field<'_>)> {
+pub(crate) fn fields(mut rest: &[u8]) -> Vec<(u64, Field<'_>)> {
     let mut fields = Vec::new();
     while let Some(key) = varint(&mut rest) {
         let value = match key & 7 {

@@ -202,7 +202,7 @@ impl Upstreams {
         }
     }
 
-    fn add(&self, number: usize, line: String) {
+    pub(crate) fn add(&self, number: usize, line: String) {
         let mut state = self.state.lock().unwrap();
         let named = state.number(number);
         if let Some(place) = state.seen.get_mut(number) {

@@ -8,6 +8,7 @@ mod cors;
 mod csrf;
 mod decompressor;
 mod ext_authz;
+mod ext_proc;
 mod fault;
 mod grpc_http1_bridge;
 mod grpc_stats;
@@ -60,6 +61,7 @@ pub(crate) const FILTERS: &[Known] = &[
     csrf::FILTER,
     decompressor::FILTER,
     ext_authz::FILTER,
+    ext_proc::FILTER,
     fault::FILTER,
     grpc_http1_bridge::FILTER,
     grpc_stats::FILTER,
