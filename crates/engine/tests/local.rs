@@ -1,4 +1,4 @@
-//! An app's requests through the engine's own door in virtual time: each ends once, with its own answer, and an outage
+//! An app's requests through the engine's local interface in virtual time: each ends once, with its own answer, and an outage
 //! at any moment costs no more than the objective.
 #![allow(
     clippy::unwrap_used,

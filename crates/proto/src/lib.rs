@@ -1,4 +1,4 @@
-//! Sans-IO protocol machines and the one door through which drivers run them.
+//! Sans-IO protocol machines, and the trait through which drivers run them.
 //!
 //! | Module | What it holds |
 //! |---|---|

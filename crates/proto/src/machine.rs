@@ -1,4 +1,4 @@
-//! The one door: what a driver tells a machine, and what a machine asks of a driver.
+//! What a driver tells a machine, and what a machine asks of a driver.
 //!
 //! The contract, for both sides:
 //!

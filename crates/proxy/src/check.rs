@@ -60,7 +60,7 @@ impl Check {
         let verdict = match offline::judge(file, recording, self.options()) {
             Ok(verdict) => verdict,
             Err(error) => {
-                // Where standard error is closed there is nobody to tell.
+                // Where standard error is closed nothing can be told.
                 let _ = writeln!(io::stderr(), "towpath check: {error}");
                 return ExitCode::FAILURE;
             }

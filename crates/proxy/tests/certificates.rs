@@ -126,7 +126,7 @@ fn a_new_certificate_is_shown_and_connections_stay() {
     assert!(shows(&at, &ours, &first.0));
     assert_eq!(proxy.stat(UPDATES), Some(0));
 
-    // The bootstrap says something else from here on, but nobody has asked for that.
+    // The bootstrap says something else from here on, but it is not to be read.
     let config = proxy.scratch.read("bootstrap.yaml");
     proxy.scratch.write("bootstrap.yaml", &config.replace("cluster: origin", "cluster: nowhere"));
 

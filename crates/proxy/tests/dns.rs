@@ -35,14 +35,14 @@ fn requests_go_where_the_name_points() {
 #[test]
 fn listeners_wait_for_the_first_answer() {
     let server = NameServer::start(None);
-    server.mute(true);
+    server.silent(true);
     let proxy =
         Proxy::launch(Scratch::new(), &dns_bootstrap(origin(Duration::ZERO), server.address), &[]);
     assert_eq!(proxy.get("/ready"), (503, "PRE_INITIALIZING\n".into()));
     assert_eq!(proxy.get("/listeners").1, "");
     assert!(proxy.get("/init_dump").1.contains("origin.example"));
     server.point_to(Some([127, 0, 0, 1]));
-    server.mute(false);
+    server.silent(false);
     until("ready", || proxy.get("/ready").0 == 200);
     assert_eq!(exchange(&proxy.listener("ingress"), "GET", "/").unwrap().0, 200);
 }
@@ -75,20 +75,20 @@ struct NameServer {
 #[derive(Default)]
 struct State {
     points_to: Option<[u8; 4]>,
-    mute: bool,
+    silent: bool,
 }
 
 impl NameServer {
     fn start(points_to: Option<[u8; 4]>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let state = Arc::new(Mutex::new(State { points_to, mute: false }));
+        let state = Arc::new(Mutex::new(State { points_to, silent: false }));
         let shared = state.clone();
         std::thread::spawn(move || {
             let mut query = [0; 512];
             while let Ok((length, peer)) = socket.recv_from(&mut query) {
-                let State { points_to, mute } = *shared.lock().unwrap();
-                if !mute {
+                let State { points_to, silent } = *shared.lock().unwrap();
+                if !silent {
                     socket.send_to(&answer(&query[..length], points_to), peer).unwrap();
                 }
             }
@@ -100,8 +100,8 @@ impl NameServer {
         self.state.lock().unwrap().points_to = address;
     }
 
-    fn mute(&self, mute: bool) {
-        self.state.lock().unwrap().mute = mute;
+    fn silent(&self, silent: bool) {
+        self.state.lock().unwrap().silent = silent;
     }
 }
 

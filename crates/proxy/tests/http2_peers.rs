@@ -96,7 +96,7 @@ fn curl_and_nghttp_are_served_over_http2() {
         let at = format!("@{}", upload.display());
         let upload = run(&["--data-binary", &at, &format!("{url}/upload")]);
         assert_eq!(upload.stdout, b"3000000");
-        // One after the other over one connection. In clear text curl 7.88 ends one by itself, whoever its server is.
+        // One after the other over one connection. In clear text curl 7.88 ends one by itself, with any server.
         if is_secure {
             let version = ["-w", "%{http_version} %{num_connects} ", "-o", "/dev/null"];
             let small = format!("{url}/download/[1-3]");

@@ -11,7 +11,7 @@ use crate::category::{Category, Level};
 use crate::directives::Directives;
 use crate::probe::{self, BELOW_CATEGORIES};
 
-/// Whether an event of this category and level is wanted by anyone.
+/// Whether an event of this category and level is wanted by the ring, a sink or a subscriber.
 #[inline(always)]
 #[must_use]
 pub fn enabled(category: Category, level: Level) -> bool {
@@ -49,7 +49,7 @@ pub(crate) fn wanted(level: Level) -> Category {
     Category::from_bits(GATE.masks[level as usize].load(Relaxed))
 }
 
-/// The most verbose level anyone wants any category at.
+/// The most verbose level that is wanted of any category.
 #[cfg(feature = "tracing")]
 pub(crate) fn most_verbose() -> Option<Level> {
     let targets = TARGETS.read().unwrap_or_else(PoisonError::into_inner);

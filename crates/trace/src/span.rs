@@ -423,7 +423,7 @@ pub(crate) fn emit_counter(category: Category, name: &str, value: i64) {
     );
 }
 
-/// Whether anyone beside the ring listens.
+/// Whether a sink beside the ring listens.
 #[inline(always)]
 pub(crate) fn elsewhere() -> bool {
     detours() & !probe::NO_COUNTER != 0

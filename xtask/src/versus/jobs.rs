@@ -130,7 +130,7 @@ const SLICE: Duration = Duration::from_millis(300);
 /// Of each second that a round is asked to have: about as many requests are measured as by one run of that length.
 const SLICES_PER_SECOND: usize = 4;
 
-/// A fixed rate, below what anyone can do: what a proxy adds to the latency.
+/// A fixed rate, below what the slowest can do: what a proxy adds to the latency.
 pub(super) fn open_loop(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
     let scene = Scene::start(plan, programs, Kind::Http)?;
     let columns = [

@@ -1,4 +1,4 @@
-//! What `towpath get` sends: a body in one of its forms, names and values, who asks.
+//! What `towpath get` sends: a body in one of its forms, names and values, credentials.
 
 use std::io::{self, Read};
 use std::path::Path;

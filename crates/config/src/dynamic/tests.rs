@@ -335,7 +335,7 @@ static_resources:
     std::fs::write(&file, made.cert.pem() + "\n# more\n").unwrap();
     offer(&mut all, &mut base, Kind::Endpoints, vec![hosts("2")]);
     assert!(Arc::ptr_eq(&base.snapshot.listeners[0], &before));
-    assert_eq!(base.prints.secrets[&*path], seen, "nobody would look at it again");
+    assert_eq!(base.prints.secrets[&*path], seen, "it would not be looked at again");
     let whole = all.rebuild(&base);
     assert_ne!(whole.prints.secrets[&*path], seen);
     std::fs::remove_dir_all(&folder).unwrap();

@@ -25,7 +25,7 @@ pub struct MeshCluster {
     pub keeps_alpn: bool,
     /// `external`: it is outside of the mesh.
     pub external: bool,
-    /// `disable_mx`: nothing is told there of who asks.
+    /// `disable_mx`: nothing is told there of the client.
     pub keeps_quiet: bool,
 }
 

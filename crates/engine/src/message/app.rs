@@ -172,7 +172,7 @@ pub struct Open {
 /// A caller that connects on its own wants to know where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
-    /// Who asks. The newest question of each is answered.
+    /// The part of the app that asks. The newest question of each is answered.
     pub asker: u64,
     /// The question's number, at the asker's choice.
     pub question: u64,

@@ -1,4 +1,4 @@
-//! Random operations at the worker's door, in any order, against a model of its driver: clients that open, send, end
+//! Random inputs of a worker, in any order, against a model of its driver: clients that open, send, end
 //! and reset, hosts that answer or do not, configurations that are replaced, and a drain at the end. Clients and hosts
 //! speak HTTP/1, Bolt, opaque bytes, and the toy protocol of many streams. Every fourth worker is an app's: no worker
 //! is both, and the two number their clusters alike.

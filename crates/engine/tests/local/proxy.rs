@@ -19,7 +19,7 @@ struct Manners {
     /// Wants a password.
     guarded: bool,
     /// Takes a connection and says nothing.
-    mute: bool,
+    silent: bool,
 }
 
 /// How far a client's connection is.
@@ -49,7 +49,7 @@ fn proxy(
             }
             Input::Received { connection, chunk } => match sides.get_mut(&connection) {
                 Some(Side::Joined(other)) => orders.send(*other, chunk),
-                Some(Side::Asking(said, replies)) if !manners.mute => {
+                Some(Side::Asking(said, replies)) if !manners.silent => {
                     said.extend_from_slice(&chunk);
                     let answered = answer(said, *replies, manners, &asked);
                     *replies += 1;
@@ -199,7 +199,7 @@ fn tunnels_carry_requests_and_the_proxy_resolves_the_name() {
         ] {
             let mut town = town(seed, Manners { guarded, ..Manners::default() });
             let options = through(protocol, guarded.then_some(("u", "p")));
-            // A name that nobody but the proxy could resolve.
+            // A name that only the proxy can resolve.
             let calls: Vec<CallId> = (0..3)
                 .map(|number| {
                     let call = town.app.ask(&ask(number), "inside.test", options.clone());
@@ -252,7 +252,7 @@ fn a_refusal_is_the_answer_and_is_told() {
 #[test]
 fn a_proxy_that_says_nothing_is_asked_by_fresh_attempts_until_the_time_is_over() {
     for_each_seed(10, |seed| {
-        let mut town = town(seed, Manners { mute: true, ..Manners::default() });
+        let mut town = town(seed, Manners { silent: true, ..Manners::default() });
         let limit = Duration::from_secs(3);
         let options = Options { total: Some(limit), ..through(ProxyProtocol::Connect, None) };
         let call = town.app.ask(&ask(0), "inside.test", options);

@@ -18,7 +18,7 @@ use towpath_proto::Failure;
 use super::config::Config;
 use super::message::{DATAGRAM_BYTES, Kind, Reply, encode_name, parse, question};
 
-/// Who asks, and what it has learned of servers.
+/// The resolver, and what it has learned of servers.
 #[derive(Debug, Default)]
 pub(super) struct Stub {
     /// The one that answered last: it is asked first.

@@ -77,7 +77,7 @@ fn what_the_style_mends_is_missed_when_it_is_gone() {
             silent.push(mend);
         }
     }
-    assert_eq!(silent, Vec::<&str>::new(), "nobody misses these");
+    assert_eq!(silent, Vec::<&str>::new(), "no page misses these");
 }
 
 #[test]

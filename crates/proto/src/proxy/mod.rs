@@ -28,7 +28,7 @@ enum State {
     Socks5(Socks5),
 }
 
-/// Who asks.
+/// The user name and password of a client.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Credentials {
     /// The name.
@@ -43,7 +43,7 @@ pub struct Credentials {
 pub enum Refusal {
     /// It answered CONNECT with this status.
     Status(u16),
-    /// It wants to know who asks, or does not believe it (407; RFC 1929).
+    /// It wants credentials, or refuses those it got (407; RFC 1929).
     Credentials,
     /// It answered with this code (RFC 1928 §6).
     Socks(u8),

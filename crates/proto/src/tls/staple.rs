@@ -95,7 +95,7 @@ pub enum StaplePolicy {
     /// While it holds.
     #[default]
     Lenient,
-    /// While it holds; who asks for it when it does not is refused.
+    /// While it holds; a client that asks for it at other times is refused.
     Strict,
     /// The same, and there must be one for each certificate.
     Must,

@@ -67,7 +67,7 @@ enum Kind {
     Unix(UnixListener, PathBuf),
 }
 
-/// Who asks, as far as the access log cares.
+/// What the access log says of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) remote: String,

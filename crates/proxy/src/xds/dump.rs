@@ -92,7 +92,7 @@ impl Dump {
                 }
             }?;
             writer.write_rest().map_err(failed)?;
-            // Where standard output is closed there is nobody to tell.
+            // Where standard output is closed nothing can be told.
             let _ = writeln!(std::io::stdout(), "{} updates", writer.count);
             Ok(ExitCode::SUCCESS)
         })

@@ -68,7 +68,7 @@ impl Xds {
             Self::Replay(replay) => replay.run(),
         };
         outcome.unwrap_or_else(|error| {
-            // Where standard error is closed there is nobody to tell.
+            // Where standard error is closed nothing can be told.
             let _ = writeln!(std::io::stderr(), "towpath xds: {error}");
             ExitCode::from(2)
         })

@@ -359,8 +359,8 @@ fn what_serves_stays_while_the_control_plane_is_away() {
 
 #[test]
 fn a_start_without_a_control_plane_ends_with_its_patience() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = tcp(nobody.local_addr().unwrap());
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = tcp(silent.local_addr().unwrap());
     let config = bootstrap(&address, "DELTA_GRPC")
         .replace("initial_fetch_timeout: 0s", "initial_fetch_timeout: 0.3s");
     let proxy = Proxy::start(&config, &[]);

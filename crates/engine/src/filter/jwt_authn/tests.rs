@@ -8,7 +8,7 @@ use crate::matcher::Text;
 
 pub(super) const HEADER: &str = r#"{"alg":"HS256"}"#;
 
-/// A token whose signature nobody has made.
+/// A token with an invalid signature.
 pub(super) fn unsigned(header: &str, payload: &str) -> String {
     format!("{}.{}.AA", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload))
 }

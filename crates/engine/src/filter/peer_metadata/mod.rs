@@ -24,7 +24,7 @@ pub struct PeerMetadata {
     pub reads_requests: bool,
     /// `upstream_discovery`: the same of responses.
     pub reads_responses: bool,
-    /// `upstream_propagation`: requests are told who asks.
+    /// `upstream_propagation`: requests say which workload they come from.
     pub tells_upstream: Option<Tells>,
     /// `downstream_propagation`: clients that told are told.
     pub tells_downstream: Option<Tells>,

@@ -1,4 +1,4 @@
-//! What an agent and the one who asks it say to each other: JSON, one message a line.
+//! What an agent and its controller say to each other: JSON, one message a line.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
