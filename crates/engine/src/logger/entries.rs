@@ -9,14 +9,14 @@ use std::time::Duration;
 use towpath_proto::Instant;
 
 use super::als;
+use super::slots::{Batch, Slots};
 use crate::format::Facts;
-use crate::free_slot;
 use crate::snapshot::log::{Entry, EntryStream};
 use crate::stats::{EntryStats, Registry, Scope};
 
 /// The streams of a worker, each in its place for as long as it has entries or a call.
 #[derive(Debug, Default)]
-pub(crate) struct EntryLogs(Vec<Option<EntryLog>>);
+pub(crate) struct EntryLogs(Slots<EntryLog>);
 
 /// Entries of one worker for one server.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl EntryLogs {
         (registry, worker): (&Registry, u32),
     ) -> Option<usize> {
         let at = self.place(&entry.stream, registry, worker);
-        let log = self.get_mut(at)?;
+        let log = self.0.get_mut(at)?;
         log.was_used = true;
         if Arc::strong_count(&log.stream) == 1 {
             // It began with a configuration that is gone; this one says the same.
@@ -80,34 +80,27 @@ impl EntryLogs {
     /// When entries leave next.
     #[inline]
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.0.iter().flatten().filter_map(|it| it.due).min()
+        self.0.due()
     }
 
     /// The places of logs whose entries wait.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
-        let waits = |log: &EntryLog| log.amount.count > 0;
-        self.0
-            .iter()
-            .enumerate()
-            .filter(move |(_, slot)| slot.as_ref().is_some_and(waits))
-            .map(|(at, _)| at)
+        self.0.waiting()
     }
 
     /// The place of a log whose entries have waited long enough.
     pub(crate) fn overdue(&self, now: Instant) -> Option<usize> {
-        self.0
-            .iter()
-            .position(|slot| slot.as_ref().and_then(|it| it.due).is_some_and(|due| due <= now))
+        self.0.overdue(now)
     }
 
     /// Whether no call could be begun, and it is too early to try again.
     pub(crate) fn rests(&self, at: usize, now: Instant) -> bool {
-        self.0.get(at).and_then(Option::as_ref).is_some_and(|log| now < log.rests_until)
+        self.0.get(at).is_some_and(|log| now < log.rests_until)
     }
 
     /// No call could be begun.
     pub(crate) fn rest(&mut self, at: usize, now: Instant) {
-        if let Some(log) = self.get_mut(at) {
+        if let Some(log) = self.0.get_mut(at) {
             log.rests_until = now + REST;
         }
     }
@@ -117,7 +110,7 @@ impl EntryLogs {
         &mut self,
         at: usize,
     ) -> Option<(Vec<u8>, Option<u64>, Arc<EntryStream>)> {
-        let log = self.get_mut(at)?;
+        let log = self.0.get_mut(at)?;
         log.due = None;
         let message = || als::message(log.stream.is_http, &log.waiting);
         (log.amount.count > 0).then(|| (message(), log.call, Arc::clone(&log.stream)))
@@ -125,26 +118,26 @@ impl EntryLogs {
 
     /// Another call goes on.
     pub(crate) fn began(&mut self, at: usize, call: u64) {
-        if let Some(log) = self.get_mut(at) {
+        if let Some(log) = self.0.get_mut(at) {
             log.call = Some(call);
         }
     }
 
     /// The call of a log.
     pub(crate) fn call(&self, at: usize) -> Option<u64> {
-        self.0.get(at)?.as_ref()?.call
+        self.0.get(at)?.call
     }
 
     /// Its call is over.
     pub(crate) fn ended(&mut self, at: usize) {
-        if let Some(log) = self.get_mut(at) {
+        if let Some(log) = self.0.get_mut(at) {
             log.call = None;
         }
     }
 
     /// A message has left.
     pub(crate) fn sent(&mut self, at: usize) {
-        let Some(log) = self.get_mut(at) else { return };
+        let Some(log) = self.0.get_mut(at) else { return };
         let sent = std::mem::take(&mut log.amount);
         log.waiting.clear();
         log.stats.grpc_entries_flushed.add(sent.count);
@@ -155,7 +148,7 @@ impl EntryLogs {
 
     /// A message could not leave: its entries wait, as far as they are one full message.
     pub(crate) fn not_sent(&mut self, at: usize, now: Instant) {
-        let Some(log) = self.get_mut(at) else { return };
+        let Some(log) = self.0.get_mut(at) else { return };
         if log.amount.count == 0 {
             log.due = None;
             return;
@@ -178,35 +171,21 @@ impl EntryLogs {
     /// The configuration has changed: all calls, and whether each is still wanted. One of a stream that no configuration
     /// seems to have may go on for one that says the same, so it ends once nothing was said between two changes.
     pub(crate) fn calls(&mut self) -> impl Iterator<Item = (u64, bool)> {
-        self.0.iter_mut().flatten().filter_map(|log| {
+        self.0.iter_mut().filter_map(|log| {
             let was_used = std::mem::take(&mut log.was_used);
             let is_known = Arc::strong_count(&log.stream) > 1;
             Some((log.call?, is_known || was_used || log.amount.count > 0))
         })
     }
 
-    fn get_mut(&mut self, at: usize) -> Option<&mut EntryLog> {
-        self.0.get_mut(at)?.as_mut()
-    }
-
     /// The place of a stream's log: those that are configured alike have one. Those of configurations that are gone are
     /// let go of.
     fn place(&mut self, stream: &Arc<EntryStream>, registry: &Registry, worker: u32) -> usize {
-        let is_of = |slot: &Option<EntryLog>| {
-            slot.as_ref().is_some_and(|it| {
-                Arc::ptr_eq(&it.stream, stream)
-                    || (it.stream.print, it.stream.is_http) == (stream.print, stream.is_http)
-            })
+        let is_of = |log: &EntryLog| {
+            Arc::ptr_eq(&log.stream, stream)
+                || (log.stream.print, log.stream.is_http) == (stream.print, stream.is_http)
         };
-        if let Some(at) = self.0.iter().position(is_of) {
-            return at;
-        }
-        for slot in &mut self.0 {
-            slot.take_if(|it| {
-                it.call.is_none() && it.amount.count == 0 && Arc::strong_count(&it.stream) == 1
-            });
-        }
-        let fresh = EntryLog {
+        self.0.place(is_of, || EntryLog {
             stream: Arc::clone(stream),
             stats: registry.set(worker, Scope::EntryLogs),
             waiting: Vec::new(),
@@ -216,8 +195,21 @@ impl EntryLogs {
             was_used: false,
             rests_until: Instant::ZERO,
             due: None,
-        };
-        free_slot::put(&mut self.0, fresh)
+        })
+    }
+}
+
+impl Batch for EntryLog {
+    fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.amount.count > 0
+    }
+
+    fn is_unused(&self) -> bool {
+        self.call.is_none() && !self.is_waiting() && Arc::strong_count(&self.stream) == 1
     }
 }
 
@@ -330,9 +322,7 @@ mod tests {
         while counts(&registry)[1] == 0 {
             assert_eq!(add(&mut logs, &entry, &registry), None);
         }
-        assert!(
-            (MOST_BYTES..MOST_BYTES + 100).contains(&logs.0[0].as_ref().unwrap().waiting.len())
-        );
+        assert!((MOST_BYTES..MOST_BYTES + 100).contains(&logs.0.get(0).unwrap().waiting.len()));
     }
 
     #[test]
@@ -372,12 +362,12 @@ mod tests {
         for entry in [&one, &same, &other] {
             add(&mut logs, entry, &registry);
         }
-        let counts: Vec<_> = logs.0.iter().flatten().map(|log| log.amount.count).collect();
+        let counts: Vec<_> = logs.0.iter().map(|log| log.amount.count).collect();
         assert_eq!(counts, [2, 1]);
         // One whose configuration is gone makes room, once it has nothing to say.
         drop(other);
         logs.sent(1);
         add(&mut logs, &entry(1000, 3), &registry);
-        assert_eq!(logs.0.len(), 2);
+        assert_eq!(logs.0.iter().count(), 2);
     }
 }

@@ -6,6 +6,7 @@
 mod als;
 pub(crate) mod entries;
 mod otlp;
+mod slots;
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ use towpath_proto::Instant;
 
 use crate::filter::{Answer, Callout};
 use crate::format::Facts;
-use crate::free_slot;
 use crate::header_ops::Scratch;
 use crate::snapshot::log::LogService;
 use crate::stats::{LogServiceStats, Registry, Scope};
 use crate::tracer::report::{is_taken, request};
+use slots::{Batch, Slots};
 
 /// The services of a worker, each in its place for as long as anything is on its way.
 #[derive(Debug, Default)]
-pub(crate) struct Loggers(Vec<Option<Logger>>);
+pub(crate) struct Loggers(Slots<Logger>);
 
 /// Entries of one worker for one server.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl Loggers {
         (registry, worker): (&Registry, u32),
     ) -> Option<usize> {
         let at = self.place(service, registry, worker);
-        let logger = self.0.get_mut(at)?.as_mut()?;
+        let logger = self.0.get_mut(at)?;
         let before = logger.waiting.len();
         if logger.held >= MOST_BYTES {
             logger.stats.logs_dropped.inc();
@@ -77,29 +78,22 @@ impl Loggers {
     /// When entries leave next.
     #[inline]
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.0.iter().flatten().filter_map(|it| it.due).min()
+        self.0.due()
     }
 
     /// The places of loggers whose entries wait.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
-        let waits = |logger: &Logger| !logger.waiting.is_empty();
-        self.0
-            .iter()
-            .enumerate()
-            .filter(move |(_, slot)| slot.as_ref().is_some_and(waits))
-            .map(|(at, _)| at)
+        self.0.waiting()
     }
 
     /// The place of a logger whose entries have waited long enough.
     pub(crate) fn overdue(&self, now: Instant) -> Option<usize> {
-        self.0
-            .iter()
-            .position(|slot| slot.as_ref().and_then(|it| it.due).is_some_and(|due| due <= now))
+        self.0.overdue(now)
     }
 
     /// What waits, as a call.
     pub(crate) fn take(&mut self, at: usize, scratch: &mut Scratch) -> Option<(Callout, Load)> {
-        let logger = self.0.get_mut(at)?.as_mut()?;
+        let logger = self.0.get_mut(at)?;
         logger.due = None;
         if logger.waiting.is_empty() {
             return None;
@@ -113,7 +107,7 @@ impl Loggers {
 
     /// A call is over.
     pub(crate) fn end(&mut self, at: usize, load: Load, answer: &Answer) {
-        let Some(logger) = self.0.get_mut(at).and_then(Option::as_mut) else { return };
+        let Some(logger) = self.0.get_mut(at) else { return };
         logger.held = logger.held.saturating_sub(load.bytes);
         let counter = if is_taken(answer, logger.service.collector.is_grpc) {
             &logger.stats.logs_written
@@ -125,25 +119,29 @@ impl Loggers {
 
     /// The place of a service's logger. Those of configurations that are gone are let go of.
     fn place(&mut self, service: &Arc<LogService>, registry: &Registry, worker: u32) -> usize {
-        let is_of = |slot: &Option<Logger>| {
-            slot.as_ref().is_some_and(|it| Arc::ptr_eq(&it.service, service))
-        };
-        if let Some(at) = self.0.iter().position(is_of) {
-            return at;
-        }
-        for slot in &mut self.0 {
-            slot.take_if(|it| it.held == 0 && Arc::strong_count(&it.service) == 1);
-        }
-        let scope = Scope::LogService(Arc::clone(&service.stat_prefix));
-        let fresh = Logger {
+        let is_of = |logger: &Logger| Arc::ptr_eq(&logger.service, service);
+        self.0.place(is_of, || Logger {
             service: Arc::clone(service),
-            stats: registry.set(worker, scope),
+            stats: registry.set(worker, Scope::LogService(Arc::clone(&service.stat_prefix))),
             waiting: Vec::new(),
             count: 0,
             held: 0,
             due: None,
-        };
-        free_slot::put(&mut self.0, fresh)
+        })
+    }
+}
+
+impl Batch for Logger {
+    fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn is_unused(&self) -> bool {
+        self.held == 0 && Arc::strong_count(&self.service) == 1
     }
 }
 

@@ -62,7 +62,7 @@ fn what_a_slow_server_holds_up_is_limited() {
     }
     let held: usize = loads.iter().map(|load| load.bytes).sum();
     assert!((MOST_BYTES - 2000..MOST_BYTES + 2000).contains(&held));
-    let stats = Arc::clone(&loggers.0[0].as_ref().unwrap().stats);
+    let stats = Arc::clone(&loggers.0.get(0).unwrap().stats);
     assert!(stats.logs_dropped.value() > 0 && stats.logs_written.value() == 0);
     let dropped = stats.logs_dropped.value();
     let (lost, taken) = loads.split_at(2);
