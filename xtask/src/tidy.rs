@@ -102,7 +102,7 @@ const FLOORS: &[Floor] = &[
     },
     Floor {
         name: "towpath-config",
-        may: &["towpath-engine", "towpath-proto", "towpath-trace"],
+        may: &["towpath-engine", "towpath-proto", "towpath-trace", "towpath-xds"],
         tests_may: &[],
         runtime: Runtime::None,
         unsafety: Unsafety::Forbidden,

@@ -30,11 +30,11 @@ use listeners::MadeListeners;
 
 mod endpoints;
 mod entries;
-mod kind;
 pub(crate) mod listeners;
 
 pub use endpoints::Patch;
-pub use kind::Kind;
+/// A kind of resource.
+pub use towpath_xds::Type as Kind;
 
 /// A resource as it came.
 #[derive(Clone, Debug)]

@@ -55,7 +55,33 @@ impl Type {
     #[must_use]
     pub fn of_url(url: &str) -> Option<Self> {
         let (_, name) = url.rsplit_once('/')?;
-        Self::ALL.into_iter().find(|kind| kind.message() == name)
+        Self::of_message(name)
+    }
+
+    /// The kind with this message.
+    #[must_use]
+    pub fn of_message(message: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.message() == message)
+    }
+
+    /// The field of its message that has a resource's name.
+    #[must_use]
+    pub const fn name_field(self) -> &'static str {
+        match self {
+            Self::Endpoints => "cluster_name",
+            Self::Cluster
+            | Self::Listener
+            | Self::Routes
+            | Self::Secret
+            | Self::Extension
+            | Self::Runtime => "name",
+        }
+    }
+
+    /// Whether resources of it are asked for by name.
+    #[must_use]
+    pub const fn is_asked_for_by_name(self) -> bool {
+        !self.is_whole()
     }
 
     /// Whether a response in the state of the world holds all there is of the kind, so that what is missing in it is

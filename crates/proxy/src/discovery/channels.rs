@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use towpath_config::{From, Grpc, Kind};
 use towpath_xds::{AGGREGATED, Backoff, Form, Limit, Settings, Stream, Type, Wanted};
 
+use super::Server;
 use super::asks::{Ask, Reach};
 use super::grpc::{self, News, Target};
-use super::{Server, type_of};
 use crate::log;
 
 /// A stream to a control plane, or what takes its place from connect to connect.
@@ -100,7 +100,7 @@ impl Server {
 
     /// Where resources of a kind are asked for by a stream that there is.
     pub(super) fn known_sources(&self, kind: Kind) -> impl Iterator<Item = From> {
-        self.channels.iter().filter_map(move |channel| channel.source(type_of(kind)))
+        self.channels.iter().filter_map(move |channel| channel.source(kind))
     }
 
     /// The stream for all kinds.
@@ -172,7 +172,7 @@ impl Server {
         log!(Config, Warning, "the stream to control plane '{peer}' ended: {why}");
         let channel = &self.channels[index];
         let needs = self.needs.iter();
-        let needs = needs.filter(|need| channel.is_for(&need.source.from, type_of(need.kind)));
+        let needs = needs.filter(|need| channel.is_for(&need.source.from, need.kind));
         self.stats.failure(needs, &self.discovery, channel);
         self.count_connected();
     }

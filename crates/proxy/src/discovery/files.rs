@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_config::{ConfigSource, From, Kind, Source, Stamp, response};
 use towpath_xds::{Rejected, Resource, Update};
 
-use super::{Server, Stage, type_of};
+use super::{Server, Stage};
 use crate::log;
 
 /// The files that are asked for something.
@@ -139,7 +139,7 @@ impl Server {
                 self.resources.give_up(kind, &name);
             }
         }
-        let update = Update { kind: type_of(kind), version, resources, removed, rejected };
+        let update = Update { kind, version, resources, removed, rejected };
         self.judge(kind, update).await;
         self.advance().await;
     }

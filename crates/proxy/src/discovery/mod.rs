@@ -247,7 +247,7 @@ impl Server {
     fn want_all(&mut self, kind: Kind, source: Option<ConfigSource>) {
         let Some(ConfigSource { from, timeout }) = source else { return };
         self.stats.attempt(kind);
-        self.want(&from, type_of(kind), Wanted::All(timeout));
+        self.want(&from, kind, Wanted::All(timeout));
     }
 
     /// Does what the streams wish; says until when they wish nothing.
@@ -281,10 +281,7 @@ impl Server {
     /// Resources came from the control plane.
     async fn update(&mut self, index: usize, update: Update) {
         let kind = update.kind;
-        let Some(of) = kind_of(kind) else {
-            return self.channels[index].stream.answer(kind, &[]);
-        };
-        let rejected = self.judge(of, update).await;
+        let rejected = self.judge(kind, update).await;
         self.channels[index].stream.answer(kind, &rejected);
         self.advance().await;
     }
@@ -365,27 +362,25 @@ impl Server {
     }
 
     /// Nothing came in time: what needs it does without.
-    async fn timed_out(&mut self, kind: Type, names: Vec<String>) {
-        let Some(of) = kind_of(kind) else { return };
+    async fn timed_out(&mut self, kind: Kind, names: Vec<String>) {
         log!(Config, Warning, "{} did not come in time: {}", kind.message(), names.join(", "));
-        self.stats.timed_out(of, &names, &self.needs);
-        self.note_known(of);
-        names.iter().for_each(|name| self.resources.give_up(of, name));
-        self.again(of).await;
+        self.stats.timed_out(kind, &names, &self.needs);
+        self.note_known(kind);
+        names.iter().for_each(|name| self.resources.give_up(kind, name));
+        self.again(kind).await;
     }
 
     /// The time of resources is over.
-    async fn gone(&mut self, kind: Type, names: Vec<String>) {
-        let Some(of) = kind_of(kind) else { return };
+    async fn gone(&mut self, kind: Kind, names: Vec<String>) {
         log!(Config, Info, "{}: the time of these is over: {}", kind.message(), names.join(", "));
-        let gone = self.removed(of, &names).to_vec();
+        let gone = self.removed(kind, &names).to_vec();
         let base = self.base().await;
-        let (build, _) = self.resources.offer(of, Vec::new(), &gone, &base);
-        self.take_and_serve(build, of, Vec::new()).await;
-        if of == Kind::Extension {
+        let (build, _) = self.resources.offer(kind, Vec::new(), &gone, &base);
+        self.take_and_serve(build, kind, Vec::new()).await;
+        if kind == Kind::Extension {
             names.iter().for_each(|name| self.stats.extension_changed(name, &self.needs));
         }
-        self.show(of, &HashMap::new(), &names, &[], "");
+        self.show(kind, &HashMap::new(), &names, &[], "");
         self.want_what_is_needed();
         self.advance().await;
     }
@@ -569,7 +564,7 @@ impl Server {
             }
             self.stats.wanted(self.needs.iter().filter(|need| need.kind == kind));
             for (from, names) in wanted {
-                self.want(&from, type_of(kind), Wanted::Names(names));
+                self.want(&from, kind, Wanted::Names(names));
             }
         }
         self.show_awaited();
@@ -608,30 +603,6 @@ async fn known(names: Option<&mut oneshot::Receiver<()>>) {
         // Its sender is gone only when the process ends.
         Some(names) => drop(names.await),
         None => std::future::pending().await,
-    }
-}
-
-const fn type_of(kind: Kind) -> Type {
-    match kind {
-        Kind::Cluster => Type::Cluster,
-        Kind::Endpoints => Type::Endpoints,
-        Kind::Listener => Type::Listener,
-        Kind::Routes => Type::Routes,
-        Kind::Secret => Type::Secret,
-        Kind::Runtime => Type::Runtime,
-        Kind::Extension => Type::Extension,
-    }
-}
-
-const fn kind_of(kind: Type) -> Option<Kind> {
-    match kind {
-        Type::Cluster => Some(Kind::Cluster),
-        Type::Endpoints => Some(Kind::Endpoints),
-        Type::Listener => Some(Kind::Listener),
-        Type::Routes => Some(Kind::Routes),
-        Type::Secret => Some(Kind::Secret),
-        Type::Runtime => Some(Kind::Runtime),
-        Type::Extension => Some(Kind::Extension),
     }
 }
 

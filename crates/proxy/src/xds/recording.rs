@@ -142,11 +142,6 @@ pub(super) fn pairs(rejected: &[(String, String)]) -> Value {
     rejected.iter().map(one).collect()
 }
 
-/// The kind with this message.
-pub(super) fn kind_of(message: &str) -> Option<Type> {
-    Type::ALL.into_iter().find(|kind| kind.message() == message)
-}
-
 /// A message's name without its package.
 pub(super) fn short(message: &str) -> &str {
     message.rsplit_once('.').map_or(message, |(_, name)| name)
@@ -195,7 +190,7 @@ fn timed(line: &Value) -> Option<Timed> {
     let resource =
         |it: &Value| Some((text(&it["name"])?, text(&it["version"])?, it.get("resource")?.clone()));
     let step = Step {
-        kind: text(&line["type"]).filter(|kind| kind_of(kind).is_some())?,
+        kind: text(&line["type"]).filter(|kind| Type::of_message(kind).is_some())?,
         version: text(&line["version"])?,
         resources: list("resources").iter().map(resource).collect::<Option<_>>()?,
         removed: list("removed").iter().map(text).collect::<Option<_>>()?,

@@ -21,7 +21,7 @@ use towpath_xds::wire::{
     Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
 };
 
-use super::recording::{Recording, Timed, is_redacted, kind_of, printable, short};
+use super::recording::{Recording, Timed, is_redacted, printable, short};
 
 /// What `xds replay` was told.
 #[derive(Clone, Debug, Args)]
@@ -117,7 +117,7 @@ impl World {
     /// Takes a step; says what of it cannot be sent.
     fn take(&mut self, timed: &Timed, number: u64) -> Vec<String> {
         let mut left_out = Vec::new();
-        let Some(kind) = kind_of(&timed.step.kind) else { return left_out };
+        let Some(kind) = Type::of_message(&timed.step.kind) else { return left_out };
         let resources = self.resources.entry(kind).or_default();
         for name in &timed.step.removed {
             resources.remove(name);
@@ -143,7 +143,7 @@ impl World {
 
 fn say(line: &str) {
     let mut out = std::io::stdout();
-    // Where standard output is closed there is nobody to tell.
+    // Where standard output is closed nothing can be told.
     let _ = writeln!(out, "{}", printable(line)).and_then(|()| out.flush());
 }
 

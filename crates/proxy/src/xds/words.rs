@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use towpath_xds::Type;
 
-use super::recording::{State, kind_of, short};
+use super::recording::{State, short};
 
 /// What became of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(super) fn as_json(changes: &[Change]) -> Value {
 }
 
 fn called(kind: &str) -> &str {
-    match kind_of(kind) {
+    match Type::of_message(kind) {
         Some(Type::Cluster) => "cluster",
         Some(Type::Endpoints) => "endpoints of",
         Some(Type::Listener) => "listener",
@@ -93,7 +93,7 @@ fn called(kind: &str) -> &str {
 
 /// What is new, in few words.
 fn about(kind: &str, new: &Value) -> String {
-    match kind_of(kind) {
+    match Type::of_message(kind) {
         Some(Type::Endpoints) => format!("{} endpoints", endpoints(new).len()),
         Some(Type::Routes) => {
             let hosts = list(new, "virtual_hosts");
@@ -112,7 +112,7 @@ fn about(kind: &str, new: &Value) -> String {
 
 fn compared(kind: &str, before: &Value, after: &Value) -> (String, Vec<String>) {
     let mut lines = Vec::new();
-    let summary = match kind_of(kind) {
+    let summary = match Type::of_message(kind) {
         Some(Type::Endpoints) => endpoints_compared(before, after, &mut lines),
         Some(Type::Routes) => {
             hosts_compared(before, after, &mut lines);
