@@ -107,6 +107,12 @@ pub enum ToWorker {
     Drain(Drain),
     /// End what is left at once.
     Terminate,
+    /// Send what waits for servers (entries of logs, spans), and answer with [`FromWorker::HandedOver`] when they have
+    /// it: the process ends.
+    HandOver {
+        /// How long that may take.
+        within: Duration,
+    },
     /// Say that no traffic is wanted (`/healthcheck/fail`), or that it is again.
     FailHealth(bool),
     /// Answer with [`FromWorker::Description`].
@@ -207,6 +213,8 @@ pub enum FromWorker {
     Note(Note),
     /// Nothing is left to drain.
     Drained,
+    /// The answer to [`ToWorker::HandOver`].
+    HandedOver,
     /// The answer to [`ToWorker::Describe`].
     Description {
         /// Of the question.

@@ -166,6 +166,9 @@ impl Worker {
                 self.exchange.env.draining.set_health_fails(fails)
             }
             Message::To(ToWorker::Terminate) => self.exchange.terminate(now),
+            Message::To(ToWorker::HandOver { within }) => {
+                self.exchange.hand_over_reports(within, now)
+            }
             Message::To(ToWorker::Describe { token }) => {
                 let clusters = self.exchange.upstreams.clusters.describe();
                 self.exchange.env.tell(FromWorker::Description { token, clusters });
@@ -193,6 +196,7 @@ impl Worker {
             | ToWorker::Drain(_)
             | ToWorker::FailHealth(_)
             | ToWorker::Terminate
+            | ToWorker::HandOver { .. }
             | ToWorker::Describe { .. }
             | ToWorker::Export { .. }
             | ToWorker::ReportSlow { .. } => {}

@@ -145,9 +145,12 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         drained: 0,
     };
     let outcome = server.run(snapshot).await;
-    drop(server);
-    control.flush_stats();
     control.tell(&ToWorker::Terminate);
+    control.flush_stats();
+    if outcome.is_ok() {
+        server.hand_over().await;
+    }
+    drop(server);
     control.monitor.take();
     control.workers.borrow_mut().stop();
     control.tracing.finish();
@@ -332,6 +335,24 @@ impl Server {
         }
     }
 
+    /// Has workers send what waits for servers, and waits for them, but not long.
+    async fn hand_over(&mut self) {
+        self.control.tell(&ToWorker::HandOver { within: HAND_OVER_TIME });
+        let count = self.control.workers.borrow().count();
+        let until = tokio::time::Instant::now() + HAND_OVER_TIME + HAND_OVER_TIME / 4;
+        let mut handed = 0;
+        while handed < count {
+            let event = tokio::time::timeout_at(until, self.events.recv());
+            let Ok(Some(event)) = event.await else { return };
+            match event.what {
+                What::Said(FromWorker::HandedOver) => handed += 1,
+                // It says nothing more.
+                What::Ended(_) => return,
+                What::Said(_) => {}
+            }
+        }
+    }
+
     /// A configuration with what its names resolve to.
     fn resolved(&self, mut snapshot: Snapshot) -> Arc<Snapshot> {
         resolve(&self.control.dns, &mut snapshot);
@@ -372,6 +393,8 @@ impl Server {
                 }
             }
             What::Said(FromWorker::Drained) => self.drained += 1,
+            // It is waited for elsewhere.
+            What::Said(FromWorker::HandedOver) => {}
             What::Said(FromWorker::ErrorStreak { cluster, host, run }) => {
                 self.control.tell_monitor(ToMonitor::ErrorStreak { cluster, host, run });
             }
@@ -424,6 +447,8 @@ impl Server {
 /// How long the start may wait for names, and then for the first health checks. Envoy waits for ever; a dead name
 /// server must not keep every other cluster from serving.
 pub(crate) const WARM_BOUND: Duration = Duration::from_secs(15);
+/// How long servers may take, at the end, for what waits for them: spans, entries of logs, statistics.
+const HAND_OVER_TIME: Duration = Duration::from_secs(1);
 /// How often the wall clock is compared and the like.
 const TICK: Duration = Duration::from_secs(5);
 /// Workers close what is left at the end of the drain time; this is for them to say so.

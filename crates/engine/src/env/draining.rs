@@ -16,6 +16,8 @@ pub(crate) struct Draining {
     /// What still waited in the listening sockets has been handed over, in the turn after they were closed.
     pub(crate) settled: bool,
     pub(crate) told: bool,
+    /// Until when servers may take what waits for them, once the program ends.
+    pub(crate) hands_over: Option<Instant>,
     /// `/healthcheck/fail`: clients shall send no more, but what they send is served.
     pub(crate) health_fails: bool,
 }

@@ -61,8 +61,8 @@ struct Running {
 pub(crate) enum Asker {
     /// A filter of a stream.
     Filter(FilterOf),
-    /// Nobody: a copy of a request.
-    Nobody,
+    /// No one: the request is a copy, whose answer is dropped.
+    Dropped,
     /// Spans that have left.
     Reporter {
         /// The place of what has sent them.
@@ -122,12 +122,25 @@ impl Callouts {
         match self.running.get(&serial)?.askers.first()? {
             Asker::Talker(filter) => Some(*filter),
             Asker::Filter(_)
-            | Asker::Nobody
+            | Asker::Dropped
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
             | Asker::Entries(_)
             | Asker::Log { .. } => None,
         }
+    }
+
+    /// The streams of calls that tell servers something and have no answer yet, and whether each is one that goes on.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = (StreamIndex, bool)> {
+        self.running.values().filter(|running| running.answer.is_none()).filter_map(|running| {
+            let goes_on = running.askers.iter().find_map(|asker| match asker {
+                Asker::Filter(_) | Asker::Talker(_) | Asker::Dropped => None,
+                Asker::Reporter { .. } | Asker::Log { .. } => Some(false),
+                Asker::Exporter { bytes, .. } => Some(*bytes == 0),
+                Asker::Entries(_) => Some(true),
+            })?;
+            Some((running.index, goes_on))
+        })
     }
 
     /// Takes a callout out.
@@ -198,7 +211,7 @@ impl Exchange {
             body: BytesMut::new(),
             trailers: None,
             max_bytes,
-            is_heard: end == Direction::Ended && !matches!(asker, Asker::Nobody),
+            is_heard: end == Direction::Ended && !matches!(asker, Asker::Dropped),
             failed: None,
             answer: None,
             details: "",
@@ -285,7 +298,7 @@ impl Exchange {
     /// The stream of a filter that talks is over: its call goes on so long.
     pub(crate) fn linger(&mut self, serial: u64, time: Duration, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-        running.askers = vec![Asker::Nobody];
+        running.askers = vec![Asker::Dropped];
         running.body.clear();
         if running.answer.is_none() {
             let index = running.index;
@@ -346,7 +359,7 @@ impl Exchange {
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
             Asker::Entries(at) => self.end_entries(at),
             Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
-            Asker::Talker(_) | Asker::Nobody => {}
+            Asker::Talker(_) | Asker::Dropped => {}
         }
     }
 

@@ -9,6 +9,9 @@ use crate::message::Drain;
 impl Exchange {
     /// The next step: stop accepting, or end what is left.
     pub(crate) fn on_drain_timer(&mut self, now: Instant) {
+        if let Some(until) = self.env.draining.hands_over {
+            return self.on_hand_over_timer(until, now);
+        }
         let Some(drain) = self.env.draining.drain else { return };
         self.env.draining.settled = !self.env.draining.listening;
         if self.env.draining.listening

@@ -107,7 +107,7 @@ impl Exchange {
                 max_bytes: 0,
                 joint: None,
             };
-            self.call_out(Asker::Nobody, callout, now);
+            self.call_out(Asker::Dropped, callout, now);
         }
     }
 }

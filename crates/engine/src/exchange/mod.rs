@@ -17,6 +17,7 @@ pub(crate) mod finish;
 pub(crate) mod forward;
 pub(crate) mod greetings;
 pub(crate) mod grpc;
+pub(crate) mod hand_over;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;
 pub(crate) mod log;

@@ -284,6 +284,14 @@ impl Exchange {
         self.set_report_timer();
     }
 
+    /// Sends all that waits, to every collector.
+    pub(crate) fn send_all_reports(&mut self, now: Instant) {
+        for at in 0..self.reporters.0.len() {
+            self.send_report(at, true, now);
+        }
+        self.set_report_timer();
+    }
+
     /// Sends what leaves together, or all that waits.
     pub(crate) fn send_report(&mut self, at: usize, all: bool, now: Instant) {
         let Some(reporter) = self.reporters.get_mut(at) else { return };
@@ -300,7 +308,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the other side how a request is called: a client what its route calls it, or nobody what a server said.
+    /// Says in a response how its request is called: to a client what the route calls it. What a server said ends here.
     pub(crate) fn decorate_response(&mut self, index: StreamIndex, tracing: &Tracing) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let said = stream.response.get(Name::XEnvoyDecoratorOperation).map(<[u8]>::to_vec);

@@ -194,6 +194,38 @@ fn entries_that_wait_leave_at_the_end_of_a_drain() {
     assert!(has(&told.recv_timeout(wait).expect("the last entry"), b"/last"));
 }
 
+#[test]
+fn spans_and_statistics_that_wait_leave_before_the_process_ends() {
+    let (spans, heard_spans) = collector::start(true);
+    let (numbers, heard_numbers) = collector::start(true);
+    let config = with_sinks(&[("numbers", METRICS, numbers)])
+        .replace("stats_flush_interval: 0.5s", "stats_flush_interval: 200s")
+        .replace("stat_prefix: ingress\n", TRACED);
+    assert!(config.contains("200s") && config.contains("OpenTelemetryConfig"), "{config}");
+    let config = format!("{config}{}", cluster(&("spans", "", spans)));
+    let mut proxy = Proxy::start(&config, &["--concurrency", "1"]);
+    until("ready", || proxy.get("/ready").1 == "LIVE\n");
+    assert_eq!(exchange(&proxy.listener("ingress"), "GET", "/last").unwrap().0, 200);
+    let began = Instant::now();
+    proxy.signal("TERM");
+    assert!(proxy.wait().success());
+    assert!(began.elapsed() < Duration::from_secs(4), "what is told is not waited for longer");
+    let wait = Duration::from_secs(5);
+    let told = heard_spans.recv_timeout(wait).expect("the span of the last request");
+    assert_eq!(told.path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+    assert!(has(&told, b"/last"));
+    let mut last = Heard::default();
+    while let Ok(told) = heard_numbers.recv_timeout(Duration::from_secs(1)) {
+        last.take(&told, METRICS);
+    }
+    assert_eq!(last.values["counter cluster.origin.upstream_rq_200"], 1.0);
+}
+
+/// Spans leave five seconds after the first of them.
+const TRACED: &str = "stat_prefix: ingress\n          tracing: { provider: { name: otel, typed_config: { \"@type\": \
+                      type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: s, grpc_service: { \
+                      envoy_grpc: { cluster_name: collector-spans } } } } }\n";
+
 fn has(told: &Told, text: &[u8]) -> bool {
     told.message.windows(text.len()).any(|window| window == text)
 }
