@@ -124,6 +124,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) upstream_tls: bool,
     /// Some clients are spoken to under TLS.
     pub(crate) downstream_tls: bool,
+    /// The access logs that are read are a listener's.
+    pub(crate) logs_connections: bool,
     /// Clusters that Bolt is sent to, and who says so.
     pub(crate) bolt_clusters: Vec<(ClusterId, At)>,
     /// Clusters that HTTP is sent to, and who says so.

@@ -46,6 +46,7 @@ mod suggest;
 mod support;
 mod tree;
 mod wire;
+mod zone;
 
 pub use base::{Base, Prints};
 pub use convert::{

@@ -399,6 +399,7 @@ fn converter<'a>(
         secrets: 0,
         upstream_tls: false,
         downstream_tls: false,
+        logs_connections: false,
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
         common_provider: None,

@@ -11,14 +11,18 @@ mod ends;
 mod scene;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ends::{Shared, callee, caller};
 use scene::origin::pattern;
-use scene::{HTTP, Plan, TCP, add_worker, address, drain_and_check, origin_address};
+use scene::{
+    HTTP, Plan, TCP, add_counted_worker, add_worker, address, drain_and_check, origin_address,
+};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::PathMatch;
+use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
 use towpath_proto::{Close, Input, ReadInterest};
 use towpath_sim::{Faults, Orders, Script, World, for_each_seed};
@@ -129,6 +133,86 @@ fn a_reader_that_does_not_read_stops_the_writer() {
         assert_eq!((got.borrow().bytes.len(), got.borrow().ended), (1_000_000, true));
         assert_eq!(world.machine::<Worker>(worker).streams(), 0);
         drain_and_check(&mut world, worker);
+    });
+}
+
+/// A server that has ended its direction, whose client sends its last bytes and ends too, and then takes nothing until it
+/// is asked to, if ever.
+fn last_bytes(seed: u64, takes_after: Option<Duration>) -> (World<Message>, Shared, Arc<Registry>) {
+    let mut world: World<Message> = World::new(seed);
+    world.set_faults(Faults { buffer_bytes: 1024..=4096, ..Faults::none() });
+    let (registry, taken) = (Arc::<Registry>::default(), Shared::default());
+    let seen = Rc::clone(&taken);
+    world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.listen(origin_address(1)),
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Accepted { connection, .. } => {
+                orders.read(connection, ReadInterest::Off);
+                orders.close(connection, Close::Half);
+                if let Some(after) = takes_after {
+                    orders.wake_at(now + after);
+                }
+            }
+            Input::Timeout => {
+                orders.read(towpath_proto::ConnectionId::new(0, 0), ReadInterest::On);
+            }
+            Input::Received { chunk, .. } => seen.borrow_mut().bytes.extend_from_slice(&chunk),
+            Input::Ended { connection } => {
+                seen.borrow_mut().ended = true;
+                orders.close(connection, Close::Flush);
+            }
+            Input::Closed { .. } => seen.borrow_mut().closed = true,
+            _ => {}
+        },
+    ));
+    add_counted_worker(&mut world, seed, Plan::new(1), &registry);
+    world.run_for(Duration::from_millis(1));
+    let mut client = None;
+    world.add(Script::new(
+        |orders: &mut Orders<Message>| orders.connect(address(TCP)),
+        move |input, orders: &mut Orders<Message>, _now| match input {
+            Input::Connected { connection, .. } => client = Some(connection),
+            Input::Ended { .. } => {
+                if let Some(connection) = client {
+                    orders.send(connection, pattern("last", 12_000));
+                    orders.close(connection, Close::Flush);
+                }
+            }
+            _ => {}
+        },
+    ));
+    (world, taken, registry)
+}
+
+#[test]
+fn what_a_client_that_is_gone_has_left_for_its_server_is_sent_and_counted() {
+    for_each_seed(100, |seed| {
+        let (mut world, taken, registry) = last_bytes(seed, Some(Duration::from_secs(20)));
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        world.run_for(Duration::from_secs(10));
+        assert_eq!(number("tcp.tcp.upstream_flush_total"), 1);
+        assert_eq!(number("tcp.tcp.upstream_flush_active"), 1);
+        assert_eq!(number("cluster.app.upstream_cx_active"), 1, "it counts until it is gone");
+        world.run_for(Duration::from_secs(60));
+        assert_eq!(taken.borrow().bytes, pattern("last", 12_000));
+        assert!(taken.borrow().ended);
+        assert_eq!(number("tcp.tcp.upstream_flush_total"), 1);
+        assert_eq!(number("tcp.tcp.upstream_flush_active"), 0);
+        assert_eq!(number("cluster.app.upstream_cx_active"), 0);
+    });
+}
+
+#[test]
+fn a_server_that_takes_nothing_is_given_up_when_it_was_idle_for_too_long() {
+    for_each_seed(50, |seed| {
+        let (mut world, taken, registry) = last_bytes(seed, None);
+        let number = |name: &str| registry.read().number(name).unwrap_or_default();
+        world.run_for(Duration::from_secs(590));
+        assert_eq!(number("tcp.tcp.upstream_flush_active"), 1);
+        world.run_for(Duration::from_secs(20));
+        assert_eq!(number("tcp.tcp.upstream_flush_active"), 0);
+        assert_eq!(number("tcp.tcp.idle_timeout"), 1);
+        assert!(taken.borrow().closed && !taken.borrow().ended);
     });
 }
 

@@ -32,6 +32,9 @@ use crate::chars::{hex, is_scheme, is_token, trim};
 use crate::lines::Lines;
 use crate::name::Name;
 
+/// A field's colon and line end.
+const FIELD_MARKS: usize = 3;
+
 /// The longest name that a field can have; a well-formed one never comes near it.
 pub(crate) const MAX_NAME: usize = u16::MAX as usize;
 
@@ -476,6 +479,20 @@ impl Head {
         self.0.other_method = spelling;
         self.0.path = target;
         self.0.version = version;
+    }
+
+    /// How many bytes its fields took as they came over HTTP/1, as Envoy counts them: names, values, colons and line ends
+    /// without other white space. 0 of a head that came otherwise.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        let lines = self.0.raw.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let field = |line: &[u8]| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some((colon + line[colon + 1..].trim_ascii().len() + FIELD_MARKS) as u64)
+        };
+        // The line of a request may have a colon too.
+        let first = lines.clone().position(|line| !line.is_empty()).unwrap_or(0);
+        lines.skip(first + 1).filter_map(field).sum()
     }
 
     /// Gives it the bytes that the parser's ranges are about.

@@ -80,6 +80,8 @@ fn a_connection_is_reusable_only_after_a_clean_exchange() {
         ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".into(), false),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n".into(), false),
         ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n".into(), true),
+        // It closes, and says so by nothing but its end.
+        ("HTTP/1.1 200 OK\r\n\r\n".into(), false),
         (format!("{ok}X"), false),
     ] {
         let mut client = asked("GET");
@@ -87,6 +89,9 @@ fn a_connection_is_reusable_only_after_a_clean_exchange() {
         let outcome = poll_all(&mut HeadPool::default(), |pool| client.poll(pool));
         assert_eq!(outcome.is_ok(), !response.ends_with('X'), "{response}");
         assert_eq!(client.reusable(), reusable, "{response}");
+        let says_so =
+            response.contains("close") || response.starts_with("HTTP/1.0 200 OK\r\nContent");
+        assert_eq!(client.was_told_to_close(), says_so, "{response}");
     }
 }
 

@@ -478,3 +478,26 @@ fn request(text: &str) -> Head {
     server.receive(text.to_owned().into());
     head(server.poll(&mut HeadPool::default()), true)
 }
+
+#[test]
+fn header_bytes_are_those_of_fields_without_white_space_around_values() {
+    for (request, bytes) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 8),
+        ("GET http://a:80/ HTTP/1.1\r\nHost:a\r\n\r\n", 8),
+        ("\r\nGET / HTTP/1.1\r\nHost: a\r\nX-A:   b c \t \r\nX-E:\r\n\r\n", 8 + 9 + 6),
+        // What the connection keeps for itself came too.
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            8 + 18 + 18,
+        ),
+    ] {
+        let mut server = Server::new(Arc::new(Options::default()));
+        server.receive(request.to_owned().into());
+        let mut head = head(server.poll(&mut HeadPool::default()), true);
+        assert_eq!(head.received_bytes(), bytes, "{request}");
+        head.set(Name::Server, b"changes nothing");
+        assert_eq!(head.received_bytes(), bytes, "{request}");
+        head.reset();
+        assert_eq!(head.received_bytes(), 0);
+    }
+}

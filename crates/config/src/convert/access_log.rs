@@ -14,6 +14,7 @@ use super::extension::ACCESS_LOGGER;
 use crate::message::{At, Message, Value};
 use crate::suggest::did_you_mean;
 use crate::tree::{Node, Value as Tree};
+use crate::zone;
 
 const FILE: &str = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const STDOUT: &str = "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog";
@@ -123,8 +124,10 @@ impl Converter<'_> {
     fn format_options(&self) -> FormatOptions<'static> {
         FormatOptions {
             environment: Some(&environment),
+            zone: Some(zone::local),
             upstream_tls: self.upstream_tls,
             downstream_tls: self.downstream_tls,
+            of_connections: self.logs_connections,
             ..FormatOptions::default()
         }
     }

@@ -91,6 +91,8 @@ impl Converter<'_> {
         let http2 = upstream.http2.as_deref();
         let tls = socket.and_then(|socket| self.upstream_socket(socket, http2));
         let sockets = self.sockets(message, http2);
+        let matches = message.messages("transport_socket_matches");
+        let socket_names = matches.map(|one| Arc::from(one.text("name"))).collect();
         let (limits, high_limits) = self.limits(message);
         let name = message.text("name");
         let stat_name = match message.text("alt_stat_name") {
@@ -131,6 +133,7 @@ impl Converter<'_> {
             connect: Arc::new(connect),
             tls,
             sockets,
+            socket_names,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
                 BufferLimit::strict(usize::try_from(limit).unwrap_or(usize::MAX))
             }),

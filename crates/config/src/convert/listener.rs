@@ -76,7 +76,9 @@ impl Converter<'_> {
             .message("default_filter_chain")
             .and_then(|chain| self.filter_chain(chain).map(Arc::new));
         let options = self.listen_options(message);
+        self.logs_connections = true;
         let access_logs = self.access_logs(message, "access_log");
+        self.logs_connections = false;
         let first = addresses.first()?;
         let name: Arc<str> = match message.text("name") {
             "" => Arc::from(first.to_string()),

@@ -309,8 +309,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.TransportSocketMatch",
-        honoured: &["match", "transport_socket"],
-        harmless: &[("name", "only statistics would be named")],
+        honoured: &["match", "name", "transport_socket"],
+        harmless: &[],
         changes: &[],
     },
     Entry {

@@ -1,6 +1,6 @@
 //! Some hosts and the policy that chooses among them.
 
-use super::hashed::{Hashed, Key};
+use super::hashed::{Hashed, Key, TableSize};
 use super::least_request::LeastRequest;
 use super::random::Random;
 use super::round_robin::RoundRobin;
@@ -44,6 +44,14 @@ impl Group {
             Self::LeastRequest(group) => group.pick(hosts, dice),
             Self::Random(group) => group.pick(dice),
             Self::Hashed(group) => group.pick(hosts, key),
+        }
+    }
+
+    /// What the table says of itself, where a hash decides.
+    pub(super) fn table_size(&self) -> Option<TableSize> {
+        match self {
+            Self::RoundRobin(_) | Self::LeastRequest(_) | Self::Random(_) => None,
+            Self::Hashed(group) => group.table_size(),
         }
     }
 

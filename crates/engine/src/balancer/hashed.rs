@@ -69,6 +69,29 @@ impl Hashed {
     pub(super) fn len(&self) -> usize {
         self.count
     }
+
+    /// What its table says of itself, without making it; nothing where it has no hosts.
+    pub(super) fn table_size(&self) -> Option<TableSize> {
+        let shares: Vec<f64> = self.members.iter().map(|(_, share)| *share).collect();
+        let mut counts = vec![0_u64; shares.len()];
+        match self.policy {
+            Policy::RingHash { least, most, .. } => {
+                ring_turns(&shares, (least, most), |at| counts[at] += 1);
+            }
+            Policy::Maglev { size, .. } => maglev_turns(&shares, size, |at| counts[at] += 1),
+            Policy::RoundRobin | Policy::LeastRequest { .. } | Policy::Random => return None,
+        }
+        let (least, most) = (counts.iter().min()?, counts.iter().max()?);
+        Some(TableSize { all: counts.iter().sum(), least: *least, most: *most })
+    }
+}
+
+/// How many places a table has, and how many of them the hosts with the fewest and the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableSize {
+    pub(crate) all: u64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
 }
 
 impl Table {
@@ -126,25 +149,36 @@ fn ring(
     (least, most): (u64, u64),
     function: HashFunction,
 ) -> Box<[(u64, u32)]> {
-    let smallest = members.iter().map(|(_, _, share)| *share).fold(1.0, f64::min);
+    let shares: Vec<f64> = members.iter().map(|(_, _, share)| *share).collect();
+    let mut points = Vec::new();
+    let (mut last, mut number) = (usize::MAX, 0_u64);
+    ring_turns(&shares, (least, most), |at| {
+        number = if at == last { number + 1 } else { 0 };
+        last = at;
+        let (host, name, _) = &members[at];
+        let point = format!("{name}_{number}");
+        let hash = match function {
+            HashFunction::XxHash => xx_hash(point.as_bytes(), 0),
+            HashFunction::MurmurHash2 => murmur_hash(point.as_bytes()),
+        };
+        points.push((hash, *host));
+    });
+    points.sort_by_key(|(hash, _)| *hash);
+    points.into()
+}
+
+/// Whose each point of a ring is: the places of hosts, one host after the other.
+fn ring_turns(shares: &[f64], (least, most): (u64, u64), mut take: impl FnMut(usize)) {
+    let smallest = shares.iter().copied().fold(1.0, f64::min);
     let scale = ((smallest * least as f64).ceil() / smallest).min(most as f64);
-    let (mut points, mut made, mut wanted) = (Vec::new(), 0.0, 0.0);
-    for (host, name, share) in members {
+    let (mut made, mut wanted) = (0.0, 0.0);
+    for (at, share) in shares.iter().enumerate() {
         wanted += scale * share;
-        let mut number = 0_u64;
         while made < wanted {
-            let point = format!("{name}_{number}");
-            let hash = match function {
-                HashFunction::XxHash => xx_hash(point.as_bytes(), 0),
-                HashFunction::MurmurHash2 => murmur_hash(point.as_bytes()),
-            };
-            points.push((hash, *host));
-            number += 1;
+            take(at);
             made += 1.0;
         }
     }
-    points.sort_by_key(|(hash, _)| *hash);
-    points.into()
 }
 
 /// A Maglev table (Eisenbud et al. 2016, §3.4): the hosts take entries in turn, each by an order of its own, and those
@@ -154,48 +188,54 @@ fn maglev(members: &[(u32, String, f64)], size: u64) -> Box<[u32]> {
         host: u32,
         offset: u64,
         skip: u64,
-        share: f64,
-        target: f64,
         next: u64,
     }
-    let largest = members.iter().map(|(_, _, share)| *share).fold(0.0, f64::max);
+    let shares: Vec<f64> = members.iter().map(|(_, _, share)| *share).collect();
     let mut takers: Vec<Taker> = members
         .iter()
-        .map(|(host, name, share)| Taker {
+        .map(|(host, name, _)| Taker {
             host: *host,
             offset: xx_hash(name.as_bytes(), 0) % size,
             skip: xx_hash(name.as_bytes(), 1) % (size - 1) + 1,
-            share: *share,
-            target: 0.0,
             next: 0,
         })
         .collect();
     const FREE: u32 = u32::MAX;
     let mut entries = vec![FREE; usize::try_from(size).unwrap_or(usize::MAX)].into_boxed_slice();
+    maglev_turns(&shares, size, |at| {
+        let taker = &mut takers[at];
+        loop {
+            let at = (taker.offset + taker.skip.wrapping_mul(taker.next) % size) % size;
+            taker.next += 1;
+            let Some(entry) = entries.get_mut(at as usize) else { return };
+            if *entry == FREE {
+                *entry = taker.host;
+                return;
+            }
+        }
+    });
+    entries
+}
+
+/// Who takes each entry of a Maglev table, in turn: the places of hosts.
+fn maglev_turns(shares: &[f64], size: u64, mut take: impl FnMut(usize)) {
+    let largest = shares.iter().copied().fold(0.0, f64::max);
+    let mut targets = vec![0.0; shares.len()];
     let (mut taken, mut turn) = (0, 1.0);
     while taken < size && largest > 0.0 {
-        for taker in &mut takers {
+        for (at, (share, target)) in shares.iter().zip(&mut targets).enumerate() {
             if taken == size {
                 break;
             }
-            if turn * taker.share < taker.target {
+            if turn * share < *target {
                 continue;
             }
-            taker.target += largest;
-            loop {
-                let at = (taker.offset + taker.skip.wrapping_mul(taker.next) % size) % size;
-                taker.next += 1;
-                let Some(entry) = entries.get_mut(at as usize) else { return entries };
-                if *entry == FREE {
-                    *entry = taker.host;
-                    break;
-                }
-            }
+            *target += largest;
+            take(at);
             taken += 1;
         }
         turn += 1.0;
     }
-    entries
 }
 
 #[cfg(test)]
@@ -276,6 +316,26 @@ mod tests {
 
     fn key(hash: u64) -> Key {
         Key { hash, attempt: 0 }
+    }
+
+    #[test]
+    fn sizes_are_told_without_a_table() {
+        let hosts = hosts(&[1, 2, 4]);
+        for policy in [RING, MAGLEV] {
+            let mut hashed = Hashed::new(&[0, 1, 2], &hosts, policy, false);
+            let told = hashed.table_size().unwrap();
+            assert!(hashed.table.is_none());
+            let key = Key { hash: 0, attempt: 0 };
+            hashed.pick(&hosts, key).unwrap();
+            let owners: Vec<u32> = match hashed.table.as_ref().unwrap() {
+                Table::Ring(points) => points.iter().map(|(_, host)| *host).collect(),
+                Table::Maglev(entries) => entries.to_vec(),
+            };
+            let count = |host| owners.iter().filter(|owner| **owner == host).count() as u64;
+            assert_eq!(told.all, owners.len() as u64, "{policy:?}");
+            assert_eq!((told.least, told.most), (count(0), count(2)), "{policy:?}");
+        }
+        assert_eq!(Hashed::new(&[], &hosts, RING, false).table_size(), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod round_robin;
 mod schedule;
 
 use self::hashed::Key;
+pub(crate) use self::hashed::TableSize;
 pub(crate) use self::joined::{Among, Joined};
 pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
@@ -85,6 +86,11 @@ impl Balancer {
         let sizes: Vec<Sizes> = self.sizes().collect();
         self.load = Load::new(&sizes, self.config.panic_threshold);
         self.stamp = dice.roll() | 1;
+    }
+
+    /// What the hash table of its last priority that has hosts says of itself, as Envoy shows it.
+    pub(crate) fn table_size(&self) -> Option<TableSize> {
+        self.priorities.iter().rev().find_map(Priority::table_size)
     }
 
     /// How many hosts each of its priorities has.

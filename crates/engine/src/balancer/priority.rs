@@ -1,7 +1,7 @@
 //! Shares the traffic among priorities and, within one, among healthy, degraded and all hosts.
 
 use super::group::Group;
-use super::hashed::Key;
+use super::hashed::{Key, TableSize};
 use super::locality::Localities;
 use super::{Balancing, Dice, Host};
 use crate::snapshot::cluster::Health;
@@ -84,6 +84,15 @@ impl Priority {
             Class::All => self.all.pick(hosts, key, dice),
         };
         host.map(|host| host as usize)
+    }
+
+    /// What the table of its healthy hosts says of itself, or of all where none is healthy.
+    pub(super) fn table_size(&self) -> Option<TableSize> {
+        let healthy = match &self.healthy {
+            Eligible::Together(group) => group.table_size(),
+            Eligible::ByLocality(..) => None,
+        };
+        healthy.or_else(|| self.all.table_size())
     }
 
     pub(super) fn sizes(&self) -> Sizes {

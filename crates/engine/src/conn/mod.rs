@@ -483,6 +483,11 @@ impl Connection {
         self.mux.release(number)
     }
 
+    /// Nothing more is sent: when what is queued has left, it is over.
+    pub(crate) fn await_flush(&mut self) {
+        (self.congested, self.high_watermark) = (true, 0);
+    }
+
     /// Bytes above which it is congested.
     pub(crate) const fn high_watermark(&self) -> usize {
         self.high_watermark as usize

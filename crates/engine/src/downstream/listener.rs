@@ -47,6 +47,23 @@ pub(crate) struct ListenerState {
     former: Vec<ListenerId>,
     pub(crate) active: u64,
     pub(crate) state: ListenerPhase,
+    /// The round in which it accepted last, and how many then.
+    accepted: (u32, u64),
+}
+
+impl ListenerState {
+    /// Counts a connection among those that one event of the listening socket brought.
+    pub(crate) fn count_accept(&mut self, round: u32) {
+        let histogram = &self.stats.connections_accepted_per_socket_event;
+        let (last, before) = self.accepted;
+        if last == round && before > 0 {
+            histogram.replace(before, before + 1);
+            self.accepted.1 += 1;
+        } else {
+            histogram.record(1);
+            self.accepted = (round, 1);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +238,7 @@ impl Listeners {
             former: Vec::new(),
             active: 0,
             state: ListenerPhase::Open,
+            accepted: (0, 0),
         };
         if slot == self.slots.len() {
             self.slots.push(state);

@@ -76,6 +76,7 @@ impl Exchange {
             self.conns.push(Output::Close { connection: id, how: Close::Abort }, &mut self.env);
             return;
         };
+        state.count_accept(self.env.round);
         let refused =
             if state.config.max_connections.is_some_and(|max| state.config.open.value() >= max) {
                 state.stats.downstream_cx_overflow.inc();

@@ -14,10 +14,10 @@ use crate::conn::spans::Part;
 use crate::conn::{Connection, ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, Streams};
+use crate::exchange::stream::{Direction, Streams, UpstreamState};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
-use crate::ids::{Closer, Leg, StreamIndex};
-use crate::record::{Flags, details};
+use crate::ids::{Closer, Kind, Leg, StreamIndex};
+use crate::record::{CloseType, Flags, Heads, details};
 
 impl Exchange {
     /// A request begins.
@@ -32,6 +32,7 @@ impl Exchange {
         http.stats.downstream_rq_total.inc();
         if head.version() == Version::Http2 {
             http.stats.downstream_rq_http2_total.inc();
+            stream.recorder.count_framed(Heads::DownstreamReceived, &connection.mux);
         } else {
             http.stats.downstream_rq_http1_total.inc();
         }
@@ -264,7 +265,7 @@ impl Exchange {
     pub(crate) fn on_downstream_closed(
         &mut self,
         id: ConnectionId,
-        _failure: Failure,
+        failure: Failure,
         now: Instant,
     ) {
         self.cancel_head(id, now);
@@ -283,6 +284,12 @@ impl Exchange {
                 && stream.context.bolt().is_none()
             {
                 connection.weigh(stream, waiting);
+            }
+            if failure == Failure::Reset
+                && let Some(stream) = self.streams.get_mut(index)
+                && let Kind::Tcp(_) = stream.kind
+            {
+                stream.recorder.note(|record| record.close_type = CloseType::RemoteReset);
             }
             self.streams.mark_gone(index);
             self.finish(index, now);
@@ -419,6 +426,10 @@ impl Exchange {
 impl Streams {
     pub(crate) fn mark_gone(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
+        if let (Kind::Tcp(_), UpstreamState::Active(_)) = (stream.kind, stream.upstream) {
+            // As in Envoy: what a client ends that has its upstream is over, however it ended.
+            return;
+        }
         stream.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
         if stream.recorder.record().details.is_empty() || stream.response_end != Direction::Ended {
             stream.recorder.note(|record| record.details = details::DOWNSTREAM_REMOTE_DISCONNECT);

@@ -21,7 +21,7 @@ use crate::exchange::stream::{Direction, Routed, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::number::AddressText;
-use crate::record::{DownstreamTls, ShownCertificate};
+use crate::record::{DownstreamTls, Heads, ShownCertificate};
 use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader};
 
 /// Where a request comes from, in Envoy's sense.
@@ -377,8 +377,14 @@ impl Exchange {
         }
         self.conns.encode_for(downstream, &mut self.env);
         if let Some(connection) = self.conns.table.get_mut(downstream) {
+            let before = stream.recorder.before_head(&self.conns.out);
             let head = Part::Head(&stream.response, end);
             connection.mux.send(number, head, &mut self.conns.out);
+            if let Some(before) = before {
+                let (head, out) = (&stream.response, &self.conns.out);
+                let of = Heads::DownstreamSent;
+                stream.recorder.count_sent(of, head, &connection.mux, before, out);
+            }
         }
     }
 

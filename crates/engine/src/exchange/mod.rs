@@ -168,6 +168,9 @@ impl Exchange {
             let has_room = connection.outstanding <= connection.high_watermark() / 2;
             connection.congested = !has_room;
             self.upstreams.show_buffered(id, &mut self.conns);
+            if self.upstreams.is_flushed(id) {
+                return self.on_flushed(id, has_room, now);
+            }
             if has_room {
                 self.upstreams.count_congestion(id, Congestion::Drained, &mut self.conns);
                 self.on_room(id, now);
@@ -178,6 +181,15 @@ impl Exchange {
         }
         if is_closing {
             self.listeners.on_closing_sent(id, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    /// A server takes what its client, who is gone, has left for it.
+    fn on_flushed(&mut self, id: ConnectionId, is_over: bool, now: Instant) {
+        if is_over {
+            self.close_upstream(id, Close::Flush, now);
+        } else {
+            self.upstreams.on_flushed_some(id, &mut self.conns, &mut self.env, now);
         }
     }
 

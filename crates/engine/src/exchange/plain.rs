@@ -18,6 +18,7 @@ use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::record::Heads;
 use crate::snapshot::route::{ClusterChoice, Forward};
 use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::PEER_IDLE_MARGIN;
@@ -168,7 +169,12 @@ fn attach_plain(
     env.name_try(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {
+        let before = stream.recorder.before_head(&conns.out);
         connection.mux.send(number, Part::Head(&stream.request, end), &mut conns.out);
+        if let Some(before) = before {
+            let (head, mux) = (&stream.request, &connection.mux);
+            stream.recorder.count_sent(Heads::UpstreamSent, head, mux, before, &conns.out);
+        }
     }
     if let Some(per_try) = stream.per_try_timeout.get().filter(|_| end) {
         stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut env.timers);

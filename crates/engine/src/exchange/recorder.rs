@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use towpath_proto::Instant;
-use towpath_proto::head::{Head, Version};
+use towpath_proto::head::{Head, Method, Version};
+use towpath_proto::{Instant, Out, http1};
 
 use crate::conn::Connection;
+use crate::conn::mux::Mux;
 use crate::conn::spans::Trail;
 use crate::exchange::stream::{Direction, Stream};
 use crate::mesh::StreamMesh;
-use crate::record::{Attempted, Record, UpstreamTls};
+use crate::record::{Attempted, Heads, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
 use crate::tracer::Traced;
 
@@ -44,6 +45,25 @@ pub(crate) struct Wire {
     pub(crate) downstream_received: u64,
     pub(crate) downstream_sent: u64,
     pub(crate) upstream_sent: u64,
+}
+
+impl Recording {
+    /// Adds a head: what it took on the wire, and before it was compressed.
+    fn count(&mut self, of: Heads, wire: u64, plain: u64) {
+        let bytes = &mut self.record.headers[of as usize];
+        bytes.wire += wire;
+        bytes.plain += plain;
+    }
+}
+
+/// `GET /path HTTP/1.1 CRLF`
+fn request_line_bytes(head: &Head) -> usize {
+    let target = match head.path() {
+        _ if head.method() == Method::Connect => head.authority().len(),
+        b"" => 1,
+        path => path.len(),
+    };
+    head.method_bytes().len() + target + "  HTTP/1.1\r\n".len()
 }
 
 impl Recorder {
@@ -136,6 +156,61 @@ impl Recorder {
 }
 
 impl Recorder {
+    /// Counts a response that is given up for another attempt; of the last one its head tells.
+    pub(crate) fn count_given_up(&mut self, head: &Head) {
+        if let Some(recording) = &mut self.0 {
+            let length = head.received_bytes();
+            recording.count(Heads::UpstreamReceived, length, length);
+        }
+    }
+
+    /// Counts a head that has just come in frames.
+    #[cold]
+    pub(crate) fn count_framed(&mut self, of: Heads, mux: &Mux) {
+        if let (Some(recording), Some((wire, plain))) = (&mut self.0, mux.framed_head_read()) {
+            recording.count(of, wire as u64, plain as u64);
+        }
+    }
+
+    /// This proxy ends both connections, for a reason in Envoy's words.
+    pub(crate) fn note_local_close(&mut self, reason: &'static str) {
+        self.note(|record| {
+            (record.local_close, record.upstream_local_close) = (reason, reason);
+        });
+    }
+
+    /// What is being encoded before a head, where heads are counted.
+    #[inline]
+    pub(crate) fn before_head(&self, out: &Out) -> Option<usize> {
+        self.0.as_ref().map(|_| out.len())
+    }
+
+    /// Counts a head that was encoded behind so much else.
+    #[cold]
+    pub(crate) fn count_sent(
+        &mut self,
+        of: Heads,
+        head: &Head,
+        mux: &Mux,
+        before: usize,
+        out: &Out,
+    ) {
+        let Some(recording) = &mut self.0 else { return };
+        match mux.framed_head() {
+            Some(bytes) => recording.count(of, bytes as u64, head.byte_size() as u64),
+            None => {
+                let first_line = match of {
+                    Heads::UpstreamSent | Heads::UpstreamReceived => request_line_bytes(head),
+                    Heads::DownstreamSent | Heads::DownstreamReceived => {
+                        http1::status_line_bytes(head.status())
+                    }
+                };
+                let all = out.len().saturating_sub(before + first_line + "\r\n".len());
+                recording.count(of, all as u64, all as u64);
+            }
+        }
+    }
+
     /// Another host is chosen; the one before it has this name.
     pub(crate) fn note_retry(&mut self, hostname: Option<&Arc<str>>) {
         self.note(|record| {

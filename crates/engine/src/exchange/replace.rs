@@ -9,6 +9,7 @@ use crate::ids::{PoolKey, ResetReason};
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::{Cluster, ClusterId, Snapshot};
 use crate::upstream::cluster::ClusterState;
+use crate::upstream::shown::Shown;
 
 impl Exchange {
     /// Takes a snapshot's clusters in place of those `before`; those that did not change keep everything.
@@ -55,7 +56,10 @@ impl Exchange {
         let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next());
         if self.env.index == 0 {
             cluster.stats.membership_change.inc();
-            cluster.show_membership();
+            let shown = Shown::of(config, &self.env.registry, self.env.index);
+            shown.count_matches(&config.endpoints);
+            cluster.shown = Some(Box::new(shown));
+            cluster.show_hosts();
         }
         let pools = if is_alike { Vec::new() } else { cluster.pool_keys() };
         for pool in gone {
@@ -86,7 +90,10 @@ impl Exchange {
         let gone = cluster.update(endpoints, self.env.random.next());
         if self.env.index == 0 {
             cluster.stats.membership_change.inc();
-            cluster.show_membership();
+            if let Some(shown) = &cluster.shown {
+                shown.count_matches(endpoints);
+            }
+            cluster.show_hosts();
         }
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);

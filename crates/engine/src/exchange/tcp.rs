@@ -13,7 +13,7 @@ use crate::exchange::router::destination;
 use crate::exchange::stream::{Direction, Upgrade, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
-use crate::record::Flags;
+use crate::record::{CloseType, Flags};
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
@@ -223,6 +223,13 @@ impl Exchange {
         let broken = !stream.asks_for_tunnel()
             && matches!(reason, ResetReason::Terminated | ResetReason::Reset);
         let how = if broken || stream.body.len() > 0 { Close::FlushReset } else { Close::Flush };
+        stream.recorder.note(|record| match reason {
+            ResetReason::Reset => {
+                record.upstream_close_type = CloseType::RemoteReset;
+                record.close_type = CloseType::LocalReset;
+            }
+            reason => record.local_close = not_begun(reason),
+        });
         self.close_tcp(index, how, now);
     }
 
@@ -233,6 +240,7 @@ impl Exchange {
         match timer {
             TcpTimer::Idle => {
                 tcp.stats.idle_timeout.inc();
+                stream.recorder.note_local_close("tcp_session_idle_timeout");
                 self.close_tcp(index, Close::Flush, now);
             }
             TcpTimer::Report => self.report_tcp(index, now),
@@ -245,6 +253,7 @@ impl Exchange {
             TcpTimer::MaxDuration => {
                 tcp.stats.max_downstream_connection_duration.inc();
                 stream.flags.set(Flags::DURATION_TIMEOUT);
+                stream.recorder.note_local_close("max_connection_duration_reached");
                 self.close_tcp(index, Close::Flush, now);
             }
         }
@@ -268,5 +277,28 @@ impl Exchange {
         listeners.count_downstream_close(downstream, Closer::Local, conns, env, now);
         conns.end_connection(downstream, how, env);
         listeners.check_drained(env);
+    }
+}
+
+/// Why a client's connection is closed whose upstream one did not begin, in Envoy's words and numbers.
+const fn not_begun(reason: ResetReason) -> &'static str {
+    match reason {
+        ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
+            "tcp_initializion_failure:0"
+        }
+        ResetReason::NoHost => "tcp_initializion_failure:1",
+        ResetReason::Overflow => "tcp_initializion_failure:2",
+        ResetReason::ClusterGone => "tcp_initializion_failure:3",
+        ResetReason::Reset
+        | ResetReason::StreamReset
+        | ResetReason::Refused
+        | ResetReason::Terminated
+        | ResetReason::Protocol
+        | ResetReason::PerTryTimeout
+        | ResetReason::PerTryIdleTimeout
+        | ResetReason::RateLimited
+        | ResetReason::Headers
+        | ResetReason::Status(_)
+        | ResetReason::GrpcStatus(_) => "",
     }
 }

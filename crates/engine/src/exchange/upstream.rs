@@ -3,7 +3,7 @@
 //! Arrives: a stream with a connection, response heads from `forward.rs`, ends and deadlines of upstream connections.
 //! Leaves: response heads on their way down, connections offered to their pool or closed.
 
-use towpath_proto::head::{Head, Method};
+use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 
@@ -18,7 +18,7 @@ use crate::exchange::tracing::TryEnd;
 use crate::exchange::tunnel::Passage;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
-use crate::record::details;
+use crate::record::{Heads, details};
 use crate::upstream::cluster::{ClusterState, RequestOutcome};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -137,8 +137,13 @@ impl Exchange {
         }
         let is_first = connection.encoded == 0 && connection.tls.is_none();
         let is_whole = stream.frame.is_some() && connection.mux.sends_whole();
+        let before = stream.recorder.before_head(&self.conns.out);
         let head = Part::Head(&stream.request, end);
         connection.mux.send(leg.number, head, &mut self.conns.out);
+        if let (Some(before), None) = (before, &stream.frame) {
+            let (head, mux) = (&stream.request, &connection.mux);
+            stream.recorder.count_sent(Heads::UpstreamSent, head, mux, before, &self.conns.out);
+        }
         if is_first && self.is_large_upload(index) {
             self.conns.push(towpath_proto::Output::Push { connection: id }, &mut self.env);
             self.conns.encode_for(id, &mut self.env);
@@ -165,6 +170,12 @@ impl Exchange {
         now: Instant,
     ) {
         if let Some(stream) = self.streams.get_mut(index) {
+            if head.version() == Version::Http2
+                && let UpstreamState::Active(leg) = stream.upstream
+                && let Some(connection) = self.conns.table.get(leg.connection)
+            {
+                stream.recorder.count_framed(Heads::UpstreamReceived, &connection.mux);
+            }
             stream.response.put(head, &mut self.env.heads);
             self.begin_response(index, end, now);
         }
@@ -275,6 +286,11 @@ impl Exchange {
         if let Some(cluster) = cluster.and_then(|id| self.upstreams.clusters.get(id)) {
             cluster.stats.retry_upstream_rq.count(status);
         }
+        if let Some(stream) = self.streams.get_mut(index)
+            && let Some(head) = stream.response.present()
+        {
+            stream.recorder.count_given_up(head);
+        }
         self.leave_answer(index, leg, now);
         true
     }
@@ -298,7 +314,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let Leg { connection: downstream, number } = stream.downstream;
         let passes = stream.is_unanswered()
-            && stream.request.version() != towpath_proto::head::Version::Http10
+            && stream.request.version() != Version::Http10
             && (head.status() != 100
                 || stream.context.http().is_some_and(|http| http.config.proxy_100_continue));
         if passes {
@@ -455,7 +471,12 @@ impl Exchange {
             ConnectionTimer::RequestHead => {
                 self.fail_unsettled(id, ResetReason::ConnectTimeout, now);
             }
-            ConnectionTimer::Idle | ConnectionTimer::DelayedClose | ConnectionTimer::Flush => {}
+            ConnectionTimer::Flush => {
+                if self.upstreams.count_stalled_flush(id) {
+                    self.close_upstream(id, Close::Abort, now);
+                }
+            }
+            ConnectionTimer::Idle | ConnectionTimer::DelayedClose => {}
         }
     }
 
@@ -525,8 +546,23 @@ impl Exchange {
                 self.env.offer_soon(id);
             }
             Released::KeepAlive | Released::Close => {
-                self.close_upstream(id, how, now);
+                if how != Close::Flush || !self.flush_upstream(index, id, now) {
+                    self.close_upstream(id, how, now);
+                }
             }
+        }
+    }
+
+    /// Keeps the connection of a TCP stream whose client has ended it last until all is sent; false if that is so.
+    fn flush_upstream(&mut self, index: StreamIndex, id: ConnectionId, now: Instant) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let is_ended_by_client = stream.is_complete() && stream.times.request_end == Some(now);
+        let context = stream.context.clone();
+        match context.tcp() {
+            Some(tcp) if is_ended_by_client => {
+                self.upstreams.begin_flush(id, tcp, &mut self.conns, &mut self.env, now)
+            }
+            Some(_) | None => false,
         }
     }
 

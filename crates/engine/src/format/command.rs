@@ -2,6 +2,7 @@
 
 use super::time::TimeFormat;
 use crate::field::Field;
+use crate::record::Heads;
 
 /// Something that a format string asks for; named as Envoy names it.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,13 +66,20 @@ pub(crate) enum Command {
     },
     /// `UPSTREAM_CONNECTION_IDS_ATTEMPTED`.
     ConnectionIdsAttempted,
+    /// `DOWNSTREAM_HEADER_BYTES_SENT` and its like.
+    HeaderBytes {
+        of: Heads,
+        decompressed: bool,
+    },
     AccessLogType,
     BytesReceived,
     BytesSent,
     ConnectionId,
     ConnectionTerminationDetails,
+    DownstreamCloseType,
     DownstreamDirectRemote(AddressForm),
     DownstreamLocal(AddressForm),
+    DownstreamLocalClose,
     DownstreamRemote(AddressForm),
     DownstreamWireBytesReceived,
     DownstreamWireBytesSent,
@@ -98,6 +106,7 @@ pub(crate) enum Command {
     TraceId,
     UniqueId,
     UpstreamConnectionPoolReadyDuration,
+    UpstreamCloseType,
     UpstreamCluster,
     UpstreamClusterRaw,
     UpstreamConnectionId,
@@ -105,6 +114,7 @@ pub(crate) enum Command {
     UpstreamHostName,
     UpstreamHostNameWithoutPort,
     UpstreamLocal(AddressForm),
+    UpstreamLocalClose,
     UpstreamProtocol,
     UpstreamRequestAttemptCount,
     UpstreamTlsCipher,
@@ -289,6 +299,13 @@ macro_rules! alone {
     };
 }
 
+/// How long heads are, on the wire or before they are compressed.
+macro_rules! headers {
+    ($of:ident, $decompressed:literal) => {
+        alone!(Command::HeaderBytes { of: Heads::$of, decompressed: $decompressed })
+    };
+}
+
 /// An address without its port, of which a parameter may take the first bits.
 macro_rules! without_port {
     ($command:path) => {
@@ -305,6 +322,8 @@ commands! {
     "TRAILER" | "RESPONSE_TRAILER" => Lookup::Command(Needs, |p| fields(p).map(|(a, b)| Command::Trailer(a, b))),
     "START_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::StartTime)),
     "EMIT_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::EmitTime)),
+    "START_TIME_LOCAL" => Lookup::Command(Takes, |p| TimeFormat::local(p).map(Command::StartTime)),
+    "EMIT_TIME_LOCAL" => Lookup::Command(Takes, |p| TimeFormat::local(p).map(Command::EmitTime)),
     "ENVIRONMENT" => Lookup::Command(Needs, |p| Ok(Command::Environment(p.to_owned()))),
     "RESPONSE_CODE_DETAILS" => Lookup::Command(Takes, |p| {
         Ok(Command::ResponseCodeDetails { spaces: p == "ALLOW_WHITESPACES" })
@@ -329,6 +348,12 @@ commands! {
     "BYTES_SENT" => alone!(Command::BytesSent),
     "CONNECTION_ID" => alone!(Command::ConnectionId),
     "CONNECTION_TERMINATION_DETAILS" => alone!(Command::ConnectionTerminationDetails),
+    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED" => headers!(DownstreamReceived, true),
+    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT" => headers!(DownstreamSent, true),
+    "DOWNSTREAM_DETECTED_CLOSE_TYPE" => alone!(Command::DownstreamCloseType),
+    "DOWNSTREAM_HEADER_BYTES_RECEIVED" => headers!(DownstreamReceived, false),
+    "DOWNSTREAM_HEADER_BYTES_SENT" => headers!(DownstreamSent, false),
+    "DOWNSTREAM_LOCAL_CLOSE_REASON" => alone!(Command::DownstreamLocalClose),
     "DOWNSTREAM_DIRECT_LOCAL_ADDRESS" | "DOWNSTREAM_LOCAL_ADDRESS" => {
         alone!(Command::DownstreamLocal(Whole))
     },
@@ -368,6 +393,12 @@ commands! {
     "UPSTREAM_CLUSTER" => alone!(Command::UpstreamCluster),
     "UPSTREAM_CLUSTER_RAW" => alone!(Command::UpstreamClusterRaw),
     "UPSTREAM_CONNECTION_ID" => alone!(Command::UpstreamConnectionId),
+    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED" => headers!(UpstreamReceived, true),
+    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT" => headers!(UpstreamSent, true),
+    "UPSTREAM_DETECTED_CLOSE_TYPE" => alone!(Command::UpstreamCloseType),
+    "UPSTREAM_HEADER_BYTES_RECEIVED" => headers!(UpstreamReceived, false),
+    "UPSTREAM_HEADER_BYTES_SENT" => headers!(UpstreamSent, false),
+    "UPSTREAM_LOCAL_CLOSE_REASON" => alone!(Command::UpstreamLocalClose),
     "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
     "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamHost),
     "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
@@ -628,6 +659,7 @@ impl Command {
                 | Self::ResponseHeadersBytes
                 | Self::ResponseTrailersBytes
                 | Self::ResponseTxDuration
+                | Self::HeaderBytes { .. }
                 | Self::Zero
                 | Self::UpstreamConnectionId
                 | Self::UpstreamConnectionPoolReadyDuration
@@ -644,6 +676,11 @@ impl Command {
 pub(super) fn is_of_upstream_tls(name: &str) -> bool {
     name.starts_with("UPSTREAM_")
         && (TLS_ONLY.contains(&name) || name.starts_with("UPSTREAM_PEER_CERT_V_"))
+}
+
+/// Whether a command is about how connections are closed.
+pub(super) fn is_of_close(name: &str) -> bool {
+    name.ends_with("_LOCAL_CLOSE_REASON") || name.ends_with("_DETECTED_CLOSE_TYPE")
 }
 
 /// Whether a command is about a client's TLS and has no answer here.
@@ -683,19 +720,7 @@ const UNSUPPORTED: &[&str] = &[
     "CEL",
     "COALESCE",
     "DOWNSTREAM_CX_RTT",
-    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
-    "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
-    "DOWNSTREAM_DETECTED_CLOSE_TYPE",
-    "DOWNSTREAM_HEADER_BYTES_RECEIVED",
-    "DOWNSTREAM_HEADER_BYTES_SENT",
-    "DOWNSTREAM_LOCAL_CLOSE_REASON",
-    "EMIT_TIME_LOCAL",
+    "DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256",
     "ROUTE_RESOLUTION_COUNT",
-    "START_TIME_LOCAL",
-    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED",
-    "UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT",
-    "UPSTREAM_DETECTED_CLOSE_TYPE",
-    "UPSTREAM_HEADER_BYTES_RECEIVED",
-    "UPSTREAM_HEADER_BYTES_SENT",
-    "UPSTREAM_LOCAL_CLOSE_REASON",
+    "ROUTE_RESOLUTION_TIME_US",
 ];

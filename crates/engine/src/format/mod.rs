@@ -11,6 +11,7 @@ mod json;
 mod parse;
 mod time;
 mod write;
+mod zone;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use facts::{Facts, Told};
 pub use json::JsonTemplate;
 pub(crate) use time::iso_8601;
 pub(crate) use write::address_text;
+pub use zone::{Shift, Zone};
 
 use self::json::Node;
 use self::parse::parts;
@@ -56,10 +58,14 @@ pub struct FormatOptions<'a> {
     pub omit_empty_values: bool,
     /// Answers `%ENVIRONMENT(NAME)%`; without it nothing is set.
     pub environment: Option<&'a Environment<'a>>,
+    /// Answers the zone of `%START_TIME_LOCAL%`; UTC without it.
+    pub zone: Option<fn() -> &'static Arc<Zone>>,
     /// Some upstream is spoken to under TLS, so that commands about it which are not there cannot say "nothing".
     pub upstream_tls: bool,
     /// Some clients are spoken to under TLS: the same for commands about them.
     pub downstream_tls: bool,
+    /// It is for lines about connections alone, of which nothing says how they are closed.
+    pub of_connections: bool,
 }
 
 /// Looks up an environment variable.

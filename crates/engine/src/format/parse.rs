@@ -1,7 +1,9 @@
 //! Takes a format string apart: `%NAME%`, `%NAME(…)%`, `%NAME(…):LENGTH%` and `%%`.
 
 use super::append::{Literal, Short};
-use super::command::{Lookup, Usage, is_of_downstream_tls, is_of_upstream_tls, lookup};
+use super::command::{
+    Lookup, Usage, is_of_close, is_of_downstream_tls, is_of_upstream_tls, lookup,
+};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 
 /// Compiles a text.
@@ -81,6 +83,7 @@ impl<'a> Spelt<'a> {
     fn compile(&self, options: &FormatOptions<'_>) -> Result<Part, FormatReason> {
         if options.upstream_tls && is_of_upstream_tls(self.name)
             || options.downstream_tls && is_of_downstream_tls(self.name)
+            || options.of_connections && is_of_close(self.name)
         {
             return Err(FormatReason::Unsupported);
         }
@@ -97,7 +100,13 @@ impl<'a> Spelt<'a> {
             }
             _ => {}
         }
-        let command = make(self.parameter.unwrap_or_default()).map_err(FormatReason::Parameter)?;
+        let mut command =
+            make(self.parameter.unwrap_or_default()).map_err(FormatReason::Parameter)?;
+        if let (Command::StartTime(format) | Command::EmitTime(format), Some(zone)) =
+            (&mut command, options.zone)
+        {
+            format.set_zone(zone);
+        }
         if let Command::Environment(name) = &command {
             let value = options.environment.and_then(|environment| environment(name));
             let value = value.unwrap_or_else(|| "-".to_owned()).into_bytes();

@@ -1,4 +1,4 @@
-//! `%START_TIME(%Y-%m-%d …)%`: wall-clock time in UTC.
+//! `%START_TIME(%Y-%m-%d …)%`: wall-clock time, in UTC or in a zone.
 //!
 //! Date and time of day change once a second, and lines are written far more often: their digits are kept for the
 //! second they were made in, and most specifiers are ranges of them.
@@ -7,15 +7,21 @@ use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::UtcDateTime;
 
 use super::append::{Literal, append, three_digits};
+use super::zone::{Shift, Zone};
 
-/// A compiled time format.
+/// A compiled time format, and the zone of local time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TimeFormat(Box<[Piece]>);
+pub(crate) struct TimeFormat {
+    pieces: Box<[Piece]>,
+    /// UTC without one.
+    zone: Option<Arc<Zone>>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
@@ -48,26 +54,62 @@ enum Piece {
     Fraction(u8),
     /// `%Y-%m-%dT%H:%M:%E3SZ`, the usual format, in one piece.
     Usual,
+    /// `%z` of local time: `+0100`.
+    Offset,
+    /// `%Ez` of local time: `+01:00`.
+    OffsetWithColon,
+    /// `%Z` of local time.
+    ZoneName,
 }
 
 impl TimeFormat {
     /// Compiles a format; the empty one is ISO 8601 with milliseconds.
     pub(super) fn new(format: &str) -> Result<Self, String> {
-        let format = if format.is_empty() { DEFAULT } else { format };
-        let mut pieces = Vec::new();
-        let mut rest = format;
-        while let Some(percent) = rest.find('%') {
-            literal(&mut pieces, &rest[..percent]);
-            rest = specifier(&rest[percent + 1..], &mut pieces)?;
+        let pieces = pieces(if format.is_empty() { DEFAULT } else { format })?;
+        Ok(Self { pieces: joined(pieces).into(), zone: None })
+    }
+
+    /// The same of local time, whose zone [`TimeFormat::set_zone`] says; UTC without.
+    pub(super) fn local(format: &str) -> Result<Self, String> {
+        let mut pieces = pieces(if format.is_empty() { LOCAL_DEFAULT } else { format })?;
+        for piece in &mut pieces {
+            if let Piece::Literal(literal) = piece {
+                let of_zone = match literal.as_bytes() {
+                    OFFSET => Piece::Offset,
+                    OFFSET_WITH_COLON => Piece::OffsetWithColon,
+                    ZONE_NAME => Piece::ZoneName,
+                    _ => continue,
+                };
+                *piece = of_zone;
+            }
         }
-        literal(&mut pieces, rest);
-        Ok(Self(joined(pieces).into()))
+        Ok(Self { pieces: joined(pieces).into(), zone: Some(Arc::new(Zone::utc())) })
+    }
+
+    /// Sets the zone, where it is local time.
+    pub(super) fn set_zone(&mut self, zone: fn() -> &'static Arc<Zone>) {
+        if let Some(known) = &mut self.zone {
+            *known = Arc::clone(zone());
+        }
     }
 
     /// Appends the moment `unix_ns` nanoseconds after 1970.
     pub(super) fn write(&self, out: &mut Vec<u8>, unix_ns: u64) {
+        match &self.zone {
+            None => self.write_shifted(out, unix_ns, None),
+            Some(zone) => {
+                let second = i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX);
+                let shift = zone.at(second);
+                let offset = i64::from(shift.offset) * 1_000_000_000;
+                self.write_shifted(out, unix_ns.saturating_add_signed(offset), Some(shift));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write_shifted(&self, out: &mut Vec<u8>, unix_ns: u64, shift: Option<&Shift>) {
         let second = unix_ns / 1_000_000_000;
-        for piece in &self.0 {
+        for piece in &self.pieces {
             match piece {
                 Piece::Literal(literal) => literal.append_to(out),
                 Piece::Digits(range) => {
@@ -91,7 +133,10 @@ impl TimeFormat {
                 | Piece::Weekday
                 | Piece::Hour12
                 | Piece::AmPm
-                | Piece::UnixSeconds) => rare.write(out, second),
+                | Piece::UnixSeconds
+                | Piece::Offset
+                | Piece::OffsetWithColon
+                | Piece::ZoneName) => rare.write(out, second, shift),
             }
         }
     }
@@ -100,7 +145,19 @@ impl TimeFormat {
 /// Appends the moment `since_1970` as ISO 8601 with milliseconds.
 pub(crate) fn iso_8601(out: &mut Vec<u8>, since_1970: Duration) {
     let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-    TimeFormat(Box::new([Piece::Usual])).write(out, unix_ns);
+    TimeFormat { pieces: Box::new([Piece::Usual]), zone: None }.write(out, unix_ns);
+}
+
+/// Takes a format apart.
+fn pieces(format: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = format;
+    while let Some(percent) = rest.find('%') {
+        literal(&mut pieces, &rest[..percent]);
+        rest = specifier(&rest[percent + 1..], &mut pieces)?;
+    }
+    literal(&mut pieces, rest);
+    Ok(pieces)
 }
 
 /// Joins what stands side by side in [`Digits`] too, with the separators between.
@@ -189,8 +246,8 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
             return Ok(rest);
         }
         'E' => return extended(rest, pieces).ok_or_else(unknown),
-        'z' => Piece::Literal(Literal::new(b"+0000")),
-        'Z' => Piece::Literal(Literal::new(b"UTC")),
+        'z' => Piece::Literal(Literal::new(OFFSET)),
+        'Z' => Piece::Literal(Literal::new(ZONE_NAME)),
         'n' => Piece::Literal(Literal::new(b"\n")),
         't' => Piece::Literal(Literal::new(b"\t")),
         '%' => Piece::Literal(Literal::new(b"%")),
@@ -210,7 +267,7 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
 /// `%E3S`, `%E3f`, `%Ez`: digits of the second, an offset with a colon.
 fn extended<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Option<&'a str> {
     if let Some(rest) = text.strip_prefix('z').or_else(|| text.strip_prefix("*z")) {
-        pieces.push(Piece::Literal(Literal::new(b"+00:00")));
+        pieces.push(Piece::Literal(Literal::new(OFFSET_WITH_COLON)));
         return Some(rest);
     }
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
@@ -229,8 +286,8 @@ fn extended<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Option<&'a str> {
     Some(rest)
 }
 
-fn compound<'a>(rest: &'a str, pieces: &mut Vec<Piece>, format: &str) -> Result<&'a str, String> {
-    pieces.extend(TimeFormat::new(format)?.0);
+fn compound<'a>(rest: &'a str, into: &mut Vec<Piece>, format: &str) -> Result<&'a str, String> {
+    into.extend(pieces(format)?);
     Ok(rest)
 }
 
@@ -243,8 +300,9 @@ fn literal(pieces: &mut Vec<Piece>, text: &str) {
 impl Piece {
     /// What is rare enough to be made anew each time. The calendar is not inlined: it would be asked before the loop.
     #[inline(never)]
-    fn write(&self, out: &mut Vec<u8>, second: u64) {
+    fn write(&self, out: &mut Vec<u8>, second: u64, shift: Option<&Shift>) {
         let date = date_of(second);
+        let offset = shift.map_or(0, |shift| shift.offset);
         match self {
             Self::Literal(_) | Self::Digits(_) | Self::Fraction(_) | Self::Usual => {}
             Self::ShortMonthName => short(out, date.month()),
@@ -257,9 +315,19 @@ impl Piece {
             Self::Weekday => text(out, date.weekday().number_days_from_sunday()),
             Self::Hour12 => padded(out, (u64::from(date.hour()) + 11) % 12 + 1, 2),
             Self::AmPm => out.extend_from_slice(if date.hour() < 12 { b"AM" } else { b"PM" }),
-            Self::UnixSeconds => text(out, date.unix_timestamp()),
+            Self::UnixSeconds => text(out, date.unix_timestamp() - i64::from(offset)),
+            Self::Offset => write_offset(out, offset, ""),
+            Self::OffsetWithColon => write_offset(out, offset, ":"),
+            Self::ZoneName => text(out, shift.map_or("UTC", |shift| &shift.name)),
         }
     }
+}
+
+/// Appends `+0130`.
+fn write_offset(out: &mut Vec<u8>, offset: i32, between: &str) {
+    let minutes = offset.unsigned_abs() / 60;
+    let sign = if offset < 0 { '-' } else { '+' };
+    text(out, format_args!("{sign}{:02}{between}{:02}", minutes / 60, minutes % 60));
 }
 
 fn text(out: &mut Vec<u8>, value: impl Display) {
@@ -329,6 +397,13 @@ fn date_of(second: u64) -> UtcDateTime {
 /// `%S`
 const SECOND: Piece = Piece::Digits(17..19);
 const DEFAULT: &str = "%Y-%m-%dT%H:%M:%E3SZ";
+/// The same of local time.
+const LOCAL_DEFAULT: &str = "%Y-%m-%dT%H:%M:%E3S%z";
+
+const OFFSET: &[u8] = b"+0000";
+const OFFSET_WITH_COLON: &[u8] = b"+00:00";
+const ZONE_NAME: &[u8] = b"UTC";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,7 +438,7 @@ mod tests {
             let (h, m, s) = (second % 86_400 / 3600, second / 60 % 60, second % 60);
             assert_eq!(text, format!("{second} {h:02}:{m:02}:{s:02}"));
         }
-        assert_eq!(*TimeFormat::new("").unwrap().0, [Piece::Usual]);
+        assert_eq!(*TimeFormat::new("").unwrap().pieces, [Piece::Usual]);
         assert_eq!(at("%Y-%m-%dT%H:%M:%E3S.", 0), "1970-01-01T00:00:00.000.");
         assert_eq!(at("%m-%Y %d-%m %Y-%m-%d-%H %H%M", 0), "01-1970 01-01 1970-01-01-00 0000");
         assert_eq!(at("%Y-%d %YT%H %y-%m %Y%m", 0), "1970-01 1970T00 70-01 197001");
@@ -387,6 +462,29 @@ mod tests {
         assert_eq!(at("%I%p %I%p", 0), "12AM 12AM");
         assert_eq!(at("%I%p", 12 * 3_600_000_000_000), "12PM");
         assert!(at("", u64::MAX).starts_with("2554-07-21"));
+    }
+
+    #[test]
+    fn local_time_follows_its_zone() {
+        let shift = |offset, name: &str| Shift { offset, name: name.into() };
+        let summer =
+            vec![(1_774_746_000, shift(7200, "CEST")), (1_792_890_000, shift(3600, "CET"))];
+        let zone = Arc::new(Zone::new(shift(-12_600, "NST"), summer));
+        let at = |format: &str, second: u64| {
+            let mut format = TimeFormat::local(format).unwrap();
+            format.zone = Some(Arc::clone(&zone));
+            let mut out = Vec::new();
+            format.write(&mut out, second * 1_000_000_000 + 5_000_000);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(at("", 1_774_745_999), "2026-03-28T21:29:59.005-0330");
+        assert_eq!(at("", 1_774_746_000), "2026-03-29T03:00:00.005+0200");
+        assert_eq!(at("%H %z %Ez %Z %s", 1_792_889_999), "02 +0200 +02:00 CEST 1792889999");
+        assert_eq!(at("%H %z %Ez %Z %s", 1_792_890_000), "02 +0100 +01:00 CET 1792890000");
+        // Without a zone it is UTC, and what is written in a format as it is stays so.
+        let mut out = Vec::new();
+        TimeFormat::local("%H%z %Z +0000x").unwrap().write(&mut out, 0);
+        assert_eq!(out, b"00+0000 UTC +0000x");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::grpc;
 use crate::json::json_string;
 use crate::number::AddressText;
 use crate::random::{Random, hex};
-use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
+use crate::record::{DownstreamTls, Flags, Heads, Record, ShownCertificate};
 use crate::stream_info::{JsonStyle, Value};
 use crate::uri::{path_end, query, without_port};
 
@@ -98,6 +98,23 @@ impl Command {
             Self::DownstreamTls(asked) => {
                 record.downstream_tls.as_deref().is_some_and(|tls| of_tls(out, tls, *asked))
             }
+            Self::HeaderBytes { of, decompressed } => {
+                let counted = record.headers[*of as usize];
+                let came = match of {
+                    Heads::DownstreamReceived => facts.request,
+                    Heads::UpstreamReceived => facts.response,
+                    Heads::DownstreamSent | Heads::UpstreamSent => None,
+                };
+                let counted = if *decompressed { counted.plain } else { counted.wire };
+                number(out, counted + came.map_or(0, Head::received_bytes))
+            }
+            Self::DownstreamCloseType => text(out, record.close_type.as_str()),
+            Self::DownstreamLocalClose => text(out, record.local_close),
+            Self::UpstreamCloseType => {
+                // Of a stream that no cluster was chosen for, nothing is known of that side.
+                !facts.cluster.is_empty() && text(out, record.upstream_close_type.as_str())
+            }
+            Self::UpstreamLocalClose => text(out, record.upstream_local_close),
             Self::AccessLogType => text(out, facts.log_type),
             Self::BytesReceived => number(out, record.bytes_received),
             Self::BytesSent => number(out, record.bytes_sent),

@@ -226,6 +226,7 @@ impl Local {
             asked_names: None,
             tls: self.origin_tls(key),
             sockets: Vec::new(),
+            socket_names: Vec::new(),
         })
     }
 

@@ -56,6 +56,17 @@ pub struct Record {
     pub upstream_wire_sent: u64,
     /// Bytes on the wire from upstream, all attempts.
     pub upstream_wire_received: u64,
+    /// Bytes of heads, by [`Heads`]; of those that are there to be looked at, not yet.
+    pub headers: [HeaderBytes; 4],
+    /// Why this proxy has ended the client's connection, if it has and that was why the stream is over. Envoy's
+    /// `%DOWNSTREAM_LOCAL_CLOSE_REASON%`.
+    pub local_close: &'static str,
+    /// The same of the upstream connection.
+    pub upstream_local_close: &'static str,
+    /// How the client's connection ended, as far as it has.
+    pub close_type: CloseType,
+    /// The same of the upstream connection.
+    pub upstream_close_type: CloseType,
     /// The status that went downstream; 0 when none did.
     pub status: u16,
     /// The version in which the request came; none for TCP.
@@ -106,6 +117,53 @@ pub struct Record {
     pub health_check: bool,
     /// The stream is traced.
     pub traceable: bool,
+}
+
+/// Whose heads are counted, and which way they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Heads {
+    /// From the client.
+    DownstreamReceived,
+    /// To the client.
+    DownstreamSent,
+    /// From the server, all attempts.
+    UpstreamReceived,
+    /// To the server, all attempts.
+    UpstreamSent,
+}
+
+/// How long heads are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeaderBytes {
+    /// On the wire: over HTTP/1 the lines of fields, over HTTP/2 whole frames.
+    pub wire: u64,
+    /// Before they are compressed.
+    pub plain: u64,
+}
+
+/// How a connection ended. Envoy's `%DOWNSTREAM_DETECTED_CLOSE_TYPE%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CloseType {
+    /// It has not ended, or without a reset.
+    #[default]
+    Normal,
+    /// This proxy reset it.
+    LocalReset,
+    /// Its peer reset it.
+    RemoteReset,
+}
+
+impl CloseType {
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::LocalReset => "LocalReset",
+            Self::RemoteReset => "RemoteReset",
+        }
+    }
 }
 
 /// A host to which a stream was to be sent.
@@ -182,6 +240,11 @@ impl Record {
             wire_sent: 0,
             upstream_wire_sent: 0,
             upstream_wire_received: 0,
+            headers: [HeaderBytes { wire: 0, plain: 0 }; 4],
+            local_close: "",
+            upstream_local_close: "",
+            close_type: CloseType::Normal,
+            upstream_close_type: CloseType::Normal,
             status: 0,
             protocol: None,
             upstream_protocol: None,

@@ -37,6 +37,8 @@ pub struct Cluster {
     pub tls: Option<UpstreamTls>,
     /// `transport_socket_matches`: TLS, or plain text, of the endpoints that have one ([`Endpoint::socket`]).
     pub sockets: Vec<Option<UpstreamTls>>,
+    /// What these are called.
+    pub socket_names: Vec<Arc<str>>,
     /// `per_connection_buffer_limit_bytes`.
     pub buffer_limit: BufferLimit,
     /// Circuit breakers of the default priority.

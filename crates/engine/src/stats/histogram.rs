@@ -23,15 +23,26 @@ struct Cells {
 impl Histogram {
     /// Records a value. What is beyond the last decade (10¹³) counts as its last bin.
     pub fn record(&self, value: u64) {
+        self.count(value, 1);
+    }
+
+    #[inline(always)]
+    fn count(&self, value: u64, times: u64) {
         let cells = self.cells.get_or_init(Box::default);
         match Bin::of(value) {
-            None => cells.zero.inc(),
+            None => cells.zero.add(times),
             Some(bin) => {
                 let decade = &cells.decades[bin.decade];
                 decade.get_or_init(|| (0..90).map(|_| Counter::default()).collect())[bin.digits]
-                    .inc();
+                    .add(times);
             }
         }
+    }
+
+    /// Records `value` in place of `before`, which was recorded by the same writer.
+    pub fn replace(&self, before: u64, value: u64) {
+        self.count(before, u64::MAX);
+        self.count(value, 1);
     }
 
     /// Whether a value was ever recorded.
@@ -229,6 +240,18 @@ mod tests {
             assert!(high - low <= (value as f64 / 10.0).max(0.1) + 1e-9, "{value}");
         }
         assert_eq!(bins(&[u64::MAX]).count(), 1);
+    }
+
+    #[test]
+    fn a_value_stands_in_for_another() {
+        let histogram = Histogram::default();
+        histogram.record(1);
+        histogram.record(1);
+        histogram.replace(1, 2);
+        histogram.replace(2, 30);
+        let mut bins = Bins::default();
+        histogram.merge_into(&mut bins);
+        assert_eq!(bins.values().collect::<Vec<_>>(), [(1.0, 1), (30.0, 1)]);
     }
 
     #[test]

@@ -48,9 +48,10 @@ pub use sets::{
     ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
     DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats,
     HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
-    OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
-    TcpStats, TlsStats, TracingStats, ZipkinStats,
+    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, MaglevStats,
+    OpenTelemetryStats, OutlierStats, RequestStats, RingStats, RotationStats, RuntimeStats,
+    ServerStats, ServerTlsContextStats, SocketMatchStats, TcpStats, TlsStats, TracingStats,
+    ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -43,6 +43,8 @@ pub enum Scope {
     ClusterDiscovery,
     /// `cluster_manager`.
     ClusterManager,
+    /// `cluster.<name>.maglev_lb`.
+    ClusterMaglev(Arc<str>),
     /// `cluster.<name>.outlier_detection`.
     ClusterOutliers(Arc<str>),
     /// `cluster.<name>.ratelimit`, and the filter's stat prefix.
@@ -51,6 +53,15 @@ pub enum Scope {
         cluster: Arc<str>,
         /// The filter's stat prefix; it may be empty.
         prefix: Arc<str>,
+    },
+    /// `cluster.<name>.ring_hash_lb`.
+    ClusterRing(Arc<str>),
+    /// `cluster.<name>.<name of a transport socket match>`.
+    ClusterSocketMatch {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The match; `default` is the cluster's own socket.
+        name: Arc<str>,
     },
     /// `cluster.<name>.ssl`.
     ClusterTls(Arc<str>),
@@ -268,7 +279,10 @@ impl fmt::Display for Scope {
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
+            Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
+            Self::ClusterRing(name) => write!(f, "cluster.{name}.ring_hash_lb"),
+            Self::ClusterSocketMatch { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
             Self::ClusterExtAuthz { cluster: name, prefix } if prefix.is_empty() => {
                 write!(f, "cluster.{name}.ext_authz")
             }
@@ -379,6 +393,11 @@ impl Scope {
         if let Self::Istio { metric, .. } = self {
             return metric.name().to_owned();
         }
+        if let Self::ClusterSocketMatch { name: part, .. } = self {
+            let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '_';
+            let part = part.replace(|it| !is_plain(it), "_");
+            return format!("envoy_cluster_{part}_{name}");
+        }
         format!("envoy_{}_{name}", self.family())
     }
 
@@ -403,7 +422,10 @@ impl Scope {
             Self::ClusterDiscovery => "cluster_manager_cds",
             Self::ClusterManager => "cluster_manager",
             Self::ControlPlane => "control_plane",
+            Self::ClusterMaglev(_) => "cluster_maglev_lb",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
+            Self::ClusterRing(_) => "cluster_ring_hash_lb",
+            Self::ClusterSocketMatch { .. } => "cluster",
             Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
@@ -461,9 +483,12 @@ impl Scope {
             | Self::ClusterBreakers(name)
             | Self::ClusterHealthCheck(name)
             | Self::ClusterHttp2(name)
+            | Self::ClusterMaglev(name)
             | Self::ClusterOutliers(name)
+            | Self::ClusterRing(name)
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
+            Self::ClusterSocketMatch { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
             Self::ClusterExtAuthz { cluster, prefix } => {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if !prefix.is_empty() {

@@ -93,6 +93,7 @@ stats! {
         Counter update_rejected;
         Counter update_success;
         Gauge upstream_cx_active;
+        Counter upstream_cx_close_notify;
         Counter upstream_cx_connect_attempts_exceeded;
         Counter upstream_cx_connect_fail;
         Histogram upstream_cx_connect_ms;
@@ -217,6 +218,30 @@ stats! {
         Counter late_answers;
         Counter refused_calls;
         Counter unasked_answers;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.ring_hash_lb.…`
+    RingStats {
+        Gauge max_hashes_per_host;
+        Gauge min_hashes_per_host;
+        Gauge size;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.maglev_lb.…`
+    MaglevStats {
+        Gauge max_entries_per_host;
+        Gauge min_entries_per_host;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.<name of a transport socket match>.…`
+    SocketMatchStats {
+        Counter total_match_count;
     }
 }
 
@@ -429,6 +454,7 @@ stats! {
 stats! {
     /// `listener.<address>.…`
     ListenerStats {
+        Histogram connections_accepted_per_socket_event;
         Gauge downstream_cx_active;
         Counter downstream_cx_destroy;
         Histogram downstream_cx_length_ms;
@@ -465,6 +491,8 @@ stats! {
         Counter downstream_flow_control_resumed_reading_total;
         Counter idle_timeout;
         Counter max_downstream_connection_duration;
+        Gauge upstream_flush_active;
+        Counter upstream_flush_total;
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Close, ConnectionId, Instant};
 
-use crate::balancer::{Among, Balancer, Host, PastPriorities, membership};
+use crate::balancer::{Among, Balancer, Host, PastPriorities};
 use crate::conn::Connections;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
@@ -28,6 +28,7 @@ use crate::upstream::aggregate::Aggregate;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
 use crate::upstream::pool::Pool;
+use crate::upstream::shown::Shown;
 use crate::upstream::wishes::Wishes;
 
 /// A cluster's live state.
@@ -52,6 +53,8 @@ pub(crate) struct ClusterState {
     slack: [u32; 2],
     /// How many workers count.
     workers: u32,
+    /// What this worker shows of its hosts, if it is the one that does.
+    pub(crate) shown: Option<Box<Shown>>,
     /// The gauges of the circuit breakers, which all workers share. They are shown as long as a worker has them.
     breakers: Option<Arc<BreakerStats>>,
     /// What the balancer sees; `pools_of` says where each host's pools are.
@@ -133,6 +136,7 @@ impl ClusterState {
             loads: [Load::default(); 2],
             slack: [0; 2],
             workers: 1,
+            shown: None,
             breakers: None,
             hosts: Vec::new(),
             pools_of: Vec::new(),
@@ -480,20 +484,6 @@ impl ClusterState {
         fell
     }
 
-    /// Counts the hosts. All workers have the same ones and readers add up, so one worker does it for all.
-    pub(crate) fn show_membership(&self) {
-        let stats = &*self.stats;
-        // Weights decide nothing where each request knows its host.
-        if self.destinations.is_none() {
-            let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
-            stats.max_host_weight.set(heaviest.unwrap_or(0).into());
-        }
-        let (total, healthy, degraded) = membership(&self.hosts);
-        stats.membership_total.set(total as u64);
-        stats.membership_healthy.set(healthy as u64);
-        stats.membership_degraded.set(degraded as u64);
-    }
-
     pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, class: PoolClass) -> u32 {
         let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
         pool.socket = endpoint.socket;
@@ -726,7 +716,10 @@ impl Upstreams {
         cluster.share_breakers(&env.registry, env.workers);
         if env.index == 0 && cluster.destinations.is_none() {
             cluster.stats.membership_change.inc();
-            cluster.show_membership();
+            let shown = Shown::of(config, &env.registry, env.index);
+            shown.count_matches(&config.endpoints);
+            cluster.shown = Some(Box::new(shown));
+            cluster.show_hosts();
         }
         self.clusters.put(id, Some(Box::new(cluster)));
     }
@@ -768,7 +761,7 @@ impl Upstreams {
         };
         let fell = cluster.take_health(health, env.random.next());
         if env.index == 0 {
-            cluster.show_membership();
+            cluster.show_hosts();
         }
         for pool in fell {
             self.drain_pool(PoolKey { cluster: id, pool }, conns, env, now);

@@ -84,7 +84,7 @@ impl ClusterState {
         pools.put(first, pool);
         self.pools_of.push(pools);
         self.stats.membership_change.inc();
-        self.show_membership();
+        self.show_hosts();
         Some(host)
     }
 
@@ -112,7 +112,7 @@ impl ClusterState {
         let gone = if some_go { self.update(&endpoints, random) } else { Vec::new() };
         if some_go {
             self.stats.membership_change.inc();
-            self.show_membership();
+            self.show_hosts();
         }
         self.index_destinations();
         gone

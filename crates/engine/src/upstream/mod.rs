@@ -7,12 +7,14 @@ pub(crate) mod aggregate;
 pub(crate) mod cluster;
 pub(crate) mod connect;
 pub(crate) mod destinations;
+pub(crate) mod flush;
 pub(crate) mod host_pools;
 pub(crate) mod liveness;
 pub(crate) mod origin;
 pub(crate) mod passive_health;
 pub(crate) mod pool;
 pub(crate) mod protocol;
+pub(crate) mod shown;
 pub(crate) mod wishes;
 
 use towpath_proto::{Close, ConnectionId, Instant};
@@ -25,12 +27,15 @@ use crate::local::Local;
 use crate::upstream::cluster::Clusters;
 use crate::upstream::cluster::Resource;
 use crate::upstream::connect::Attempts;
+use crate::upstream::flush::Flushes;
 
 /// The clusters, their pools, and connects under way.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     pub(crate) clusters: Clusters,
     pub(crate) attempts: Attempts,
+    /// Connections whose clients are gone and whose last bytes are on their way.
+    pub(crate) flushes: Flushes,
     /// What the app in this process asks for, and its origins, whose connects are raced.
     pub(crate) app: Box<Local>,
 }
@@ -66,6 +71,7 @@ impl Upstreams {
         let Some(mut connection) = conns.table.remove(id) else { return };
         debug_assert!(!connection.is_busy(), "a stream leaves its connection first");
         env.timers.clear(TimerSlot::of_connection(id));
+        self.flushes.end(id);
         let Some(pool_key) = connection.upstream().map(|upstream| upstream.pool_key) else {
             return;
         };
@@ -88,6 +94,7 @@ impl Upstreams {
         if let Some(upstream) = connection.upstream() {
             stats.upstream_rq_per_cx.record(upstream.requests.into());
         }
+        stats.upstream_cx_close_notify.add(connection.mux.close_notices().into());
         stats.upstream_cx_rx_bytes_total.add(connection.bytes_received);
         stats.upstream_cx_tx_bytes_total.add(connection.plain_sent());
         stats.upstream_cx_tx_bytes_buffered.sub(connection.shown_buffered.into());

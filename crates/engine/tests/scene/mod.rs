@@ -60,6 +60,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         connect: Arc::default(),
         tls: None,
         sockets: Vec::new(),
+        socket_names: Vec::new(),
         buffer_limit: BufferLimit::strict(16 * 1024),
         limits: Limits::default(),
         high_limits: Limits::default(),

@@ -26,6 +26,8 @@ pub struct Client {
     sending: Sending,
     asked: Asked,
     keep_alive: bool,
+    /// A response has said that the server closes.
+    told_to_close: bool,
     started: bool,
 }
 
@@ -40,6 +42,7 @@ impl Client {
             sending: Sending::Complete,
             asked: Asked::default(),
             keep_alive: true,
+            told_to_close: false,
             started: false,
         }
     }
@@ -180,6 +183,12 @@ impl Client {
             && self.receiver.buffered() == 0
     }
 
+    /// Whether a response has said that the server closes the connection (RFC 9112 §9.6), or did so by its version.
+    #[must_use]
+    pub const fn was_told_to_close(&self) -> bool {
+        self.told_to_close
+    }
+
     /// Whether a byte of the response to the current request arrived.
     #[must_use]
     pub fn response_started(&self) -> bool {
@@ -214,7 +223,10 @@ impl Client {
                 Ok(Some(Event::Head { head, end: true }))
             }
             Ok(Response::Final { body, keep_alive }) => {
-                self.keep_alive &= keep_alive;
+                if !keep_alive {
+                    self.keep_alive = false;
+                    self.told_to_close |= facts.closes(head.version());
+                }
                 self.receiver.body = body;
                 let end = body == Body::Empty;
                 self.receiver.stage = if end { Stage::Complete } else { Stage::AwaitingBody };

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use crate::chars::{decimal, is_token, list, trim};
-use crate::head::Span;
+use crate::head::{Span, Version};
 use crate::name::Name;
 
 /// The facts of one head.
@@ -40,6 +40,11 @@ pub(super) enum Coding {
 }
 
 impl Facts {
+    /// Whether the message says that its sender closes the connection: by its fields, or by its version without them.
+    pub(super) fn closes(&self, version: Version) -> bool {
+        self.close || (version == Version::Http10 && !self.keep_alive)
+    }
+
     /// Takes note of a field; answers whether it stays in the head.
     #[inline]
     pub(super) fn note(&mut self, name: Name, span: Span, bytes: &[u8]) -> Result<bool, Error> {

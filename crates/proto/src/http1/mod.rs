@@ -30,6 +30,7 @@ mod send;
 mod server;
 
 pub use self::client::Client;
+pub use self::encode::status_line_bytes;
 pub use self::error::Error;
 pub use self::options::{NameCase, Options, Underscores};
 pub use self::server::Server;

@@ -61,11 +61,7 @@ pub(super) fn finish(
         head.remove(Name::ContentLength);
         return Ok(Response::Switched);
     }
-    let persistent = match head.version() {
-        Version::Http10 => facts.keep_alive,
-        Version::Http11 | Version::Http2 | Version::Http3 => true,
-    };
-    let mut keep_alive = persistent && !facts.close;
+    let mut keep_alive = !facts.closes(head.version());
     let body = match (facts.coding, facts.content_length) {
         (Coding::Absent, None | Some(_)) if is_bodiless(status, asked.method) => Body::Empty,
         (Coding::Absent, Some(0)) => Body::Empty,

@@ -59,6 +59,14 @@ pub struct Connection {
     pub(super) going: Going,
     /// Why the peer goes away, of the last GOAWAY that came.
     pub(super) peer_left: Option<Code>,
+    /// GOAWAY frames that came.
+    pub(super) goaways_received: u32,
+    /// Frames of the header block that is read.
+    pub(super) block_frames: u32,
+    /// Bytes of the frames of the header block that was read last, and of its fields before they were compressed.
+    pub(super) block_read: (usize, usize),
+    /// Bytes of the frames of the header block that was written last.
+    pub(super) block_written: usize,
     pub(super) failed: Option<Error>,
     pub(super) lost: bool,
     pub(super) ping: Ping,
@@ -209,6 +217,10 @@ impl Connection {
             budget: Budget::default(),
             going: Going::Not,
             peer_left: None,
+            goaways_received: 0,
+            block_frames: 0,
+            block_read: (0, 0),
+            block_written: 0,
             failed: None,
             lost: false,
             ping: Ping::None,
@@ -374,7 +386,7 @@ impl Connection {
         }
         self.going = Going::Soon;
         self.put_go_away(frame::MASK, Code::NO_ERROR);
-        frame::put_ping(&mut self.control, 0, FAREWELL);
+        frame::put_ping(&mut self.control, 0, GRACEFUL);
         self.budget.frame_sent();
         true
     }
@@ -475,6 +487,25 @@ impl Connection {
         matches!(self.going, Going::Last(_))
     }
 
+    /// How many bytes the frames were of the head that was reported last, and its names and values before they were
+    /// compressed.
+    #[must_use]
+    pub fn head_read(&self) -> (usize, usize) {
+        self.block_read
+    }
+
+    /// How many bytes the frames were of the head that was written last.
+    #[must_use]
+    pub fn head_written(&self) -> usize {
+        self.block_written
+    }
+
+    /// GOAWAY frames that came.
+    #[must_use]
+    pub fn goaways_received(&self) -> u32 {
+        self.goaways_received
+    }
+
     /// Why the peer goes away, if it said so.
     #[must_use]
     pub fn peer_left(&self) -> Option<Code> {
@@ -562,7 +593,7 @@ impl Connection {
 }
 
 /// The PING behind a first GOAWAY: with its answer the peer is known to have heard.
-pub(super) const FAREWELL: [u8; 8] = *b"farewell";
+pub(super) const GRACEFUL: [u8; 8] = *b"shutdown";
 /// The PING that asks for a sign of life.
 pub(super) const LIVENESS: [u8; 8] = *b"liveness";
 /// The last number that a stream of a client can have.

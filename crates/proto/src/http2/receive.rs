@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::Arrival;
 use super::connection::is_of_stream;
 use super::connection::{
-    Block, Body, Connection, FAREWELL, Going, LIVENESS, Opening, Ping, Side, Unread,
+    Block, Body, Connection, GRACEFUL, Going, LIVENESS, Opening, Ping, Side, Unread,
 };
 use super::error::{Code, Error};
 use super::frame::{self, ACK, END_HEADERS, END_STREAM, FrameHeader, Kind, PADDED, PRIORITY};
@@ -143,6 +143,7 @@ impl Connection {
         heads: &mut HeadPool,
     ) -> Result<(), Error> {
         let block = block_of(header, payload)?;
+        self.block_frames = 1;
         let (id, end_stream) = (header.stream, header.has(END_STREAM));
         if header.has(END_HEADERS) {
             self.budget.content(block.is_empty() && !end_stream, &self.options)?;
@@ -167,6 +168,7 @@ impl Connection {
         block.bytes.extend_from_slice(payload);
         block.frames += 1;
         let (length, frames) = (block.bytes.len(), block.frames);
+        self.block_frames = frames;
         self.check_block(length, frames)?;
         if !ends {
             return Ok(());
@@ -384,7 +386,11 @@ impl Connection {
                 Ok(Err(Code::ENHANCE_YOUR_CALM))
             }
             Ok(None) => match builder.finish() {
-                Ok(built) => Ok(Ok(built)),
+                Ok(built) => {
+                    let wire = block.len() + frame::HEADER * self.block_frames as usize;
+                    self.block_read = (wire, self.decoder.decoded_bytes());
+                    Ok(Ok(built))
+                }
                 Err(_) => {
                     self.unread[Unread::Malformed as usize] += is_request;
                     self.check_malformed()?;
@@ -575,7 +581,7 @@ impl Connection {
             self.budget.answer();
         } else if *opaque == LIVENESS {
             self.ping = Ping::None;
-        } else if *opaque == FAREWELL && self.going == Going::Soon {
+        } else if *opaque == GRACEFUL && self.going == Going::Soon {
             self.go_away(Code::NO_ERROR);
         }
         Ok(())
@@ -586,6 +592,7 @@ impl Connection {
             return Err(Error::BadFrameSize);
         };
         self.peer_left = frame::number(&payload[4..]).map(Code);
+        self.goaways_received = self.goaways_received.saturating_add(1);
         if self.side == Side::Server {
             return Ok(());
         }

@@ -251,6 +251,7 @@ impl Connection {
             }
         }
         let written = buffer.len() - start;
+        self.block_written = written;
         self.shown.sent(buffer.get(start..).unwrap_or_default());
         self.budget.wrote(written);
     }

@@ -71,6 +71,7 @@ suites!(
     retries,
     local_replies,
     logs,
+    closes,
     log_services,
     log_entries,
     opaque,

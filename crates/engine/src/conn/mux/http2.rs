@@ -264,6 +264,21 @@ impl Http2 {
         self.usual = usual.max(1);
     }
 
+    /// How many bytes the frames were of the head that was read last, and its fields before they were compressed.
+    pub(crate) fn head_read(&self) -> (usize, usize) {
+        self.connection.head_read()
+    }
+
+    /// How many bytes the frames were of the head that was written last.
+    pub(crate) fn head_written(&self) -> usize {
+        self.connection.head_written()
+    }
+
+    /// GOAWAY frames that came.
+    pub(crate) fn goaways_received(&self) -> u32 {
+        self.connection.goaways_received()
+    }
+
     pub(crate) fn is_exhausted(&self) -> bool {
         self.connection.is_exhausted()
     }

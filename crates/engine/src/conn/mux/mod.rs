@@ -353,6 +353,41 @@ impl Mux {
         }
     }
 
+    /// How many bytes the frames were of the head that was read last, where heads are framed, and its fields before they
+    /// were compressed.
+    pub(crate) fn framed_head_read(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Http2(http2) => Some(http2.head_read()),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => None,
+            Self::Undecided(_) | Self::BoltServer(_) | Self::BoltClient(_) => None,
+            #[cfg(test)]
+            Self::Toy(_) => None,
+        }
+    }
+
+    /// How many bytes the frames were of the head that was written last, where heads are framed.
+    pub(crate) fn framed_head(&self) -> Option<usize> {
+        match self {
+            Self::Http2(http2) => Some(http2.head_written()),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => None,
+            Self::Undecided(_) | Self::BoltServer(_) | Self::BoltClient(_) => None,
+            #[cfg(test)]
+            Self::Toy(_) => None,
+        }
+    }
+
+    /// How often a server has said that it takes no further requests: `Connection: close`, or GOAWAY frames.
+    pub(crate) fn close_notices(&self) -> u32 {
+        match self {
+            Self::Http1Client(client) => client.was_told_to_close().into(),
+            Self::Http2(http2) => http2.goaways_received(),
+            Self::Http1Server(_) | Self::Raw(_) | Self::App(_) | Self::Undecided(_) => 0,
+            Self::BoltServer(_) | Self::BoltClient(_) => 0,
+            #[cfg(test)]
+            Self::Toy(_) => 0,
+        }
+    }
+
     /// Bytes from a client that were received and not parsed: further requests, or a part of one.
     pub(crate) fn buffered(&self) -> usize {
         match self {

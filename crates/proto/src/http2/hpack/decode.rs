@@ -14,6 +14,7 @@ pub struct Decoder {
     offered: usize,
     /// The size that the next block must begin with, or a smaller one.
     owed: Option<usize>,
+    decoded: usize,
 }
 
 /// What one header block may hold.
@@ -30,7 +31,7 @@ impl Decoder {
     #[must_use]
     pub const fn new(max_table_size: u32) -> Self {
         let offered = max_table_size as usize;
-        Self { table: Table::new(offered), offered, owed: None }
+        Self { table: Table::new(offered), offered, owed: None, decoded: 0 }
     }
 
     /// Tells it the size in our SETTINGS, once the peer has acknowledged them.
@@ -71,10 +72,17 @@ impl Decoder {
             }
         }
         self.table.trim();
+        self.decoded = tally.size - tally.fields * OVERHEAD;
         if tally.size > limits.max_list_size {
             return Err(Error::TooLarge);
         }
         if tally.is_exceeded() { Err(Error::TooManyFields) } else { Ok(()) }
+    }
+
+    /// How long the names and values of the last block were together.
+    #[must_use]
+    pub const fn decoded_bytes(&self) -> usize {
+        self.decoded
     }
 
     /// Gives back room that its fields do not need.

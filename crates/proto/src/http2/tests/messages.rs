@@ -471,3 +471,24 @@ fn a_request_that_lacks_its_end_alone_is_not_reset() {
         assert_eq!(scene.feed_headers(3, END, GET).unwrap().len(), 1);
     }
 }
+
+#[test]
+fn how_long_a_head_was_is_told_in_frames_and_before_it_was_compressed() {
+    let mut scene = Scene::server(Options::default());
+    let plain: usize = GET.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let block = scene.block(GET);
+    scene.feed(&frame(Kind::Headers, END | WHOLE, 1, &block)).unwrap();
+    assert_eq!(scene.connection.head_read(), (block.len() + 9, plain));
+    let block = scene.block(GET);
+    let (first, second) = block.split_at(block.len() / 2);
+    scene.feed(&frame(Kind::Headers, END, 3, first)).unwrap();
+    scene.feed(&frame(Kind::Continuation, WHOLE, 3, second)).unwrap();
+    assert_eq!(scene.connection.head_read(), (block.len() + 2 * 9, plain));
+
+    let mut scene = Scene::client(Options::default());
+    let number = scene.connection.open().unwrap();
+    let mut out = Out::new();
+    let head = Head::request(b"GET", b"http", b"a.test", b"/");
+    scene.connection.send_head(number, &head, true, &mut out);
+    assert_eq!(scene.connection.head_written(), out.len());
+}

@@ -374,6 +374,7 @@ fn section_6_8_a_server_that_goes_away_answers_what_it_says() {
     let arrived = client.feed_frame(Kind::GoAway, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 11]).unwrap();
     assert_eq!(arrived, [format!("{second} refused")]);
     assert_eq!(client.connection.peer_left(), Some(Code::ENHANCE_YOUR_CALM));
+    assert_eq!(client.connection.goaways_received(), 1);
     assert!(client.connection.is_exhausted());
     assert_eq!(client.connection.open(), None);
     client.connection.release(second);

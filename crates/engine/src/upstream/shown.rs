@@ -1,0 +1,86 @@
+//! What is shown of a cluster's hosts: how many there are, how its hash table is filled, which sockets they got.
+//!
+//! All workers have the same hosts and readers add up, so one worker shows them for all.
+
+use std::sync::Arc;
+
+use crate::balancer::membership;
+use crate::snapshot::Cluster;
+use crate::snapshot::cluster::{Balancer as Policy, Endpoint};
+use crate::stats::{MaglevStats, Registry, RingStats, Scope, SocketMatchStats};
+use crate::upstream::cluster::ClusterState;
+
+/// What the worker that shows a cluster's hosts writes beside the cluster's own statistics.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    table: Option<TableStats>,
+    /// By the numbers of the cluster's sockets; the last is for hosts without one of their own.
+    matches: Box<[Arc<SocketMatchStats>]>,
+}
+
+#[derive(Debug)]
+enum TableStats {
+    Ring(Arc<RingStats>),
+    Maglev(Arc<MaglevStats>),
+}
+
+impl Shown {
+    pub(crate) fn of(config: &Cluster, registry: &Registry, worker: u32) -> Self {
+        let name = || Arc::clone(&config.stat_name);
+        let table = match config.balancing.policy {
+            Policy::RingHash { .. } => {
+                Some(TableStats::Ring(registry.set(worker, Scope::ClusterRing(name()))))
+            }
+            Policy::Maglev { .. } => {
+                Some(TableStats::Maglev(registry.set(worker, Scope::ClusterMaglev(name()))))
+            }
+            Policy::RoundRobin | Policy::LeastRequest { .. } | Policy::Random => None,
+        };
+        let default = Arc::from("default");
+        let names = config.socket_names.iter().chain(std::iter::once(&default));
+        let matches = names.map(|it| {
+            let scope = Scope::ClusterSocketMatch { cluster: name(), name: Arc::clone(it) };
+            registry.set(worker, scope)
+        });
+        Self { table, matches: matches.collect() }
+    }
+
+    /// Counts which sockets hosts got.
+    pub(crate) fn count_matches(&self, endpoints: &[Endpoint]) {
+        for endpoint in endpoints {
+            let at = endpoint.socket.map_or(usize::MAX, usize::from);
+            if let Some(stats) = self.matches.get(at).or(self.matches.last()) {
+                stats.total_match_count.inc();
+            }
+        }
+    }
+}
+
+impl ClusterState {
+    /// Shows its hosts.
+    pub(crate) fn show_hosts(&self) {
+        let stats = &*self.stats;
+        // Weights decide nothing where each request knows its host.
+        if self.destinations.is_none() {
+            let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
+            stats.max_host_weight.set(heaviest.unwrap_or(0).into());
+        }
+        let (total, healthy, degraded) = membership(&self.hosts);
+        stats.membership_total.set(total as u64);
+        stats.membership_healthy.set(healthy as u64);
+        stats.membership_degraded.set(degraded as u64);
+        let table = self.shown.as_ref().and_then(|shown| shown.table.as_ref());
+        let Some((table, size)) = table.zip(self.balancer.table_size()) else { return };
+        match table {
+            TableStats::Ring(stats) => {
+                stats.size.set(size.all);
+                stats.min_hashes_per_host.set(size.least);
+                stats.max_hashes_per_host.set(size.most);
+            }
+            TableStats::Maglev(stats) => {
+                stats.min_entries_per_host.set(size.least);
+                stats.max_entries_per_host.set(size.most);
+            }
+        }
+    }
+}
