@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::http1::{Client, Error, Options, Server};
-use towpath_proto::{COPY_LIMIT, Out};
+use towpath_proto::{COPY_LIMIT, Event, Out};
 use towpath_proto::{Head, HeadPool};
 use wire::poll_all;
 
@@ -49,6 +49,29 @@ fn fields() {
 }
 
 #[test]
+fn lines_that_came_before_count_as_others_do() {
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nX-B: 2\r\nX-C: 3\r\n\r\n";
+    let mut pool = HeadPool::default();
+    let mut outcome = |max_fields| {
+        let options = Options { max_fields, ..Options::default() };
+        let mut server = Server::new(Arc::new(options));
+        server.receive(request.into());
+        match server.poll(&mut pool) {
+            Ok(Some(Event::Head { head, .. })) => {
+                pool.give(head);
+                Ok(())
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        }
+    };
+    for _ in 0..3 {
+        assert_eq!(outcome(4), Ok(()));
+        assert_eq!(outcome(3), Err(Error::TooManyFields));
+    }
+}
+
+#[test]
 fn trailers_have_the_limits_of_heads() {
     let request = |trailers: &str| {
         format!(
@@ -75,6 +98,17 @@ fn an_unfinished_line_is_refused_as_soon_as_it_is_too_long() {
     server.receive("A".into());
     assert_eq!(server.poll(&mut HeadPool::default()).err(), Some(Error::HeadTooLarge));
     assert_eq!(server.buffered(), 0);
+}
+
+#[test]
+fn a_method_may_be_so_long() {
+    let outcome = |length: usize| {
+        let options = Options { allow_custom_methods: true, ..Options::default() };
+        let request = format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", "M".repeat(length));
+        request_error(options, &request, 10)
+    };
+    assert_eq!(outcome(64), None);
+    assert!(outcome(64 + 1).is_some());
 }
 
 #[test]

@@ -147,6 +147,20 @@ mod tests {
     }
 
     #[test]
+    fn frames_of_all_kinds_have_a_limit_of_their_own() {
+        let options = Options { max_outbound_frames: 3, ..Options::default() };
+        let mut budget = Budget::default();
+        for _ in 0..3 {
+            assert_eq!(budget.check_waiting(&options), Ok(()));
+            budget.frame_sent();
+            budget.wrote(9);
+        }
+        assert_eq!(budget.check_waiting(&options), Ok(()));
+        budget.frame_sent();
+        assert_eq!(budget.check_waiting(&options), Err(Error::OutboundFrames));
+    }
+
+    #[test]
     fn streams_that_end_well_pay_for_those_that_do_not() {
         let options = Options { max_early_resets: 5, ..Options::default() };
         let mut budget = Budget::default();
