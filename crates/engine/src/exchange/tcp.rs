@@ -223,12 +223,12 @@ impl Exchange {
         let broken = !stream.asks_for_tunnel()
             && matches!(reason, ResetReason::Terminated | ResetReason::Reset);
         let how = if broken || stream.body.len() > 0 { Close::FlushReset } else { Close::Flush };
-        stream.recorder.note(|record| match reason {
-            ResetReason::Reset => {
+        stream.recorder.note(|record| {
+            if reason == ResetReason::Reset {
                 record.upstream_close_type = CloseType::RemoteReset;
                 record.close_type = CloseType::LocalReset;
             }
-            reason => record.local_close = not_begun(reason),
+            record.local_close = not_begun(reason);
         });
         self.close_tcp(index, how, now);
     }

@@ -49,7 +49,7 @@ impl Shown {
     pub(crate) fn count_matches(&self, endpoints: &[Endpoint]) {
         for endpoint in endpoints {
             let at = endpoint.socket.map_or(usize::MAX, usize::from);
-            if let Some(stats) = self.matches.get(at).or(self.matches.last()) {
+            if let Some(stats) = self.matches.get(at).or_else(|| self.matches.last()) {
                 stats.total_match_count.inc();
             }
         }
