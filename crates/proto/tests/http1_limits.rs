@@ -170,7 +170,7 @@ fn connections_are_small() {
     assert!(size_of::<Server>() <= 200, "{}", size_of::<Server>());
     assert!(size_of::<Client>() <= 200, "{}", size_of::<Client>());
     assert_eq!(size_of::<Head>(), size_of::<usize>());
-    assert!(size_of::<towpath_proto::Event>() <= 48);
+    assert!(size_of::<Event>() <= 48);
 }
 
 /// Feeds a request in two pieces; the error, if that is how it ends.

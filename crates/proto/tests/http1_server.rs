@@ -480,6 +480,22 @@ fn request(text: &str) -> Head {
 }
 
 #[test]
+fn no_length_stands_where_there_is_no_content() {
+    for status in [204, 304] {
+        let mut server = Server::new(Arc::new(Options::default()));
+        server.receive("GET / HTTP/1.1\r\nHost: a\r\n\r\n".into());
+        head(server.poll(&mut HeadPool::default()), true);
+        let mut response = Head::response(status);
+        response.append(Name::ContentLength, b"5");
+        let mut out = Out::new();
+        server.encode_head(&response, true, &mut out);
+        let written = collect(&mut out);
+        // RFC 9110 §8.6: of a 304 it says what a 200 would have had.
+        assert_eq!(written.contains("content-length: 5"), status == 304, "{written}");
+    }
+}
+
+#[test]
 fn header_bytes_are_those_of_fields_without_white_space_around_values() {
     for (request, bytes) in [
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 8),

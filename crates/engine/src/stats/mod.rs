@@ -8,6 +8,7 @@ mod breakers;
 mod counter;
 mod filter_sets;
 mod histogram;
+mod host_sets;
 mod istio;
 mod json;
 pub mod metrics_service;
@@ -36,6 +37,7 @@ pub use filter_sets::{
     ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
+pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use prometheus::Prometheus;
@@ -48,10 +50,9 @@ pub use sets::{
     ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
     DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats,
     HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, MaglevStats,
-    OpenTelemetryStats, OutlierStats, RequestStats, RingStats, RotationStats, RuntimeStats,
-    ServerStats, ServerTlsContextStats, SocketMatchStats, TcpStats, TlsStats, TracingStats,
-    ZipkinStats,
+    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
+    OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
+    TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

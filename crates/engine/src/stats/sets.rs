@@ -222,30 +222,6 @@ stats! {
 }
 
 stats! {
-    /// `cluster.<name>.ring_hash_lb.…`
-    RingStats {
-        Gauge max_hashes_per_host;
-        Gauge min_hashes_per_host;
-        Gauge size;
-    }
-}
-
-stats! {
-    /// `cluster.<name>.maglev_lb.…`
-    MaglevStats {
-        Gauge max_entries_per_host;
-        Gauge min_entries_per_host;
-    }
-}
-
-stats! {
-    /// `cluster.<name>.<name of a transport socket match>.…`
-    SocketMatchStats {
-        Counter total_match_count;
-    }
-}
-
-stats! {
     /// `cluster.<name>.health_check.…`
     HealthCheckStats {
         Counter attempt;

@@ -356,24 +356,12 @@ impl Mux {
     /// How many bytes the frames were of the head that was read last, where heads are framed, and its fields before they
     /// were compressed.
     pub(crate) fn framed_head_read(&self) -> Option<(usize, usize)> {
-        match self {
-            Self::Http2(http2) => Some(http2.head_read()),
-            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => None,
-            Self::Undecided(_) | Self::BoltServer(_) | Self::BoltClient(_) => None,
-            #[cfg(test)]
-            Self::Toy(_) => None,
-        }
+        if let Self::Http2(http2) = self { Some(http2.head_read()) } else { None }
     }
 
     /// How many bytes the frames were of the head that was written last, where heads are framed.
     pub(crate) fn framed_head(&self) -> Option<usize> {
-        match self {
-            Self::Http2(http2) => Some(http2.head_written()),
-            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => None,
-            Self::Undecided(_) | Self::BoltServer(_) | Self::BoltClient(_) => None,
-            #[cfg(test)]
-            Self::Toy(_) => None,
-        }
+        if let Self::Http2(http2) = self { Some(http2.head_written()) } else { None }
     }
 
     /// How often a server has said that it takes no further requests: `Connection: close`, or GOAWAY frames.
