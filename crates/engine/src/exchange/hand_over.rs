@@ -1,7 +1,7 @@
 //! Before the program ends: what waits for servers leaves, entries of logs, spans and statistics.
 //!
 //! Arrives: [`ToWorker::HandOver`](crate::message::ToWorker::HandOver). Leaves:
-//! [`FromWorker::HandedOver`](crate::message::FromWorker::HandedOver), when servers have it or the time is over.
+//! [`FromWorker::HandedOver`], when servers have it or the time is over.
 
 use std::time::Duration;
 
