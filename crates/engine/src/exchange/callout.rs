@@ -18,6 +18,7 @@ use crate::conn::context::ChainContext;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
+use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Direction, Stream};
 use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, first_message, over};
@@ -192,7 +193,7 @@ impl Exchange {
         }
         // Who talks is told why a call has failed.
         if let Asker::Talker(_) = asker {
-            stream.recorder.begin(true);
+            stream.recorder = Recorder::recording();
         }
         stream.retries.repeatable = is_repeatable(head.method());
         stream.retries.buffer_limit = body.len();

@@ -306,11 +306,8 @@ impl Exchange {
             Kind::App => self.end_call(&mut stream, now),
             Kind::Callout(_) => self.end_callout(&mut stream),
             Kind::Http(_) | Kind::Rpc(_) | Kind::Tcp(_) => {
-                if let Some(callout) = stream.asks() {
-                    self.cancel_callout(callout, stream.serial, now);
-                }
                 if stream.filters.is_some() {
-                    self.end_talks(&stream, now);
+                    self.end_asking(&stream, now);
                 }
             }
         }

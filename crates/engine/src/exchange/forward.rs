@@ -322,21 +322,22 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         if stream.filters.is_some() || matches!(stream.kind, Kind::Callout(_)) {
             self.update_talks(index, is_upstream);
+            return self.update_own_source(index, is_upstream);
         }
-        self.update_own_source(index, is_upstream);
+        if let Some(source) = source_of(stream, is_upstream) {
+            self.update_leg(index, source);
+        }
     }
 
     /// The same without what filters of the stream talk by.
     pub(crate) fn update_own_source(&mut self, index: StreamIndex, is_upstream: bool) {
-        let Some(stream) = self.streams.get(index) else { return };
-        let source = match (is_upstream, stream.upstream) {
-            (true, _) => stream.downstream,
-            (false, UpstreamState::Active(leg)) => leg,
-            (
-                false,
-                UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff,
-            ) => return,
-        };
+        let source = self.streams.get(index).and_then(|stream| source_of(stream, is_upstream));
+        if let Some(source) = source {
+            self.update_leg(index, source);
+        }
+    }
+
+    fn update_leg(&mut self, index: StreamIndex, source: Leg) {
         if self.conns.table.get(source.connection).is_some_and(|it| it.mux.is_http2()) {
             self.conns.encode_for(source.connection, &mut self.env);
         }
@@ -538,6 +539,17 @@ impl Exchange {
             Some(trailers) => self.write(upstream, Item::Trailers(trailers), now),
             None if ended => self.write(upstream, Item::End, now),
             None => {}
+        }
+    }
+}
+
+/// Where the other side of a stream is read.
+const fn source_of(stream: &Stream, is_upstream: bool) -> Option<Leg> {
+    match (is_upstream, stream.upstream) {
+        (true, _) => Some(stream.downstream),
+        (false, UpstreamState::Active(leg)) => Some(leg),
+        (false, UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff) => {
+            None
         }
     }
 }

@@ -67,6 +67,12 @@ fn request_line_bytes(head: &Head) -> usize {
 }
 
 impl Recorder {
+    /// One whose facts are wanted.
+    #[cold]
+    pub(crate) fn recording() -> Self {
+        Self(Some(Box::default()))
+    }
+
     /// Begins anew for another stream, in the memory of the one before; answers where its facts go, if they are
     /// `wanted`.
     pub(crate) fn begin(&mut self, wanted: bool) -> Option<&mut Recording> {

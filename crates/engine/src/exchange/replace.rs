@@ -53,12 +53,17 @@ impl Exchange {
         let tls = self.conns.cluster_tls(config, &self.env);
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
         let is_alike = cluster.config.connects_like(config);
+        let is_shown = cluster.shown.is_some() && cluster.config.shows_like(config);
         let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next());
         if self.env.index == 0 {
             cluster.stats.membership_change.inc();
-            let shown = Shown::of(config, &self.env.registry, self.env.index);
-            shown.count_matches(&config.endpoints);
-            cluster.shown = Some(Box::new(shown));
+            if !is_shown {
+                let shown = Shown::of(config, &self.env.registry, self.env.index);
+                cluster.shown = Some(Box::new(shown));
+            }
+            if let Some(shown) = &cluster.shown {
+                shown.count_matches(&config.endpoints);
+            }
             cluster.show_hosts();
         }
         let pools = if is_alike { Vec::new() } else { cluster.pool_keys() };

@@ -293,7 +293,11 @@ impl Exchange {
     }
 
     /// A stream is over: so are the calls of its filters.
-    pub(crate) fn end_talks(&mut self, stream: &Stream, now: Instant) {
+    #[cold]
+    pub(crate) fn end_asking(&mut self, stream: &Stream, now: Instant) {
+        if let Some(callout) = stream.asks() {
+            self.cancel_callout(callout, stream.serial, now);
+        }
         let talks = stream.filters.as_deref().and_then(|filters| filters.talks.as_ref());
         for (_, call) in stream.calls() {
             match talks.and_then(|talks| talks.lingering) {

@@ -116,6 +116,14 @@ impl Cluster {
             && self.greetings == other.greetings
     }
 
+    /// Whether the same statistics of hosts are kept for both.
+    pub(crate) fn shows_like(&self, other: &Self) -> bool {
+        let table = |it: &Self| std::mem::discriminant(&it.balancing.policy);
+        self.stat_name == other.stat_name
+            && self.socket_names == other.socket_names
+            && table(self) == table(other)
+    }
+
     /// Where a worker counts its tries on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
         self.outliers.map(|_| self.tallies.open(host))
