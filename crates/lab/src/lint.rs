@@ -58,6 +58,8 @@ pub struct Row {
     pub may_be_paced: bool,
     /// Whether the tool adds the latencies of requests that it thinks it left out.
     pub is_corrected: bool,
+    /// Whether each connection may have carried several requests at once, which the tool does not tell.
+    pub may_have_streams: bool,
 }
 
 /// Something worth knowing about a table.
@@ -125,6 +127,7 @@ impl From<&Figures> for Row {
             count: it.requests,
             may_be_paced: true,
             is_corrected: it.tool == Tool::Wrk,
+            may_have_streams: it.tool == Tool::H2load,
             ..Self::default()
         }
     }

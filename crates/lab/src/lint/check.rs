@@ -39,6 +39,15 @@ fn littles(row: &Row) -> Option<Finding> {
     let (concurrency, rate, mean_s) = (row.concurrency?, row.rate?, row.mean_s?);
     let implied = littles_law(rate, mean_s);
     let off = implied / concurrency - 1.0;
+    if off > 0.03 && row.may_have_streams {
+        let text = format!(
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way on {concurrency:.0} connections, {:.1} on each: it \
+             is not said how many streams (-m) each had",
+            mean_s * 1e3,
+            implied / concurrency
+        );
+        return Some(finding(Level::Note, "little's law", row, text));
+    }
     let level = match off {
         _ if off.abs() <= 0.03 => Level::Pass,
         _ if off < 0.0 && row.may_be_paced => Level::Note,

@@ -53,6 +53,21 @@ fn csv_with_units_in_the_header_is_read() {
 }
 
 #[test]
+fn streams_that_h2load_does_not_count_are_no_contradiction() {
+    let said = include_str!("../../tests/results/h2load-streams.txt");
+    let findings = lint(said);
+    assert_eq!(texts(&findings, Level::Fail, "little's law"), [""; 0]);
+    let noted = texts(&findings, Level::Note, "little's law");
+    assert!(
+        noted[0].contains("13.8 requests under way on 4 connections, 3.5 on each"),
+        "{noted:?}"
+    );
+    // As many as the connections is still what it was.
+    let findings = lint(include_str!("../../tests/results/h2load.txt"));
+    assert_eq!(texts(&findings, Level::Pass, "little's law").len(), 1, "{findings:#?}");
+}
+
+#[test]
 fn a_column_of_conns_is_how_many_were_under_way() {
     let findings = lint("| rate | mean | conns |\n|---|---|---|\n| 1.2e4 | 9 ms | 60 |\n");
     let failed = texts(&findings, Level::Fail, "little's law");

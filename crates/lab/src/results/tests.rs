@@ -53,6 +53,16 @@ fn real_outputs_are_read() {
             Some(1.82),
             (100.0, 33.85),
         ),
+        (
+            "h2load-streams.txt",
+            Tool::H2load,
+            Some(4.0),
+            8571.62,
+            2000.0,
+            Some(0.0),
+            Some(1.61),
+            (100.0, 24.19),
+        ),
         ("hey.txt", Tool::Hey, None, 17_627.011_9, 35_268.0, Some(0.0), Some(1.1), (99.0, 14.7)),
         (
             "k6.txt",
