@@ -362,7 +362,12 @@ fn what_a_server_never_answers_is_given_up_and_the_stream_with_it() {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     plan.target = Address::Tcp(address).into();
-    assert!(matches!(run(&plan), Err(LoadError::Connect { .. })));
+    let said = run(&plan).unwrap_err().to_string();
+    assert!(said.ends_with("the server does not speak HTTP/2"), "{said}");
+    // So is one that accepts connections and closes them.
+    plan.target = Address::Tcp(listen(|mut stream| drop(stream.read(&mut [0; 100])))).into();
+    let said = run(&plan).unwrap_err().to_string();
+    assert!(said.ends_with("the server closed the connection"), "{said}");
 }
 
 /// Serves each connection on a thread of its own.

@@ -16,7 +16,7 @@ use super::http2::reasons;
 use super::outcome::{Outcome, Progress};
 use super::schedule::Schedule;
 use super::side_by_side::Arrival;
-use super::{LoadError, Plan, series};
+use super::{LoadError, Plan, Protocol, series};
 use crate::poller::{Poller, Ready};
 
 /// Connections of one protocol.
@@ -139,9 +139,24 @@ impl<'p, 'o> Run<'p, 'o> {
                 self.last_connect_error = Some(error.into());
                 "connect"
             }
-            Failure::Reset => "reset",
-            Failure::Closed => "closed",
-            Failure::Malformed => "malformed",
+            Failure::Reset => {
+                self.last_connect_error = Some(io::ErrorKind::ConnectionReset.into());
+                "reset"
+            }
+            Failure::Closed => {
+                let why = "the server closed the connection";
+                self.last_connect_error = Some(io::Error::other(why));
+                "closed"
+            }
+            Failure::Malformed => {
+                let why = if self.plan.protocol == Protocol::Http2 {
+                    "the server does not speak HTTP/2"
+                } else {
+                    "the server's answer cannot be read"
+                };
+                self.last_connect_error = Some(io::Error::other(why));
+                "malformed"
+            }
             Failure::Upgrade(status) => {
                 let why = match status {
                     0 => "the server's answer is no WebSocket handshake".to_owned(),
