@@ -316,7 +316,9 @@ fn queue(busy: f64, percentile: f64) -> f64 {
 impl Knee {
     /// The finding in a sentence.
     pub fn sentence(&self, search: &Search) -> String {
-        let objective = format!("p{} ≤ {:?}", search.percentile * 100.0, search.objective);
+        let limit = format!("{:?}", search.objective);
+        let (figure, unit) = limit.split_at(limit.find(char::is_alphabetic).unwrap_or(limit.len()));
+        let objective = format!("p{} ≤ {figure} {unit}", search.percentile * 100.0);
         match (self.rate, self.broken) {
             (Some(rate), Some(broken)) => {
                 format!(
@@ -419,6 +421,8 @@ mod tests {
                 limiter: String::new(),
                 warnings: Vec::new(),
             };
+            let sentence = knee.sentence(&search);
+            assert!(sentence.starts_with("p99 ≤ 10 ms did not hold at "), "{sentence}");
             let html = knee.to_page(&search, "").to_html();
             html[html.find("<svg").unwrap()..html.find("</svg>").unwrap()].to_owned()
         };

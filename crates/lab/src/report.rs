@@ -28,6 +28,8 @@ enum Section {
     Heading(String),
     Text(String),
     Table(Table),
+    /// A table below the chart that says what it has; without the chart its name does.
+    Below(String, Table),
     /// A table that is folded away behind its name.
     Details(String, Table),
     /// A chart and what it shows.
@@ -70,6 +72,11 @@ impl Page {
     /// Adds a table.
     pub fn table(&mut self, table: Table) {
         self.sections.push(Section::Table(table));
+    }
+
+    /// Adds a table with the figures of the chart above; its name is said where the chart is not.
+    pub fn table_of_chart(&mut self, name: impl Into<String>, table: Table) {
+        self.sections.push(Section::Below(name.into(), table));
     }
 
     /// Adds a table that is folded away behind its name, but not in print.
@@ -132,7 +139,9 @@ impl Page {
                         in_sentences(caption)
                     )
                 }
-                Section::Table(table) => write!(html, "{}", table.to_html()),
+                Section::Table(table) | Section::Below(_, table) => {
+                    write!(html, "{}", table.to_html())
+                }
                 Section::Details(name, table) => writeln!(
                     html,
                     "<details><summary>{}</summary>{}</details>",
@@ -156,7 +165,7 @@ impl Page {
                 Section::Code(code) => writeln!(text, "\n```\n{code}\n```"),
                 Section::Chart { .. } => Ok(()),
                 Section::Table(table) => write!(text, "\n{}", table.to_markdown()),
-                Section::Details(name, table) => {
+                Section::Below(name, table) | Section::Details(name, table) => {
                     write!(text, "\n{name}:\n\n{}", table.to_markdown())
                 }
             };
@@ -264,7 +273,7 @@ pub fn escape(text: &str) -> String {
 
 /// Safe inside HTML, with each number on one line with its unit.
 fn in_sentences(text: &str) -> String {
-    UNITS.iter().fold(escape(text), |text, unit| {
+    UNITS.iter().fold(escape(text).replace("± ", "±&nbsp;"), |text, unit| {
         let with = format!(" {unit}");
         let mut pieces = text.split(with.as_str());
         let mut whole = pieces.next().unwrap_or_default().to_owned();

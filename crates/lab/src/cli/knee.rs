@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_was_found_fits_a_terminal_of_eighty_columns() {
         let sentence =
-            "p99 ≤ 20ms holds up to 261 requests/s and breaks at 273; the limit was the machine";
+            "p99 ≤ 20 ms holds up to 261 requests/s and breaks at 273; the limit was the machine";
         let warning = "at the last rate that held, the generator waited for a CPU 17 % of the time";
         let text = super::super::terminal::wrapped(&summary(sentence, &[warning.to_owned()]), 80);
         assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");

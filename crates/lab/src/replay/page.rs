@@ -58,12 +58,13 @@ fn add_table(page: &mut Page, name: &str, rows: &[&Row]) {
     for (at, metric) in metrics.into_iter().enumerate() {
         let matrix = Matrix::of(rows, metric);
         let unit = matrix.rows.first().map_or("", |row| row.unit.as_str());
+        let comma = if unit.is_empty() { "" } else { ", " };
+        let named = format!("{}{comma}{unit}", words(metric));
         if at == 0 {
             page.dots(matrix.caption(name, metric, unit), &matrix.picture(unit));
-            page.table(matrix.table(rows));
+            page.table_of_chart(named, matrix.table(rows));
         } else {
-            let comma = if unit.is_empty() { "" } else { ", " };
-            page.details(format!("{}{comma}{unit}", words(metric)), matrix.table(rows));
+            page.details(named, matrix.table(rows));
         }
     }
 }
@@ -99,8 +100,15 @@ impl<'r> Matrix<'r> {
             true => ", with 95 % intervals.",
             false => ", too seldom for an interval.",
         };
-        if self.rows.iter().any(|row| row.published.is_some()) {
-            caption += " Hollow: published.";
+        let published = self.whos_published();
+        if !published.is_empty() {
+            caption += " Hollow: published";
+            if !self.has_one_published() && self.rows.iter().any(|row| row.published_of.is_some()) {
+                for who in published {
+                    caption += &format!(", {} in the colour of {who}", self.original(who));
+                }
+            }
+            caption.push('.');
         }
         if self.scale() == Scale::Log {
             caption += " The axis is logarithmic.";
@@ -384,6 +392,9 @@ mod tests {
         assert_eq!(html.matches("<figure").count(), 1, "one picture for the table");
         assert!(html.contains("class=\"n lost\"") && html.contains("class=\"n won\""));
         assert!(html.contains("The axis is logarithmic."));
+        // A hollow dot is not the figure of the subject whose colour it has.
+        let whose = "Hollow: published, its subject in the colour of towpath, Envoy 1.7 in the colour of envoy.";
+        assert!(html.contains(whose), "{html}");
         assert!(
             html.find("A note.") > html.find("<figure"),
             "the picture comes before the small print"
@@ -461,7 +472,8 @@ mod tests {
         let markdown = Replay { rows: rows.clone(), notes: Vec::new(), made: None }
             .to_page("", "")
             .to_markdown();
-        assert!(markdown.contains("| case | towpath | envoy | published |"), "{markdown}");
+        let first = "\nCPU per request, µs:\n\n| case | towpath | envoy | published |";
+        assert!(markdown.contains(first), "{markdown}");
         let html = Replay { rows, notes: Vec::new(), made: None }.to_page("", "").to_html();
         let hollow = html.matches("published: 105").count();
         assert_eq!(hollow, 2, "once, for each of the two screens");

@@ -149,5 +149,6 @@ fn a_number_and_its_unit_are_on_one_line() {
         in_sentences("+66.0 % (+50 to 80.6 %) in 3 s, at 5 Mbit/s"),
         "+66.0&nbsp;% (+50 to 80.6&nbsp;%) in 3&nbsp;s, at 5&nbsp;Mbit/s"
     );
+    assert_eq!(in_sentences("each bit ± 30 %"), "each bit ±&nbsp;30&nbsp;%");
     assert_eq!(in_sentences("2 services < 3 s/day, a %"), "2 services &lt; 3 s/day, a %");
 }
