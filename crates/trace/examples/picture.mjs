@@ -51,6 +51,7 @@ for (const [side, utid, process, thread] of threads) {
     out.push(`<rect x="${x(begin).toFixed(1)}" y="${y}" width="${Math.max(end - x(begin), 0.3).toFixed(1)}" height="8" fill="${stateColour(state)}"/>`);
   }
   const top = y + 12;
+  const unnamed = [];
   for (const [id, name, begin, lasted, depth] of own) {
     const row = top + Number(depth) * ROW;
     const width = Math.max(x(Number(begin) + Number(lasted)) - x(begin), 0.5);
@@ -58,14 +59,13 @@ for (const [side, utid, process, thread] of threads) {
     const label = `${name} ${time(Number(lasted))}`;
     const shown = width > label.length * 6.2 ? label : width > name.length * 6.2 ? name : '';
     out.push(`<rect x="${x(begin).toFixed(1)}" y="${row}" width="${width.toFixed(1)}" height="${ROW - 3}" rx="2" fill="${colour(name)}"><title>${escape(label)}</title></rect>`);
-    if (shown) out.push(`<text x="${(x(begin) + 4).toFixed(1)}" y="${row + 16}" fill="#fff">${escape(shown)}</text>`);
+    if (!shown) unnamed.push(label);
+    else out.push(`<text x="${(x(begin) + 4).toFixed(1)}" y="${row + 16}" fill="#fff">${escape(shown)}</text>`);
   }
   y = top + (Math.max(...own.map((slice) => Number(slice[4]))) + 1) * ROW + 10;
-  // What is too short for a label is told in words.
-  const small = own.filter(([, , begin, lasted]) => x(Number(begin) + Number(lasted)) - x(begin) < 40);
-  if (small.length) {
-    const words = small.map(([, name, , lasted]) => `${name} ${time(Number(lasted))}`).join(' · ');
-    out.push(`<text x="${LEFT}" y="${y + 4}" fill="#666">short: ${escape(words)}</text>`);
+  // What has no room for its name is told in words.
+  if (unnamed.length) {
+    out.push(`<text x="${LEFT}" y="${y + 4}" fill="#666">short: ${escape(unnamed.join(' · '))}</text>`);
   }
   y += 34;
 }
@@ -74,7 +74,8 @@ if (a && b)
   out.push(`<path d="M${a.map((v) => v.toFixed(1)).join(' ')} C${(a[0] + 50).toFixed(1)} ${a[1] + 60} ${(b[0] - 50).toFixed(1)} ${b[1] - 60} ${b.map((v) => v.toFixed(1)).join(' ')}" fill="none" stroke="#c03030" stroke-width="2" marker-end="url(#head)"/>`);
 for (let part = 0; part <= 10; part++) {
   const at = LEFT + (part / 10) * (WIDTH - LEFT - RIGHT);
-  out.unshift(`<line x1="${at}" y1="32" x2="${at}" y2="${y}" stroke="#eee"/><text x="${at}" y="26" text-anchor="middle" fill="#666">${((length / 1e7) * part).toFixed(1)} ms</text>`);
+  const [edge, anchor] = part === 10 ? [WIDTH, 'end'] : [at, 'middle'];
+  out.unshift(`<line x1="${at}" y1="32" x2="${at}" y2="${y}" stroke="#eee"/><text x="${edge}" y="26" text-anchor="${anchor}" fill="#666">${((length / 1e7) * part).toFixed(1)} ms</text>`);
 }
 console.log(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${y + 24}" font-family="sans-serif" font-size="11">
 <defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#c03030"/></marker></defs>

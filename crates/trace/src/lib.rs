@@ -30,6 +30,7 @@
 //!
 //! | Feature | Adds |
 //! |---|---|
+//! | `attribute` | `#[traced]`: a span for a whole function |
 //! | `tracing` | `TraceSubscriber`: what `tracing`'s macros emit, straight to the ring |
 //! | `layer` | `TraceLayer`: the same beside a `Registry` |
 //!
