@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 pub use peers::Peers;
 
 use crate::about::Made;
+use crate::histogram::Nanoseconds;
+use crate::load::Outcome;
 use crate::random::Random;
 use crate::stats::{bootstrap, median};
 
@@ -276,6 +278,19 @@ impl Samples {
 /// The order in which subjects are listed; others follow by name.
 const SUBJECTS: [&str; 8] =
     ["none", "direct", "towpath", "envoy", "nginx", "haproxy", "curl", "okhttp"];
+
+/// A percentile in milliseconds; of no answers there is none.
+fn percentile_ms(latency: &Nanoseconds, share: f64) -> f64 {
+    if latency.count() == 0 { f64::NAN } else { latency.quantile(share) as f64 / 1e6 }
+}
+
+/// Says who gave no answer in a run, and so has neither latencies nor a cost of one.
+fn name_the_silent(notes: &mut Vec<String>, what: &str, outcome: &Outcome) {
+    let note = format!("{what} gave no answer within {} s.", outcome.duration.as_secs_f64());
+    if outcome.answered == 0 && !notes.contains(&note) {
+        notes.push(note);
+    }
+}
 
 /// Shuffles subjects anew for each round, so that none always runs after the same other.
 fn shuffle<T>(subjects: &mut [T], random: &mut Random) {

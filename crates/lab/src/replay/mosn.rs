@@ -8,7 +8,7 @@ use std::time::Duration;
 use towpath_sim::link::{Conditions, Timeline};
 
 use super::peers::{Forward, Layer, Proxy, SERVICE, Wire};
-use super::{Options, Replay, Samples, shuffle};
+use super::{Options, Replay, Samples, name_the_silent, percentile_ms, shuffle};
 use crate::address::Address;
 use crate::experiment::{Program, Running, free_addresses};
 use crate::link::{FAR, Link, Tuning};
@@ -63,6 +63,8 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
                 let outcome =
                     link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
                 record(&mut samples, TABLE, concurrency, who, &outcome);
+                let what = format!("{TABLE}, {}: {who}", case(concurrency));
+                name_the_silent(&mut notes, &what, &outcome);
             }
         }
         for (who, figures) in [("towpath", published.0), ("envoy", published.1)] {
@@ -124,6 +126,8 @@ fn multiplexed(
                 let outcome =
                     link.near().run(move || load::run(&plan)).map_err(io::Error::other)?;
                 record(samples, job.table, concurrency, who, &outcome);
+                let what = format!("{}, {}: {who}", job.table, case(concurrency));
+                name_the_silent(notes, &what, &outcome);
             }
         }
     }
@@ -192,16 +196,17 @@ fn plan(running: &Running, entry: SocketAddr, concurrency: usize, seconds: f64) 
 }
 
 fn record(samples: &mut Samples, table: &str, concurrency: usize, who: &str, outcome: &Outcome) {
-    let ms = |ns: f64| ns / 1e6;
+    let latency = &outcome.latency;
+    let mean_ms = if latency.count() == 0 { f64::NAN } else { latency.mean() / 1e6 };
     let target = outcome.target.unwrap_or_default();
     // Without a proxy there is nothing to charge: the server's own cost is not comparable.
     let is_direct = who == "direct";
     let figures = [
         outcome.achieved_rps(),
-        ms(outcome.latency.mean()),
-        ms(outcome.latency.quantile(0.99) as f64),
-        ms(outcome.latency.quantile(0.98) as f64),
-        ms(outcome.latency.quantile(0.95) as f64),
+        mean_ms,
+        percentile_ms(latency, 0.99),
+        percentile_ms(latency, 0.98),
+        percentile_ms(latency, 0.95),
         if is_direct { f64::NAN } else { target.cost.rss_bytes as f64 / 1_048_576.0 },
         if is_direct {
             f64::NAN
@@ -335,3 +340,23 @@ const PUBLISHED: [(usize, (Figures, Figures)); 4] = [
         ),
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_nothing_has_no_latency_and_is_named() {
+        let mut samples = Samples::new(1);
+        let silent = Outcome { duration: Duration::from_secs(1), ..Outcome::default() };
+        record(&mut samples, TABLE, 20, "haproxy", &silent);
+        let rows = samples.into_rows();
+        let metrics: Vec<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
+        assert_eq!(metrics, ["rate", "memory", "cpu", "errors"]);
+        let mut notes = Vec::new();
+        name_the_silent(&mut notes, "haproxy", &silent);
+        name_the_silent(&mut notes, "haproxy", &silent);
+        name_the_silent(&mut notes, "envoy", &Outcome { answered: 1, ..silent });
+        assert_eq!(notes, ["haproxy gave no answer within 1 s."]);
+    }
+}

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::peers::{Forward, Layer, Proxy, Wire};
-use super::{Options, Replay, Samples, shuffle};
+use super::{Options, Replay, Samples, name_the_silent, percentile_ms, shuffle};
 use crate::address::Address;
 use crate::experiment::{Program, Running, free_addresses};
 use crate::load::{self, Arrivals, Outcome, Plan};
@@ -73,6 +73,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> io::Resu
                     .measure(case, seconds)
                     .map_err(|error| io::Error::other(format!("{name}, sidecar {who}: {error}")))?;
                 record(&mut samples, &name, who, &outcome);
+                name_the_silent(&mut notes, &format!("{name}: {who}"), &outcome);
             }
         }
         compare(&mut samples, case, &name, &subjects);
@@ -217,7 +218,8 @@ fn service(listen: SocketAddr, next: &[SocketAddr], options: &Options) -> Progra
 }
 
 fn record(samples: &mut Samples, case: &str, who: &str, outcome: &Outcome) {
-    let answered = outcome.answered.max(1) as f64;
+    // Of no answers nothing is finite, and what is not finite is no sample.
+    let answered = outcome.answered as f64;
     let of = |role: &str| {
         outcome
             .payers
@@ -229,7 +231,7 @@ fn record(samples: &mut Samples, case: &str, who: &str, outcome: &Outcome) {
     let (services, proxies) = (of("service"), of("proxy"));
     let cpu_ns = (services.cpu_ns + proxies.cpu_ns) as f64;
     let memory = (services.pss_bytes + proxies.pss_bytes) as f64;
-    samples.add(TABLE, case, who, "p95", "ms", outcome.latency.quantile(0.95) as f64 / 1e6);
+    samples.add(TABLE, case, who, "p95", "ms", percentile_ms(&outcome.latency, 0.95));
     samples.add(TABLE, case, who, "rate", "requests/s", outcome.achieved_rps());
     samples.add(TABLE, case, who, "cpu_per_request", "µs", cpu_ns / answered / 1e3);
     if who != "none" {
