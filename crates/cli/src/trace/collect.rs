@@ -22,7 +22,8 @@ pub(crate) struct Collect {
     #[arg(long, value_name = "ID", required_unless_present = "slow")]
     trace_id: Option<String>,
     /// Collect by itself, until interrupted: whenever a file of a slow request appears in this folder (of a sidecar
-    /// with --trace-slow), the sources are asked at once for the trace of its longest request
+    /// with --trace-slow), the sources are asked at once for the trace of its longest request. Name the others only:
+    /// what the folder's own sidecar holds is in its file already, and would be there twice
     #[arg(long, value_name = "FOLDER", conflicts_with = "trace_id")]
     slow: Option<PathBuf>,
     /// Where to write; with --slow a folder, which keeps the latest 64 files
