@@ -78,6 +78,8 @@ use crate::support;
 
 /// Makes a snapshot. Everything that conversion needs is in here; every part of it is a method in its own file.
 pub(crate) struct Converter<'a> {
+    /// The bootstrap.
+    pub(crate) message: &'a Message,
     pub(crate) report: &'a mut Report,
     pub(crate) rules: Rules,
     pub(crate) options: &'a Options,

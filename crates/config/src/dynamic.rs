@@ -19,7 +19,7 @@ use crate::base::{Base, Print, Prints};
 use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered};
 use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
-use crate::load::{Converted, Options, convert, read};
+use crate::load::{Converted, Options, converter, read};
 use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, digest, encode, to_json};
 use crate::report::Report;
 use crate::rules::Rules;
@@ -523,7 +523,8 @@ impl Resources {
         };
         let mut report = self.report();
         let mut converted =
-            convert(&self.bootstrap, &self.options, base, &discovered, rules, &mut report);
+            converter(&self.bootstrap, &self.options, base, &discovered, rules, &mut report)
+                .convert();
         let broken = report.broken_texts();
         let mut wrong = Vec::new();
         for key in judged {

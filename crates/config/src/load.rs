@@ -90,7 +90,7 @@ pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loade
     let message = read(sources, options, &[], &mut report)?.0;
     report.invalid()?;
     let Converted { snapshot, prints, bootstrap, .. } =
-        convert(&message, options, base, &Discovered::default(), None, &mut report);
+        converter(&message, options, base, &Discovered::default(), None, &mut report).convert();
     report.verdict()?;
     Ok(Loaded {
         snapshot,
@@ -110,7 +110,8 @@ pub fn check(sources: &Sources, options: &Options) -> Result<Checked, Error> {
     let mut report = Report::default();
     let message = read(sources, options, &[], &mut report)?.0;
     let misread = std::mem::take(&mut report.problems);
-    convert(&message, options, &Base::default(), &Discovered::default(), None, &mut report);
+    converter(&message, options, &Base::default(), &Discovered::default(), None, &mut report)
+        .convert();
     if !misread.is_empty() {
         // Fields that could not be read are missing now, and the check that wants them would complain: the cause says
         // it better.
@@ -228,7 +229,8 @@ const WRAPPED: &str = "envoy.service.discovery.v3.Resource";
 pub(crate) fn converted(sources: &Sources, options: &Options) -> Option<Message> {
     let mut report = Report::default();
     let message = read(sources, options, &[], &mut report).ok()?.0;
-    convert(&message, options, &Base::default(), &Discovered::default(), None, &mut report);
+    converter(&message, options, &Base::default(), &Discovered::default(), None, &mut report)
+        .convert();
     Some(message)
 }
 
@@ -314,31 +316,18 @@ pub(crate) struct Converted {
     pub(crate) conflicts: BTreeSet<Conflict>,
 }
 
-pub(crate) fn convert<'a>(
-    message: &'a Message,
-    options: &'a Options,
-    base: &'a Base,
-    discovered: &'a Discovered<'a>,
-    rules: Option<Rules>,
-    report: &'a mut Report,
-) -> Converted {
-    let mut converter = converter(message, options, base, discovered, rules, report);
-    let bootstrap = converter.bootstrap(message);
-    Converted::of(converter, bootstrap)
-}
+impl Converter<'_> {
+    /// All of the bootstrap, and what was discovered.
+    pub(crate) fn convert(mut self) -> Converted {
+        let bootstrap = self.bootstrap(self.message);
+        Converted::of(self, bootstrap)
+    }
 
-/// The clusters that are `discovered`, and nothing else.
-pub(crate) fn convert_clusters<'a>(
-    message: &'a Message,
-    options: &'a Options,
-    base: &'a Base,
-    discovered: &'a Discovered<'a>,
-    rules: Option<Rules>,
-    report: &'a mut Report,
-) -> Converted {
-    let mut converter = converter(message, options, base, discovered, rules, report);
-    converter.clusters_alone(message);
-    Converted::of(converter, Bootstrap::default())
+    /// The clusters that were discovered, and nothing else.
+    pub(crate) fn convert_clusters(mut self) -> Converted {
+        self.clusters_alone(self.message);
+        Converted::of(self, Bootstrap::default())
+    }
 }
 
 impl Converted {
@@ -350,7 +339,8 @@ impl Converted {
     }
 }
 
-fn converter<'a>(
+/// What makes a snapshot of a bootstrap.
+pub(crate) fn converter<'a>(
     message: &'a Message,
     options: &'a Options,
     base: &'a Base,
@@ -369,6 +359,7 @@ fn converter<'a>(
         ..Snapshot::default()
     };
     Converter {
+        message,
         report,
         rules,
         options,

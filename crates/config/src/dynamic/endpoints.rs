@@ -10,7 +10,7 @@ use super::{Entry, Given, Key, Kind, Need, Resources};
 use crate::base::{Base, Prints};
 use crate::convert::discovery::Discovered;
 use crate::error::Rank;
-use crate::load::convert_clusters;
+use crate::load::converter;
 use crate::message::Message;
 
 /// What endpoints come to.
@@ -109,14 +109,9 @@ impl Resources {
         let rules = self.rules.take();
         let discovered = self.parts_of(users, judged)?;
         let mut report = self.report();
-        let converted = convert_clusters(
-            &self.bootstrap,
-            &self.options,
-            &base,
-            &discovered,
-            rules,
-            &mut report,
-        );
+        let converted =
+            converter(&self.bootstrap, &self.options, &base, &discovered, rules, &mut report)
+                .convert_clusters();
         let key = |name: &Arc<str>| (Kind::Cluster, Arc::clone(name));
         let is_alike =
             |name| converted.needs.get(&key(name)) == self.made.get(&**name).map(|it| &it.needs);
