@@ -25,10 +25,10 @@ exits with 0 when all of it is within --within of 1 (they agree), 4 when it leav
 
 At a rate over HTTP/1.1 both are also sent to a listener in the server's place, which prints how many of the requests of
 each come in bunches of one, of two and so on, and how far apart. bunched:N, ticks:D and as-sent reproduce when the
-other sends; they do not reproduce what it costs to wake processors that idle between bunches, which depends on what
-else keeps them awake: where nothing else runs, the figures of a rate differ although the server is asked alike.
+other sends. What it costs to wake the server depends on where the generators run as well: with a rate, --apart, so that
+both are off the server's processor.
 
-Example: towpath lab agree --pid $(pidof nginx) http://127.0.0.1:8080/")]
+Example: towpath lab agree --apart --with oha --rate 2000 --arrivals as-sent --pid $(pidof nginx) http://127.0.0.1:8080/")]
 pub struct Agree {
     /// http://HOST:PORT/PATH
     target: Target,
