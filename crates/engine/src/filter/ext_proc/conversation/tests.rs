@@ -1,4 +1,4 @@
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at the steps that it is about")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test looks at the steps that it is about")]
 
 use std::sync::Arc;
 use std::time::Duration;
