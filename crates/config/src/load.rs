@@ -172,7 +172,7 @@ fn message(
     let root = match tree::parse(source) {
         Ok(parsed) => Some(parsed.root),
         Err(SyntaxError { pos, message }) => {
-            report.problem(&At { pos, ..At::root(text) }, message);
+            report.problem(&At::root(text).moved_to(pos), message);
             None
         }
     };
@@ -259,7 +259,7 @@ pub(crate) fn read(
             }
             Ok(Parsed { root, repeated }) => {
                 for (key, line) in repeated {
-                    let at = At { pos: key.pos, ..At::root(text) };
+                    let at = At::root(text).moved_to(key.pos);
                     let reason = format!(
                         "`{}` stands here again: that of line {line} is left out",
                         key.name
@@ -269,7 +269,7 @@ pub(crate) fn read(
                 trees.push((text, root));
             }
             Err(SyntaxError { pos, message }) => {
-                report.problem(&At { pos, ..At::root(text) }, message)
+                report.problem(&At::root(text).moved_to(pos), message)
             }
         }
     }

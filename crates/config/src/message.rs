@@ -17,7 +17,8 @@ mod scalar;
 mod tests;
 
 use std::cell::Cell;
-use std::rc::Rc;
+use std::fmt::Write as _;
+use std::sync::Arc;
 
 use prost_reflect::{FieldDescriptor, MessageDescriptor};
 
@@ -39,31 +40,82 @@ pub(crate) struct At {
     pub(crate) text: usize,
     /// Where in it.
     pub(crate) pos: Pos,
-    /// The field's path.
-    pub(crate) path: Rc<str>,
+    /// The last part of the value's path, and what it is in. Paths are only written out for a reader.
+    step: Step,
+    within: Option<Arc<Self>>,
+}
+
+/// A part of a path.
+#[derive(Clone, Debug)]
+enum Step {
+    Root,
+    Field(FieldDescriptor),
+    /// A field that its message does not have.
+    Named(Box<str>),
+    Index(usize),
+    Key(Box<str>),
 }
 
 impl At {
     /// The start of a text.
-    pub(crate) fn root(text: usize) -> Self {
-        Self { text, pos: Pos { line: 1, column: 1 }, path: Rc::from("") }
+    pub(crate) const fn root(text: usize) -> Self {
+        Self { text, pos: Pos { line: 1, column: 1 }, step: Step::Root, within: None }
     }
 
-    fn field(&self, name: &str, pos: Pos) -> Self {
-        let path = if self.path.is_empty() {
-            Rc::from(name)
-        } else {
-            Rc::from(format!("{}.{name}", self.path))
-        };
-        Self { text: self.text, pos, path }
+    /// The same value, which is written there.
+    pub(crate) fn moved_to(self, pos: Pos) -> Self {
+        Self { pos, ..self }
     }
 
-    fn index(&self, index: usize, pos: Pos) -> Self {
-        Self { text: self.text, pos, path: Rc::from(format!("{}[{index}]", self.path)) }
+    fn step(self: &Arc<Self>, step: Step, pos: Pos) -> Self {
+        Self { text: self.text, pos, step, within: Some(Arc::clone(self)) }
     }
 
-    fn key(&self, key: &str, pos: Pos) -> Self {
-        Self { text: self.text, pos, path: Rc::from(format!("{}[{key:?}]", self.path)) }
+    fn field(self: &Arc<Self>, field: &FieldDescriptor, pos: Pos) -> Self {
+        self.step(Step::Field(field.clone()), pos)
+    }
+
+    fn named(self: &Arc<Self>, name: &str, pos: Pos) -> Self {
+        self.step(Step::Named(name.into()), pos)
+    }
+
+    fn index(self: &Arc<Self>, index: usize, pos: Pos) -> Self {
+        self.step(Step::Index(index), pos)
+    }
+
+    fn key(self: &Arc<Self>, key: &str, pos: Pos) -> Self {
+        self.step(Step::Key(key.into()), pos)
+    }
+
+    /// The field's path: `listeners[0].name`.
+    pub(crate) fn path(&self) -> String {
+        let mut steps = vec![&self.step];
+        let mut within = &self.within;
+        while let Some(at) = within {
+            steps.push(&at.step);
+            within = &at.within;
+        }
+        let mut path = String::new();
+        for step in steps.into_iter().rev() {
+            let name = match step {
+                Step::Root => continue,
+                Step::Field(field) => field.name(),
+                Step::Named(name) => name,
+                Step::Index(index) => {
+                    let _ = write!(path, "[{index}]");
+                    continue;
+                }
+                Step::Key(key) => {
+                    let _ = write!(path, "[{key:?}]");
+                    continue;
+                }
+            };
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(name);
+        }
+        path
     }
 }
 
@@ -71,7 +123,7 @@ impl At {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) descriptor: MessageDescriptor,
-    pub(crate) at: At,
+    pub(crate) at: Arc<At>,
     pub(crate) fields: Vec<Field>,
 }
 
@@ -102,7 +154,7 @@ pub(crate) enum Value {
     String(String),
     Bytes(Vec<u8>),
     Enum(i32),
-    Message(Message),
+    Message(Box<Message>),
     List(Vec<Item>),
     Map(Vec<(String, Item)>),
     /// `google.protobuf.Duration`.

@@ -1,7 +1,6 @@
 //! Collects what is to be said about a configuration, so that one run says all of it.
 
 use std::collections::HashSet;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::{Error, Finding, Location, Note, Problem, Rank};
@@ -14,7 +13,7 @@ const MAX_ITEMS: usize = 5_000;
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// The names of the texts, by [`At::text`].
-    names: Rc<Vec<Arc<str>>>,
+    names: Arc<Vec<Arc<str>>>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<Note>,
@@ -24,7 +23,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// One about these texts.
-    pub(crate) fn of(names: Rc<Vec<Arc<str>>>) -> Self {
+    pub(crate) fn of(names: Arc<Vec<Arc<str>>>) -> Self {
         Self { names, ..Self::default() }
     }
 
@@ -37,7 +36,7 @@ impl Report {
 
     /// Adds a text and returns its number.
     pub(crate) fn text(&mut self, name: &Arc<str>) -> usize {
-        let names = Rc::make_mut(&mut self.names);
+        let names = Arc::make_mut(&mut self.names);
         names.push(Arc::clone(name));
         names.len() - 1
     }
@@ -113,7 +112,7 @@ impl Report {
 
     fn location(&self, at: &At) -> Location {
         let file = self.names.get(at.text).cloned().unwrap_or_default();
-        let path = at.path.to_string();
+        let path = at.path();
         Location { file, line: at.pos.line, column: at.pos.column, path, text: at.text }
     }
 }

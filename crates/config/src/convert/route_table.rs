@@ -77,7 +77,7 @@ impl Converter<'_> {
         HostIndex::new(domains).unwrap_or_else(|duplicate| {
             let all = || hosts.iter().flat_map(|host| host.texts("domains"));
             let second = all().filter(|(text, _)| text.eq_ignore_ascii_case(&duplicate.0)).nth(1);
-            let at = second.map_or(&table.at, |(_, at)| at);
+            let at = second.map_or(&*table.at, |(_, at)| at);
             self.report.problem(at, format!("{duplicate} in route table `{}`", table.text("name")));
             HostIndex::default()
         })

@@ -221,7 +221,7 @@ impl Converter<'_> {
             } else {
                 format!("{prefix}.{}", name.name)
             };
-            let at = At { pos: name.pos, ..at.clone() };
+            let at = at.clone().moved_to(name.pos);
             match &node.value {
                 Tree::Map(_)
                     if node.get("numerator").is_none() && node.get("denominator").is_none() =>

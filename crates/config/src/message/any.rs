@@ -1,6 +1,8 @@
 //! `google.protobuf.Any`: a message with its type beside it, and `TypedStruct` inside it, which Istio and others use
 //! for types that the sender does not know.
 
+use std::sync::Arc;
+
 use super::decode::{Decoder, is_wrapper};
 use super::legacy;
 use super::{Any, At};
@@ -35,7 +37,7 @@ impl Decoder<'_> {
         }
         let Some(descriptor) = self.schema.message(&name) else {
             let meant = Schema::suggestion(&name);
-            let at = at.field(TYPE_KEY, url.pos);
+            let at = Arc::new(at.clone()).named(TYPE_KEY, url.pos);
             self.report.problem(&at, format!("there is no type `{name}`{meant}"));
             return None;
         };
@@ -61,13 +63,14 @@ impl Decoder<'_> {
         };
         let empty = Node { pos: node.pos, value: Tree::Map(Vec::new()) };
         let value = node.get("value").unwrap_or(&empty);
-        let message = self.message(&descriptor, value, &at.field("value", value.pos))?;
+        let message =
+            self.message(&descriptor, value, &Arc::new(at.clone()).named("value", value.pos))?;
         Some(Any { name, message: Some(message) })
     }
 
     /// The full name in a type's URL. Names of the v2 API become those of v3.
     fn type_name(&mut self, url: &Node, at: &At) -> Option<String> {
-        let at = at.field(TYPE_KEY, url.pos);
+        let at = Arc::new(at.clone()).named(TYPE_KEY, url.pos);
         let Some(text) = url.text() else {
             self.report.problem(&at, format!("must be a string, not {}", url.kind()));
             return None;

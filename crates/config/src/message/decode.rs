@@ -1,5 +1,7 @@
 //! Trees to messages, by the rules of protobuf's JSON mapping as Envoy's reader applies them.
 
+use std::sync::Arc;
+
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
 use super::{Any, At, Field, Item, Message, Value, any, legacy, scalar};
@@ -28,7 +30,7 @@ pub(crate) fn decode(
     text: usize,
 ) -> Option<Message> {
     let descriptor = schema.message(type_name)?;
-    let at = At { pos: node.pos, ..At::root(text) };
+    let at = At::root(text).moved_to(node.pos);
     Decoder { schema, report, unknown }.message(&descriptor, node, &at)
 }
 
@@ -49,8 +51,11 @@ impl Decoder<'_> {
             self.report.problem(at, format!("must be a map, not {}", node.kind()));
             return None;
         };
-        let mut message =
-            Message { descriptor: descriptor.clone(), at: at.clone(), fields: Vec::new() };
+        let mut message = Message {
+            descriptor: descriptor.clone(),
+            at: Arc::new(at.clone()),
+            fields: Vec::new(),
+        };
         for (key, value) in entries {
             if key.name == any::TYPE_KEY {
                 continue;
@@ -71,7 +76,7 @@ impl Decoder<'_> {
         key: &Key,
         node: &Node,
     ) {
-        let at = message.at.field(descriptor.name(), key.pos);
+        let at = message.at.field(descriptor, key.pos);
         if node.value == Tree::Null && !takes_null(&descriptor.kind()) {
             return;
         }
@@ -98,11 +103,12 @@ impl Decoder<'_> {
         }
         let Tree::List(nodes) = &node.value else {
             // Protobuf's reader takes one element without brackets.
-            let at = at.index(0, node.pos);
+            let at = Arc::new(at.clone()).index(0, node.pos);
             let value = self.single(&descriptor.kind(), node, &at)?;
             return Some(Value::List(vec![Item { at, value }]));
         };
         let mut items = Vec::new();
+        let at = Arc::new(at.clone());
         for (index, node) in nodes.iter().enumerate() {
             let at = at.index(index, node.pos);
             if let Some(value) = self.single(&descriptor.kind(), node, &at) {
@@ -120,6 +126,7 @@ impl Decoder<'_> {
         let Kind::Message(entry) = descriptor.kind() else { return None };
         let kind = entry.map_entry_value_field().kind();
         let mut items = Vec::new();
+        let at = Arc::new(at.clone());
         for (key, node) in entries {
             let at = at.key(&key.name, key.pos);
             if let Some(value) = self.single(&kind, node, &at) {
@@ -175,13 +182,13 @@ impl Decoder<'_> {
                 };
                 value.map(|value| Value::Wrapper(Box::new(value)))
             }
-            _ => return self.message(descriptor, node, at).map(Value::Message),
+            _ => return self.message(descriptor, node, at).map(|it| Value::Message(Box::new(it))),
         };
         result.map_err(|message| self.report.problem(at, message)).ok()
     }
 
     fn unknown_field(&mut self, message: &mut Message, node: &Node, key: &Key, value: &Node) {
-        let at = message.at.field(&key.name, key.pos);
+        let at = message.at.named(&key.name, key.pos);
         if value.value == Tree::Null || legacy::field(self, message, node, key, value, &at) {
             return;
         }

@@ -85,7 +85,7 @@ fn untyped_config(
     ) else {
         return;
     };
-    let typed = message.at.field("config", key.pos);
+    let typed = message.at.named("config", key.pos);
     let type_name = extension.type_name;
     decoder.report.note(
         at,

@@ -29,7 +29,7 @@ fn merge_field(base: &mut Message, over: Field) {
             entries.retain(|(key, _)| more.iter().all(|(new, _)| new != key));
             entries.extend(more);
         }
-        (Value::Message(message), Value::Message(more)) => merge(message, more),
+        (Value::Message(message), Value::Message(more)) => merge(message, *more),
         (Value::Duration(duration), Value::Duration(more)) => {
             *duration = merged_duration(*duration, more)
         }

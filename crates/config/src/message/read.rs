@@ -125,7 +125,7 @@ impl Message {
     /// The messages of a list.
     pub(crate) fn messages(&self, name: &str) -> impl Iterator<Item = &Self> {
         self.items(name).iter().filter_map(|item| {
-            if let Value::Message(message) = &item.value { Some(message) } else { None }
+            if let Value::Message(message) = &item.value { Some(&**message) } else { None }
         })
     }
 
