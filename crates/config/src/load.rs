@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::thread;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -86,20 +87,35 @@ pub fn load(sources: &Sources, options: &Options) -> Result<Loaded, Error> {
 /// # Errors
 /// As [`load`].
 pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loaded, Error> {
-    let mut report = Report::default();
-    let message = read(sources, options, &[], &mut report)?.0;
-    report.invalid()?;
-    let Converted { snapshot, prints, bootstrap, .. } =
-        converter(&message, options, base, &Discovered::default(), None, &mut report).convert();
-    report.verdict()?;
-    Ok(Loaded {
-        snapshot,
-        prints,
-        bootstrap,
-        json: to_json(&message),
-        notes: report.notes,
-        ignored: report.findings,
+    let convert = |message: &Message, mut report: Report| {
+        let Converted { snapshot, prints, bootstrap, .. } =
+            converter(message, options, base, &Discovered::default(), None, &mut report).convert();
+        report.verdict()?;
+        Ok(Loaded {
+            snapshot,
+            prints,
+            bootstrap,
+            json: to_json(message),
+            notes: report.notes,
+            ignored: report.findings,
+        })
+    };
+    thread::scope(|scope| {
+        let read = || {
+            let mut report = Report::default();
+            let message = read(sources, options, &[], &mut report)?.0;
+            report.invalid()?;
+            let (loaded, _message) =
+                join(scope.spawn(move || (convert(&message, report), message)));
+            loaded
+        };
+        join(scope.spawn(read))
     })
+}
+
+/// What a thread came to, or its panic.
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Lists what is wrong with a configuration and what it sets and is not honoured.
