@@ -5,7 +5,8 @@
 //! - **Runtimes**: no async runtime below the programs.
 //! - **Unsafe**: forbidden by attribute where the table says so; elsewhere only in the named files.
 //! - **Folders**: inside the engine, who may import whom (`tidy/folders.rs`).
-//! - **Names and lengths**: no `utils`, no `helpers`, no file beyond 800 lines.
+//! - **Names and lengths**: no `utils`, no `helpers`, no file beyond 800 lines, no comment beyond 120 columns (code is
+//!   the formatter's, and long texts of tests stay whole).
 
 mod folders;
 
@@ -203,6 +204,7 @@ const FLOORS: &[Floor] = &[
 const RUNTIMES: &[&str] = &["tokio", "async-std", "smol", "glommio", "monoio"];
 const BAD_NAMES: &[&str] = &["util", "utils", "helper", "helpers", "misc"];
 const MAX_LINES: usize = 800;
+const MAX_COLUMNS: usize = 120;
 
 /// Checks everything and lists all that is wrong.
 pub(crate) fn run(_words: &[String]) -> Result<()> {
@@ -404,7 +406,18 @@ fn check_length(file: &str, complaints: &mut Vec<String>) -> Result<()> {
     if lines > MAX_LINES {
         complaints.push(format!("{file}: {lines} lines; the sub-machine in it wants its own file"));
     }
+    complaints.extend(
+        wide_comments(&text)
+            .map(|line| format!("{file}:{line}: a comment beyond {MAX_COLUMNS} columns")),
+    );
     Ok(())
+}
+
+/// The numbers of lines that are comments and too long.
+fn wide_comments(text: &str) -> impl Iterator<Item = usize> {
+    let is_wide =
+        |line: &str| line.trim_start().starts_with("//") && line.chars().count() > MAX_COLUMNS;
+    text.lines().zip(1..).filter(move |(line, _)| is_wide(line)).map(|(_, number)| number)
 }
 
 #[cfg(test)]
@@ -470,6 +483,20 @@ mod tests {
         assert_eq!(outside("src/lib.rs", within), ["../../tests/scene.rs"]);
         assert_eq!(outside("src/lib.rs", "include_bytes!(\"../../a\")"), ["../../a"]);
         assert_eq!(outside("build.rs", "    #[path = \"src/own.rs\"]"), [""; 0]);
+    }
+
+    #[test]
+    fn a_comment_that_is_too_wide_is_found() {
+        let columns = |n: usize| "é".repeat(n);
+        let text = format!(
+            "// {}\n    /// {}\nlet a = \"{}\";\n",
+            columns(117),
+            columns(112),
+            columns(200)
+        );
+        assert_eq!(wide_comments(&text).collect::<Vec<_>>(), [0; 0]);
+        let text = format!("\n// {}\n    //! {}\n", columns(118), columns(113));
+        assert_eq!(wide_comments(&text).collect::<Vec<_>>(), [2, 3]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a release promises beyond this machine: the oldest compilers that manifests name, and the tracing crate on other
-//! systems.
+//! What a release promises beyond this machine: the oldest compilers that manifests name, and the tracing crate on
+//! other systems.
 //!
 //! Everything is built by the oldest compiler that the workspace names where that is the one at hand, as it is in CI;
 //! the tracing crate, which names an older one, is checked with that, Debian's where rustup has none. Where a system's

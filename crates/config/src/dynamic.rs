@@ -6,7 +6,6 @@
 //! what it asks for, that which serves stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -110,7 +109,7 @@ pub struct Resources {
     /// Resources by the number of their text; the bootstrap's and those that are free have none.
     texts: Vec<Option<Key>>,
     /// What the texts are called, by their number. Each report has all of them.
-    text_names: Rc<Vec<Arc<str>>>,
+    text_names: Arc<Vec<Arc<str>>>,
     /// Those that are.
     free_texts: Vec<usize>,
     /// What is not waited for any longer.
@@ -164,7 +163,7 @@ impl Resources {
             bootstrap,
             entries: Entries::default(),
             texts: vec![None; BOOTSTRAP_TEXTS],
-            text_names: Rc::new(vec![Arc::from("bootstrap"); BOOTSTRAP_TEXTS]),
+            text_names: Arc::new(vec![Arc::from("bootstrap"); BOOTSTRAP_TEXTS]),
             free_texts: Vec::new(),
             missing: HashSet::new(),
             held: HashSet::new(),
@@ -304,8 +303,8 @@ impl Resources {
         self.entries.get(kind, name).map(|entry| to_json(&entry.message))
     }
 
-    /// A resource as protobuf's JSON, taken or not, with what is secret left out: keys and passwords. Fields that cannot
-    /// be read are left out as well.
+    /// A resource as protobuf's JSON, taken or not, with what is secret left out: keys and passwords. Fields that
+    /// cannot be read are left out as well.
     ///
     /// # Errors
     /// When it is no message of its kind.
@@ -461,7 +460,7 @@ impl Resources {
         if let Some(entry) = self.entries.get(kind, name) {
             return entry.message.at.text;
         }
-        let names = Rc::make_mut(&mut self.text_names);
+        let names = Arc::make_mut(&mut self.text_names);
         let text = self.free_texts.pop().unwrap_or_else(|| {
             self.texts.push(None);
             names.push(Arc::default());
@@ -478,7 +477,7 @@ impl Resources {
     }
 
     fn report(&self) -> Report {
-        Report::of(Rc::clone(&self.text_names))
+        Report::of(Arc::clone(&self.text_names))
     }
 
     /// One conversion; and what is wrong with those that are judged.

@@ -1,5 +1,5 @@
-//! An app's requests through the engine's local interface in virtual time: each ends once, with its own answer, and an outage
-//! at any moment costs no more than the objective.
+//! An app's requests through the engine's local interface in virtual time: each ends once, with its own answer, and an
+//! outage at any moment costs no more than the objective.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

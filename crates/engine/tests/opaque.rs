@@ -136,8 +136,8 @@ fn a_reader_that_does_not_read_stops_the_writer() {
     });
 }
 
-/// A server that has ended its direction, whose client sends its last bytes and ends too, and then takes nothing until it
-/// is asked to, if ever.
+/// A server that has ended its direction, whose client sends its last bytes and ends too, and then takes nothing until
+/// it is asked to, if ever.
 fn last_bytes(seed: u64, takes_after: Option<Duration>) -> (World<Message>, Shared, Arc<Registry>) {
     let mut world: World<Message> = World::new(seed);
     world.set_faults(Faults { buffer_bytes: 1024..=4096, ..Faults::none() });

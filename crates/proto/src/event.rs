@@ -7,7 +7,8 @@ use crate::head::Head;
 /// What arrived.
 ///
 /// A message is one `Head`; unless that says `end`, then any number of `Data` and at last exactly one of
-/// `Trailers` and `End`. A caller that asks a codec after a piece of `Data` whether that was the last (`take_end`) gets no `End`.
+/// `Trailers` and `End`. A caller that asks a codec after a piece of `Data` whether that was the last (`take_end`) gets
+/// no `End`.
 #[derive(Debug)]
 pub enum Event {
     /// The head of a message.

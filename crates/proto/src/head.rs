@@ -481,8 +481,8 @@ impl Head {
         self.0.version = version;
     }
 
-    /// How many bytes its fields took as they came over HTTP/1, as Envoy counts them: names, values, colons and line ends
-    /// without other white space. 0 of a head that came otherwise.
+    /// How many bytes its fields took as they came over HTTP/1, as Envoy counts them: names, values, colons and line
+    /// ends without other white space. 0 of a head that came otherwise.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
         let lines = self.0.raw.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);

@@ -1,5 +1,5 @@
-//! What our encoder writes others read, and the other way round, with tables of every size and changes of them: Python's
-//! `hpack`, Go's, and nghttp2's.
+//! What our encoder writes others read, and the other way round, with tables of every size and changes of them:
+//! Python's `hpack`, Go's, and nghttp2's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fmt::Write as _;

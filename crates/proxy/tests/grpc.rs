@@ -1,5 +1,5 @@
-//! Calls of real clients and servers of gRPC, Python's grpcio, grpc-go and grpc-java, through the program over HTTP/2 on
-//! both sides.
+//! Calls of real clients and servers of gRPC, Python's grpcio, grpc-go and grpc-java, through the program over HTTP/2
+//! on both sides.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
 mod common;

@@ -294,8 +294,8 @@ fn run(
     let known = Arc::new(OnceLock::<(Arc<Inner>, u64)>::new());
     let theirs = Arc::clone(&known);
     let shared = Arc::clone(&office.shared);
-    let mailbox = move |letter| {
-        let (LinkMessage::Event(event), Some((inner, asker))) = (letter, theirs.get()) else {
+    let mailbox = move |message| {
+        let (LinkMessage::Event(event), Some((inner, asker))) = (message, theirs.get()) else {
             return;
         };
         match event {

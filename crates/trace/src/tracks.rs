@@ -127,8 +127,8 @@ impl ThreadTrack {
         self.held.push(item);
     }
 
-    /// The track of spans that lie deeper than one track shows, so many tracks down; those of crossing spans are counted
-    /// from the other end.
+    /// The track of spans that lie deeper than one track shows, so many tracks down; those of crossing spans are
+    /// counted from the other end.
     fn below(&self, tracks: usize) -> TrackId {
         let tracks = u16::try_from(tracks).unwrap_or(MOST_BELOW).min(MOST_BELOW);
         TrackId::Thread { ring: self.ring, aside: u16::MAX - tracks }

@@ -1,4 +1,5 @@
-//! How long to wait before the next connect: exponential with full jitter, as Envoy's `JitteredExponentialBackOffStrategy`.
+//! How long to wait before the next connect: exponential with full jitter, as Envoy's
+//! `JitteredExponentialBackOffStrategy`.
 
 use std::time::Duration;
 

@@ -34,7 +34,8 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// What a `SdsSecretConfig` names, which has to be of this kind: a secret of the bootstrap, or one that is asked for.
+    /// What a `SdsSecretConfig` names, which has to be of this kind: a secret of the bootstrap, or one that is asked
+    /// for.
     pub(super) fn secret(&mut self, named: &Message, kind: &str) -> Option<&'a Message> {
         if let Some(source) = named.message("sds_config") {
             return self.discovered_secret(named, source, kind);

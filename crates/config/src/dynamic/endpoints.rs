@@ -42,8 +42,8 @@ impl Patch {
 
 impl Resources {
     /// Takes endpoints in, if all of them are good and nothing but their clusters depends on them: endpoints of these
-    /// names were there before, and the clusters that ask for them are among those that are `serving`. Otherwise nothing
-    /// is done, and [`Resources::offer`] has to judge them.
+    /// names were there before, and the clusters that ask for them are among those that are `serving`. Otherwise
+    /// nothing is done, and [`Resources::offer`] has to judge them.
     pub fn offer_endpoints(&mut self, given: &[Given], serving: &Arc<Snapshot>) -> Option<Patch> {
         let users = self.users_of(given.iter().map(|it| &*it.name), serving)?;
         if !users.iter().all(|name| self.stands(name)) {

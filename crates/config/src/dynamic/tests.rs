@@ -258,7 +258,7 @@ fn endpoints_alone_come_to_what_they_would_come_to_with_everything() {
     let bad = "{ cluster_name: b, policy: { overprovisioning_factor: 0 } }";
     let bad = given(Kind::Endpoints, "b", bad);
     none(&mut all, &base, vec![hosts("a", "2"), bad]);
-    none(&mut all, &base, vec![hosts("nobody", "2")]);
+    none(&mut all, &base, vec![hosts("unused", "2")]);
 
     // Twice in one update: the last counts.
     let news = [hosts("a", "2"), hosts("a", "3"), hosts("b", "1")];

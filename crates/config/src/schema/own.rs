@@ -173,7 +173,8 @@ const TYPED_STRUCT_MESSAGES: [Message; 1] = [(
     &[("type_url", Type::String, One), ("value", Of(".google.protobuf.Struct"), One)],
 )];
 
-/// Istio's `stats.PluginConfig` (`istio.io/api`, `envoy/extensions/stats`): the fields have the numbers of their places.
+/// Istio's `stats.PluginConfig` (`istio.io/api`, `envoy/extensions/stats`): the fields have the numbers of their
+/// places.
 const STATS: &str = "stats";
 const STATS_MESSAGES: [Message; 3] = [
     (

@@ -367,7 +367,7 @@ impl Exchange {
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(filter) | Asker::Talker(filter) if filter.serial == of);
+        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(it) | Asker::Talker(it) if it.serial == of);
         running.askers.retain(|asker| !is_of(asker));
         if !running.askers.is_empty() {
             return;

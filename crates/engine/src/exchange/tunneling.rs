@@ -1,7 +1,8 @@
 //! TCP through an HTTP proxy: a connection's bytes as the content of a request of our own. Envoy: `tunneling_config`.
 //!
-//! Arrives: a TCP stream with its host. Leaves: CONNECT (or POST) to that host, and when it lets us through, a stream whose
-//! bytes go through the one forwarding loop. What a client sends before that is kept, up to its connection's limit.
+//! Arrives: a TCP stream with its host. Leaves: CONNECT (or POST) to that host, and when it lets us through, a stream
+//! whose bytes go through the one forwarding loop. What a client sends before that is kept, up to its connection's
+//! limit.
 
 use towpath_proto::head::{Head, Version};
 use towpath_proto::{Close, Instant};

@@ -9,7 +9,8 @@ use crate::record::Heads;
 pub(crate) enum Command {
     /// What this proxy never has, because nothing that it supports could set it.
     Absent,
-    /// `METADATA`: whose, the namespace, and keys from there on. `DYNAMIC_METADATA` and its like are `METADATA(DYNAMIC:…)`.
+    /// `METADATA`: whose, the namespace, and keys from there on. `DYNAMIC_METADATA` and its like are
+    /// `METADATA(DYNAMIC:…)`.
     Metadata(MetadataOf, Box<str>, Box<[Box<str>]>),
     /// `FILTER_STATE`: the object's name; in `PLAIN` form, else as JSON has it.
     FilterState {

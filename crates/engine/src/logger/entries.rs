@@ -1,7 +1,7 @@
 //! Entries for Envoy's access-log service: messages of a call that goes on, and what a slow server holds up is limited.
 //!
-//! Arrives: what is known of a stream that is over. Leaves: messages. As in Envoy, entries wait for company up to a time
-//! or a size; what the server does not take stays, and what comes on top of a full message is dropped.
+//! Arrives: what is known of a stream that is over. Leaves: messages. As in Envoy, entries wait for company up to a
+//! time or a size; what the server does not take stays, and what comes on top of a full message is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,8 +168,9 @@ impl EntryLogs {
         }
     }
 
-    /// The configuration has changed: all calls, and whether each is still wanted. One of a stream that no configuration
-    /// seems to have may go on for one that says the same, so it ends once nothing was said between two changes.
+    /// The configuration has changed: all calls, and whether each is still wanted. One of a stream that no
+    /// configuration seems to have may go on for one that says the same, so it ends once nothing was said between two
+    /// changes.
     pub(crate) fn calls(&mut self) -> impl Iterator<Item = (u64, bool)> {
         self.0.iter_mut().filter_map(|log| {
             let was_used = std::mem::take(&mut log.was_used);

@@ -1,4 +1,5 @@
-//! What a mesh knows of those who speak in it: Istio's workloads, as sidecars tell each other of them and count by them.
+//! What a mesh knows of those who speak in it: Istio's workloads, as sidecars tell each other of them and count by
+//! them.
 //!
 //! Arrives: what a control plane says of a cluster and its hosts, and what a peer says of itself. Leaves: the same, for
 //! filters to read. What is told, and how, is as in Envoy's `contrib/istio`.

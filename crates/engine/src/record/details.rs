@@ -79,8 +79,8 @@ pub fn worded(text: &str) -> &'static str {
     text
 }
 
-/// Details that a server has given a request, without white space. There are so many of them at most, by process: others
-/// are `otherwise`.
+/// Details that a server has given a request, without white space. There are so many of them at most, by process:
+/// others are `otherwise`.
 #[must_use]
 pub fn told(text: &str, otherwise: &'static str) -> &'static str {
     static TOLD: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());

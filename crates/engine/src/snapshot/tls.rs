@@ -40,8 +40,8 @@ pub struct ShownCertificate {
 /// How the clients of a filter chain are spoken to under TLS. Envoy `DownstreamTlsContext`, compiled.
 #[derive(Clone, Debug)]
 pub struct DownstreamTls {
-    /// Versions, certificates, trust: see [`towpath_proto::tls::ServerSettings`]. `None` while a secret that it needs is
-    /// not there: connections are closed then.
+    /// Versions, certificates, trust: see [`towpath_proto::tls::ServerSettings`]. `None` while a secret that it needs
+    /// is not there: connections are closed then.
     pub template: Option<ServerTemplate>,
     /// What is shown of it.
     pub certificates: Certificates,

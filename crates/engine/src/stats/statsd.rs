@@ -1,8 +1,8 @@
 //! Statistics as lines for statsd, which are sent away once in an interval.
 //!
-//! Arrives: statistics one by one. Leaves: datagrams. Counters are told by how much they grew since the last time, gauges as
-//! they stand, and of histograms what came in the interval before the last [`flush`](super::Registry::flush): a line
-//! for each value that two digits tell apart, with `@` and the share that it stands for.
+//! Arrives: statistics one by one. Leaves: datagrams. Counters are told by how much they grew since the last time,
+//! gauges as they stand, and of histograms what came in the interval before the last [`flush`](super::Registry::flush):
+//! a line for each value that two digits tell apart, with `@` and the share that it stands for.
 
 use std::fmt::Write as _;
 

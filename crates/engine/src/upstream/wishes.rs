@@ -1,5 +1,5 @@
-//! What single requests ask of the TLS to their hosts, beyond what their cluster says of all: those that ask alike share
-//! connections.
+//! What single requests ask of the TLS to their hosts, beyond what their cluster says of all: those that ask alike
+//! share connections.
 //!
 //! Arrives: a wish. Leaves: its number, which is a part of a pool's class.
 

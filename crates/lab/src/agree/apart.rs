@@ -8,9 +8,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::meter::Meter;
 
-/// Puts everybody back when it is dropped.
+/// Puts all of them back when it is dropped.
 pub(super) struct Apart {
-    /// Who may run where otherwise; nobody's number is this thread.
+    /// The processors of each before; without a number: of this thread.
     before: Vec<(Option<Pid>, CpuSet)>,
 }
 

@@ -214,8 +214,9 @@ impl Row {
     }
 }
 
-/// What labels that stand beside each other name. Percentiles are of one thing: those that are of another than the first,
-/// as in "requests, p50" and "connects, p99", are left out, because nothing about them can be said of each other.
+/// What labels that stand beside each other name. Percentiles are of one thing: those that are of another than the
+/// first, as in "requests, p50" and "connects, p99", are left out, because nothing about them can be said of each
+/// other.
 fn quantities<'l>(labels: impl Iterator<Item = &'l str>) -> Vec<Option<Quantity>> {
     let mut first: Option<Vec<String>> = None;
     let of_one = |label: &str| {

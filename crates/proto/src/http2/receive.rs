@@ -463,7 +463,8 @@ impl Connection {
         match self.streams.gone(id) {
             Gone::ResetByUs | Gone::Forgotten => Ok(()),
             Gone::Skipped => Err(Error::IdleStream),
-            // RFC 9113 §5.1 allows it: a server that goes on behind the end of an answer is not to be trusted with others.
+            // RFC 9113 §5.1 allows it: a server that goes on behind the end of an answer is not to be trusted with
+            // others.
             Gone::Closed if self.side == Side::Client => Err(Error::StreamClosed),
             Gone::Closed => {
                 self.put_reset(id, Code::STREAM_CLOSED);

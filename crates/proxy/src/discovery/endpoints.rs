@@ -19,7 +19,7 @@ impl Server {
         }
         let (teller, told) = oneshot::channel();
         self.ask(Ask::Snapshot(teller));
-        // Nobody answers when the process ends.
+        // The process is ending when there is no answer.
         let Ok(serving) = told.await else { return false };
         let given: Vec<Given> = resources
             .iter()

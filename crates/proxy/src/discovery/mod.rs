@@ -5,8 +5,8 @@
 //! shown of resources. The protocol is `towpath-xds`, what resources come to is `towpath-config`; here are the order
 //! of things and the counters.
 //!
-//! The start waits as Envoy's does: for the runtime, for clusters and their endpoints, then for listeners and their route tables, and
-//! for the secrets of either.
+//! The start waits as Envoy's does: for the runtime, for clusters and their endpoints, then for listeners and their
+//! route tables, and for the secrets of either.
 
 mod asks;
 mod channels;
@@ -393,8 +393,8 @@ impl Server {
         self.advance().await;
     }
 
-    /// Which of these are to be forgotten. What is asked for by name and in use stays, as in Envoy, but for layers of the
-    /// runtime and extensions; what never came is not waited for.
+    /// Which of these are to be forgotten. What is asked for by name and in use stays, as in Envoy, but for layers of
+    /// the runtime and extensions; what never came is not waited for.
     fn removed<'a>(&mut self, of: Kind, names: &'a [String]) -> &'a [String] {
         if matches!(of, Kind::Runtime | Kind::Extension) {
             return names;

@@ -22,9 +22,10 @@ pub use replay::Replay;
 pub enum Xds {
     /// Write down what a control plane sends to a proxy with this bootstrap
     ///
-    /// Nothing is served: the control plane is asked as the proxy would ask it, for clusters, endpoints, listeners, routes,
-    /// secrets and filters, one after the other, and is told of what would be refused. Each update is a line of JSON, with
-    /// when it came and what of it would be refused; keys and passwords are left out. Ends when a proxy could serve.
+    /// Nothing is served: the control plane is asked as the proxy would ask it, for clusters, endpoints, listeners,
+    /// routes, secrets and filters, one after the other, and is told of what would be refused. Each update is a line of
+    /// JSON, with when it came and what of it would be refused; keys and passwords are left out. Ends when a proxy
+    /// could serve.
     ///
     /// Example: towpath xds dump sidecar.yaml -o before.xds
     Dump(Dump),

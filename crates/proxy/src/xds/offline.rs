@@ -163,7 +163,11 @@ impl Verdict {
             let one = |it: &Rejected| json!({"name": it.name, "reason": it.reason});
             step.refused.iter().map(one).collect()
         };
-        let step = |(step, number): (&Judged, u64)| json!({"step": number, "type": step.kind, "version": step.version, "refused": refused(step)});
+        let step = |(step, number): (&Judged, u64)| {
+            json!({
+                "step": number, "type": step.kind, "version": step.version, "refused": refused(step),
+            })
+        };
         let waits = |(kind, name): &(String, String)| json!({"type": kind, "name": name});
         let unseen = |is_secret: bool| -> Vec<&str> {
             let unseen =

@@ -15,7 +15,8 @@
 //! | `mode:3=2` | field 3 of `mode_override` |
 //! | `time:MS` | `override_message_timeout`, and nothing else |
 //! | `meta:a.b=c` | dynamic metadata |
-//! | `nothing`, `wait:MS`, `end:N`, `reset`, `raw:HEX` | no answer, time, the call's end with that status, its reset, bytes |
+//! | `nothing`, `wait:MS`, `end:N` | no answer, time, the call's end with that status |
+//! | `reset`, `raw:HEX` | the call's reset, bytes |
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! A sidecar as Istio's agent starts it: its flags, its sockets, what it asks the admin port, and resources in the shape
-//! of a mesh as it is installed.
+//! A sidecar as Istio's agent starts it: its flags, its sockets, what it asks the admin port, and resources in the
+//! shape of a mesh as it is installed.
 
 use std::net::TcpListener;
 use std::time::Duration;

@@ -353,8 +353,8 @@ impl Mux {
         }
     }
 
-    /// How many bytes the frames were of the head that was read last, where heads are framed, and its fields before they
-    /// were compressed.
+    /// How many bytes the frames were of the head that was read last, where heads are framed, and its fields before
+    /// they were compressed.
     pub(crate) fn framed_head_read(&self) -> Option<(usize, usize)> {
         if let Self::Http2(http2) = self { Some(http2.head_read()) } else { None }
     }

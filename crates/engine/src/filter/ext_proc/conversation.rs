@@ -33,7 +33,7 @@ use crate::record::details;
 /// What is wrong with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Nobody asked for it.
+    /// No message waited for it.
     Spurious(&'static str),
     /// It cannot be done.
     Invalid(&'static str),

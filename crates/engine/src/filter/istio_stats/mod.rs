@@ -1,5 +1,5 @@
-//! Istio's `stats`: its standard metrics of requests, and of messages of gRPC. Those of opaque bytes are counted with the
-//! same by the connection's stream.
+//! Istio's `stats`: its standard metrics of requests, and of messages of gRPC. Those of opaque bytes are counted with
+//! the same by the connection's stream.
 
 mod labels;
 mod metrics;

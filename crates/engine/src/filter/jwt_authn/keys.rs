@@ -1,7 +1,7 @@
 //! JSON Web Key Sets (RFC 7517), and signatures that their keys verify.
 //!
-//! A key verifies only what its own type can have signed: a public key is never taken for a secret (RFC 8725 §3.1), and a
-//! curve goes with its hash function alone (RFC 7518 §3.4). RSA keys have 2,048 to 8,192 bits (RFC 7518 §3.3).
+//! A key verifies only what its own type can have signed: a public key is never taken for a secret (RFC 8725 §3.1), and
+//! a curve goes with its hash function alone (RFC 7518 §3.4). RSA keys have 2,048 to 8,192 bits (RFC 7518 §3.3).
 
 use std::fmt;
 

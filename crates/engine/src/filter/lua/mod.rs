@@ -1,8 +1,8 @@
 //! `envoy.filters.http.lua`: scripts that look at requests and responses, and change them.
 //!
-//! Each worker has a Lua state for each script. A function of the script is a coroutine of its own for each stream; what
-//! it waits for (content, an answer, trailers) it asks by yielding (`side.rs`). What a script may use of time and memory
-//! is limited (`machine.rs`); one that fails is counted, and its stream goes on.
+//! Each worker has a Lua state for each script. A function of the script is a coroutine of its own for each stream;
+//! what it waits for (content, an answer, trailers) it asks by yielding (`side.rs`). What a script may use of time and
+//! memory is limited (`machine.rs`); one that fails is counted, and its stream goes on.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "Lua's values and errors are another library's: what is not expected is refused"
