@@ -100,6 +100,8 @@ pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loade
             ignored: report.findings,
         })
     };
+    // On threads of their own, which have parts of the heap of their own: what reading takes for a moment is many times
+    // what stays. The one that read it frees it, so that nothing of its part is left.
     thread::scope(|scope| {
         let read = || {
             let mut report = Report::default();
