@@ -54,7 +54,7 @@ impl Decoder<'_> {
         let mut message = Message {
             descriptor: descriptor.clone(),
             at: Arc::new(at.clone()),
-            fields: Vec::new(),
+            fields: Vec::with_capacity(entries.len()),
         };
         for (key, value) in entries {
             if key.name == any::TYPE_KEY {
@@ -107,7 +107,7 @@ impl Decoder<'_> {
             let value = self.single(&descriptor.kind(), node, &at)?;
             return Some(Value::List(vec![Item { at, value }]));
         };
-        let mut items = Vec::new();
+        let mut items = Vec::with_capacity(nodes.len());
         let at = Arc::new(at.clone());
         for (index, node) in nodes.iter().enumerate() {
             let at = at.index(index, node.pos);
@@ -125,7 +125,7 @@ impl Decoder<'_> {
         };
         let Kind::Message(entry) = descriptor.kind() else { return None };
         let kind = entry.map_entry_value_field().kind();
-        let mut items = Vec::new();
+        let mut items = Vec::with_capacity(entries.len());
         let at = Arc::new(at.clone());
         for (key, node) in entries {
             let at = at.key(&key.name, key.pos);

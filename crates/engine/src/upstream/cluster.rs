@@ -413,6 +413,10 @@ impl ClusterState {
         }
         self.hosts.clear();
         self.pools_of.clear();
+        // Of thousands of clusters most have a few hosts, and a vector that grows begins with room for four.
+        self.hosts.reserve_exact(endpoints.len());
+        self.pools_of.reserve_exact(endpoints.len());
+        self.pools.reserve_exact(endpoints.len().saturating_sub(self.pools.len()));
         for endpoint in endpoints {
             let index = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
             let mut pools = old.remove(&endpoint.address).unwrap_or_default();
