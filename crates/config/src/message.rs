@@ -144,7 +144,7 @@ pub(crate) struct Item {
     pub(crate) value: Value,
 }
 
-/// A value. The well-known types that JSON writes in a form of their own have a variant of their own.
+/// A value, in 32 bytes: there are hundreds of thousands of them. The well-known types that JSON writes in a form of their own have a variant of their own.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Bool(bool),
@@ -158,11 +158,11 @@ pub(crate) enum Value {
     List(Vec<Item>),
     Map(Vec<(String, Item)>),
     /// `google.protobuf.Duration`.
-    Duration(Nanos),
+    Duration(Box<Nanos>),
     /// `google.protobuf.UInt32Value` and its like.
     Wrapper(Box<Self>),
     /// `google.protobuf.Struct`, `Value` and `ListValue`.
-    Json(Node),
+    Json(Box<Node>),
     /// `google.protobuf.Timestamp` and `FieldMask`, as written.
     Text(String),
     /// `google.protobuf.Any`.

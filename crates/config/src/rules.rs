@@ -92,7 +92,7 @@ impl Rules {
         let broken = rules.rules.as_ref();
         if let Some(broken) = broken.and_then(|it| check::field(it, &rules.descriptor, Some(set))) {
             report.broken(broken.at.as_ref().unwrap_or(&set.at), broken.message);
-        } else if let Value::Duration(nanos) = set.value
+        } else if let Value::Duration(nanos) = &set.value
             && nanos.0 < 0
         {
             report.broken(&set.at, "must not be negative");

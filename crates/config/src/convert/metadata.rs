@@ -95,12 +95,12 @@ pub(super) fn filter_metadata(holder: &Message) -> FilterMetadata {
 
 /// A field that is a `google.protobuf.Struct`.
 pub(super) fn structure(from: &Message, name: &str) -> Struct {
-    match from.get(name).map(|field| &field.value) {
-        Some(Value::Json(Node { value: Tree::Map(entries), .. })) => {
-            entries.iter().map(|(key, node)| (key.name.as_str().into(), held(node))).collect()
-        }
-        _ => Struct::new(),
+    if let Some(Value::Json(node)) = from.get(name).map(|field| &field.value)
+        && let Tree::Map(entries) = &node.value
+    {
+        return entries.iter().map(|(key, node)| (key.name.as_str().into(), held(node))).collect();
     }
+    Struct::new()
 }
 
 fn held(node: &Node) -> Held {

@@ -160,7 +160,9 @@ impl Decoder<'_> {
             "google.protobuf.Any" => {
                 return self.any(node, at).map(|any: Any| Value::Any(Box::new(any)));
             }
-            "google.protobuf.Duration" => scalar::duration(node).map(Value::Duration),
+            "google.protobuf.Duration" => {
+                scalar::duration(node).map(|it| Value::Duration(Box::new(it)))
+            }
             "google.protobuf.Struct" if !matches!(node.value, Tree::Map(_)) => {
                 Err(format!("must be a map, not {}", node.kind()))
             }
@@ -168,7 +170,7 @@ impl Decoder<'_> {
                 Err(format!("must be a list, not {}", node.kind()))
             }
             "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue" => {
-                Ok(Value::Json(node.clone()))
+                Ok(Value::Json(Box::new(node.clone())))
             }
             "google.protobuf.Timestamp" | "google.protobuf.FieldMask" => match node.text() {
                 Some(text) => Ok(Value::Text(text.to_owned())),

@@ -56,7 +56,7 @@ fn value(kind: &Kind, value: &Value) -> Option<Wire> {
         Value::Bytes(bytes) => Wire::Bytes(bytes.clone().into()),
         Value::Enum(number) => Wire::EnumNumber(*number),
         Value::Message(message) => Wire::Message(encode(message)),
-        Value::Duration(nanos) => Wire::Message(duration(kind.as_message()?, *nanos)),
+        Value::Duration(nanos) => Wire::Message(duration(kind.as_message()?, **nanos)),
         Value::Wrapper(inner) => Wire::Message(wrapper(kind.as_message()?, inner)?),
         Value::Json(node) => Wire::Message(json(kind.as_message()?, node)?),
         Value::Any(any) => Wire::Message(any_message(kind.as_message()?, any)),

@@ -31,9 +31,9 @@ fn merge_field(base: &mut Message, over: Field) {
         }
         (Value::Message(message), Value::Message(more)) => merge(message, *more),
         (Value::Duration(duration), Value::Duration(more)) => {
-            *duration = merged_duration(*duration, more)
+            **duration = merged_duration(**duration, *more)
         }
-        (Value::Json(node), Value::Json(more)) => merge_json(node, more),
+        (Value::Json(node), Value::Json(more)) => merge_json(node, *more),
         (Value::Any(_), Value::Any(more)) if more.name.is_empty() => {}
         (value, more) => {
             if over.descriptor.supports_presence() && !matches!(more, Value::Wrapper(_))

@@ -104,7 +104,7 @@ impl Message {
     /// A duration, if set.
     pub(crate) fn nanos(&self, name: &str) -> Option<Nanos> {
         match &self.get(name)?.value {
-            Value::Duration(nanos) => Some(*nanos),
+            Value::Duration(nanos) => Some(**nanos),
             _ => None,
         }
     }

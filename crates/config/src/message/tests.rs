@@ -203,3 +203,9 @@ fn read(text: &str) -> (Option<Message>, Vec<Problem>, Vec<Note>) {
     let message = decode(&schema, &mut report, UnknownFields::Refuse, BOOTSTRAP, &tree, number);
     (message, report.problems, report.notes)
 }
+
+#[test]
+fn a_field_is_small() {
+    // 5,000 clusters and routes have some 60,000 of them.
+    assert_eq!((size_of::<Value>(), size_of::<Field>()), (32, 120));
+}
