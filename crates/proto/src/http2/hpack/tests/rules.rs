@@ -282,8 +282,8 @@ fn the_peers_sizes_are_told_before_the_next_fields() {
         assert!(out.is_empty());
         told
     };
-    assert_eq!(begun(4096, &[]), []);
-    assert_eq!(begun(4096, &[4096, 65_536]), []);
+    assert!(begun(4096, &[]).is_empty());
+    assert!(begun(4096, &[4096, 65_536]).is_empty());
     assert_eq!(begun(0, &[]), size_update(0));
     assert_eq!(begun(8192, &[8192]), size_update(8192));
     assert_eq!(begun(4096, &[0]), size_update(0));
