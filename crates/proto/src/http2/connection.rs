@@ -48,6 +48,8 @@ pub struct Connection {
     pub(super) stream_window: u32,
     /// Streams that have something to send, in turn.
     pub(super) ready: VecDeque<u32>,
+    /// The stream whose turn the connection's window has cut short, and what is left of that.
+    pub(super) cut: Option<(u32, u16)>,
     /// Streams that have room again.
     pub(super) opened: Vec<u32>,
     /// All may have, and something to send.
@@ -210,6 +212,7 @@ impl Connection {
             receive_window: ReceiveWindow::new(options.connection_window.max(INITIAL_WINDOW)),
             stream_window: options.stream_window,
             ready: VecDeque::new(),
+            cut: None,
             opened: Vec::new(),
             all_opened: false,
             all_ready: false,

@@ -85,6 +85,7 @@ impl Connection {
             return self.send_trailers(number, trailers);
         }
         let (id, waits) = (stream.id, stream.queued > 0);
+        self.cut = self.cut.filter(|(cut, _)| *cut != number);
         self.put_control(out);
         if waits {
             self.write_turn(number, out);
@@ -164,7 +165,7 @@ impl Connection {
 
     /// Writes one frame of a stream.
     fn write_turn(&mut self, number: u32, out: &mut Out) -> Turn {
-        let (initial, most) = (self.peer.initial_window, self.frame_room());
+        let (initial, most) = (self.peer.initial_window, self.turn_room(number));
         let Some(stream) =
             self.streams.get_mut(number).filter(|it| it.has_something_to_send(initial))
         else {
@@ -172,8 +173,8 @@ impl Connection {
         };
         let id = stream.id;
         if stream.queued > 0 {
-            let window = stream.send_window.available(initial).min(self.send_window.available());
-            let length = stream.queued.min(window).min(most);
+            let wanted = stream.queued.min(stream.send_window.available(initial)).min(most);
+            let length = wanted.min(self.send_window.available());
             if length == 0 {
                 return Turn::Waits;
             }
@@ -196,6 +197,12 @@ impl Connection {
             if ends {
                 stream.sending = Progress::Ended;
             }
+            let left = most - length;
+            if length < wanted && left >= WORTH_A_FRAME {
+                // It goes on first once the window opens, or who comes before it could have it all.
+                self.cut = u16::try_from(left).ok().map(|left| (number, left));
+                return Turn::Waits;
+            }
             return if stream.has_something_to_send(initial) { Turn::More } else { Turn::Over };
         }
         stream.sending = Progress::Ended;
@@ -212,6 +219,17 @@ impl Connection {
             }
         }
         Turn::Over
+    }
+
+    /// Bytes of content that a stream may send before it is another's turn.
+    fn turn_room(&mut self, number: u32) -> usize {
+        match self.cut {
+            Some((cut, left)) if cut == number && self.send_window.available() > 0 => {
+                self.cut = None;
+                usize::from(left)
+            }
+            Some(_) | None => self.frame_room(),
+        }
     }
 
     /// Bytes of content that a frame has at most.
@@ -268,6 +286,8 @@ enum Turn {
     Over,
 }
 
+/// What a turn that was cut short has left is worth as many bytes, at least.
+const WORTH_A_FRAME: usize = 1024;
 /// Larger frames would hold others up longer.
 const LARGEST: u32 = 16_384;
 /// Room for frames of the connection that is kept.

@@ -14,6 +14,7 @@ use crate::name::Name;
 use crate::out::Out;
 
 mod abuse;
+mod fair;
 mod messages;
 mod mirrored;
 mod pair;
