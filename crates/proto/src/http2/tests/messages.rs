@@ -492,3 +492,32 @@ fn how_long_a_head_was_is_told_in_frames_and_before_it_was_compressed() {
     scene.connection.send_head(number, &head, true, &mut out);
     assert_eq!(scene.connection.head_written(), out.len());
 }
+
+#[test]
+fn behind_the_last_number_no_stream_begins() {
+    // RFC 9113 §5.1.1: a stream has 31 bits of number, and a connection without any left is of no more use.
+    const LAST: u32 = (1 << 31) - 1;
+    let mut client = Scene::client(Options::default());
+    client.ask("GET");
+    client.connection.last_id = LAST - 4;
+    assert!(!client.connection.is_exhausted());
+    for id in [LAST - 2, LAST] {
+        assert!(client.connection.capacity() > 0);
+        let number = client.connection.open().unwrap();
+        let head = Head::request(b"GET", b"http", b"a.test", b"/");
+        let mut out = Out::new();
+        client.connection.send_head(number, &head, true, &mut out);
+        let ids: Vec<u32> = client.frames(&mut out).iter().map(|(_, _, id, _)| *id).collect();
+        assert_eq!(ids, [id]);
+    }
+    assert!(client.connection.is_exhausted());
+    assert_eq!((client.connection.capacity(), client.connection.open()), (0, None));
+    let answer = client.headers(LAST, END, &[(":status", "200")]);
+    assert_eq!(client.feed(&answer), Ok(vec!["2 200 end".to_owned()]));
+
+    let mut server = Scene::server(Options::default());
+    server.feed_headers(LAST - 2, END, GET).unwrap();
+    assert!(!server.connection.is_exhausted());
+    server.feed_headers(LAST, END, GET).unwrap();
+    assert!(server.connection.is_exhausted());
+}
