@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 6u
+#define TOWPATH_ABI_MINOR 7u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -187,6 +187,11 @@ typedef struct towpath_engine_options {
      * names. An empty text is none, whatever the environment says. */
     const char *proxy;
     const char *no_proxy;     /* since 1.6: but not for these, as "example.org,10.0.0.0/8" */
+
+    /* Since 1.7: not 0: each origin has connections of its own, also where an HTTP/2 connection to the same address is
+     * open whose certificate has its name. */
+    uint32_t no_coalescing;
+    uint32_t reserved2;       /* 0 */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */

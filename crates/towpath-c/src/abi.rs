@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 6;
+pub const VERSION: u32 = (1 << 16) | 7;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -96,6 +96,8 @@ pub struct EngineOptions {
     pub proxy_from_environment: u32,
     pub proxy: *const c_char,
     pub no_proxy: *const c_char,
+    pub no_coalescing: u32,
+    pub reserved2: u32,
 }
 
 /// `towpath_engine_options.on_question`.

@@ -60,6 +60,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) max_requests: u32,
     pub(crate) max_connections: u32,
     pub(crate) idle_timeout_ms: u32,
+    pub(crate) no_coalescing: bool,
     pub(crate) max_rest_ms: u32,
     pub(crate) max_flow_bytes: u64,
     pub(crate) flow_window_ms: u32,
@@ -149,6 +150,7 @@ impl Wishes<'_> {
         if self.idle_timeout_ms != 0 {
             settings.idle_timeout = Duration::from_millis(self.idle_timeout_ms.into());
         }
+        settings.coalesces = !self.no_coalescing;
         settings.max_flow_bytes = self.max_flow_bytes;
         if self.flow_window_ms != 0 {
             settings.flow_window = Duration::from_millis(self.flow_window_ms.into());

@@ -102,7 +102,7 @@ unsafe fn free<T>(handle: *mut T, function: &str) -> Result<()> {
 }
 
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
-    if options.reserved != 0 {
+    if options.reserved != 0 || options.reserved2 != 0 {
         return Err(Failure::argument("reserved is not 0"));
     }
     let pins = options.pins.cast::<[u8; 32]>();
@@ -119,6 +119,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             max_requests: options.max_requests,
             max_connections: options.max_connections,
             idle_timeout_ms: options.idle_timeout_ms,
+            no_coalescing: options.no_coalescing != 0,
             max_rest_ms: options.max_rest_ms,
             max_flow_bytes: options.max_flow_bytes,
             flow_window_ms: options.flow_window_ms,
@@ -580,6 +581,8 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     proxy_from_environment: 0,
     proxy: std::ptr::null(),
     no_proxy: std::ptr::null(),
+    no_coalescing: 0,
+    reserved2: 0,
 };
 
 /// An event that did not come.

@@ -72,6 +72,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, cookies_path, hsts_path, cache_path);
     same!("towpath_engine_options", EngineOptions, cache_bytes, cache_stale_s);
     same!("towpath_engine_options", EngineOptions, proxy_from_environment, proxy, no_proxy);
+    same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);

@@ -37,8 +37,8 @@ use crate::proxy::describe;
 ///
 /// # Members of lists
 ///
-/// - `tries`: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `hedge` (beside another),
-///   `reset_reason`.
+/// - `tries`: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `shared` (the name that
+///   the connection was opened for, if another; else `null`), `hedge` (beside another), `reset_reason`.
 /// - `limits`: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back.
 /// - `rests`: `began_ms`, `until_ms`, `asked` (it named the time), `status` (`null` where it had answered another
 ///   request).
@@ -108,12 +108,13 @@ fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
 
 fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!(
-        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"protocol\":\"{}\",\"reused\":{},\"hedge\":{},\"reset_reason\":{}}}",
+        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"protocol\":\"{}\",\"reused\":{},\"shared\":{},\"hedge\":{},\"reset_reason\":{}}}",
         at(one.began),
         Text(&one.peer.to_string()),
         one.connection,
         protocol(one.version),
         one.reused,
+        OrNull(one.shared.as_deref().map(Text)),
         one.hedge,
         Text(one.reset_reason)
     )

@@ -75,6 +75,8 @@ pub fn entries(report: &Report) -> Vec<Entry> {
     }
     for (number, each) in report.tries.iter().enumerate() {
         let reused = if each.reused { "used before" } else { "new" };
+        let of =
+            each.shared.as_ref().map(|name| format!(", opened for {name}")).unwrap_or_default();
         let again = match (number, each.hedge) {
             (0, _) => "send",
             (_, true) => "send beside it",
@@ -83,7 +85,7 @@ pub fn entries(report: &Report) -> Vec<Entry> {
         add(
             each.began,
             format!(
-                "{again} on connection {} to {} ({}, {reused})",
+                "{again} on connection {} to {} ({}, {reused}{of})",
                 each.connection,
                 each.peer,
                 protocol(each.version)

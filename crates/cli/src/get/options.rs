@@ -113,6 +113,10 @@ pub(super) struct ConnectOptions {
     /// A new connection for each request (of use with --count)
     #[arg(long)]
     no_reuse: bool,
+    /// A connection of its own for each name, also where an HTTP/2 connection is open whose certificate has it (of use
+    /// with --location)
+    #[arg(long)]
+    no_coalescing: bool,
     /// Begin with what is remembered of addresses and names in this file, and save it there at the end
     #[arg(long, value_name = "FILE")]
     memory: Option<PathBuf>,
@@ -209,8 +213,11 @@ impl RequestOptions {
 
 impl ConnectOptions {
     pub(super) fn engine(&self, request: &RequestOptions) -> io::Result<Engine> {
-        let settings =
-            Settings { requests_per_connection: u32::from(self.no_reuse), ..Settings::default() };
+        let settings = Settings {
+            requests_per_connection: u32::from(self.no_reuse),
+            coalesces: !self.no_coalescing,
+            ..Settings::default()
+        };
         let mut builder = Engine::builder().settings(settings).tls(self.tls()?);
         if let Some(path) = &self.memory {
             builder = builder.memory(path);

@@ -194,6 +194,8 @@ pub(crate) struct AppPath {
     pub(crate) slow_start: Option<SlowStart>,
     /// Whether the peer is there, where many streams depend on it.
     pub(crate) contact: Option<OfHttp2<Contact>>,
+    /// Names of other origins that were looked for in its certificate, and whether they are there.
+    pub(crate) names: Vec<(Arc<str>, bool)>,
 }
 
 impl Upstream {

@@ -167,6 +167,7 @@ impl Exchange {
                         &mut self.env,
                         now,
                     );
+                    self.share(connection, now);
                 }
             }
         }

@@ -431,7 +431,11 @@ impl Exchange {
             let turn = races.then(|| self.place_in_queue(index, pool_key)).flatten();
             let opened_after = races.then(|| self.fresh_after(index));
             let wish = Wish { stream: index, reuses, opened_after, repeatable, turn };
-            self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now)
+            let shared = if races { self.shared_connection(index, now) } else { None };
+            match shared {
+                Some(id) => Lease::Ready(id),
+                None => self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now),
+            }
         };
         match lease {
             Lease::Ready(connection) => self.attach(index, connection, now),

@@ -273,7 +273,8 @@ impl Exchange {
     ) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
         if stream.kind == Kind::App {
-            return self.rest_after(index, leg, status, now);
+            let misdirected = status == 421 && self.misdirected(index, leg, now);
+            return misdirected || self.rest_after(index, leg, status, now);
         }
         let reason = objection.unwrap_or(ResetReason::Status(status));
         // Who is overloaded is not asked again.

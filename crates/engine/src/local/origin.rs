@@ -52,6 +52,8 @@ pub(crate) struct OriginState {
     pub(crate) back_offs: BackOffs,
     /// What those that wait wait for, where no other connection is begun.
     pub(crate) held: Option<Hold>,
+    /// Names on whose connections a server did not want to be asked for this one.
+    pub(crate) apart: Vec<Arc<str>>,
 }
 
 /// How an origin is reached through a proxy.
@@ -123,7 +125,20 @@ impl OriginState {
             first_byte: Default::default(),
             back_offs: BackOffs::default(),
             held: None,
+            apart: Vec::new(),
         }
+    }
+
+    /// A server on a connection of that name does not answer for this one.
+    pub(crate) fn keep_apart(&mut self, name: Arc<str>) {
+        if self.apart.len() < MOST_APART && !self.apart.contains(&name) {
+            self.apart.push(name);
+        }
+    }
+
+    /// Whether connections of that name may be asked. One that was refused too often has its own for good.
+    pub(crate) fn may_share_with(&self, name: &Arc<str>) -> bool {
+        self.apart.len() < MOST_APART && !self.apart.contains(name)
     }
 
     pub(crate) fn take_addresses(&mut self, found: &[IpAddr]) {
@@ -437,6 +452,9 @@ pub(crate) const MOST_ORIGINS: usize = 1024;
 
 /// Attempts and questions that are remembered for reports, for each origin.
 pub(crate) const MOST_NOTES: usize = 128;
+
+/// Names whose connections refused requests to another, for each origin.
+const MOST_APART: usize = 16;
 
 /// Addresses of one name that are used.
 pub(crate) const MOST_ADDRESSES: usize = 32;

@@ -98,6 +98,9 @@ pub struct Settings {
     /// Connections without a request, to all origins together; one more closes the one that has had none for longest.
     /// By default 32.
     pub max_idle: usize,
+    /// Whether a request may go onto an open HTTP/2 connection of another origin, where that one's certificate has its
+    /// name too, and the name has that address (RFC 9113 §9.1.1): by default it may.
+    pub coalesces: bool,
     /// Requests that a connection may serve; it is closed after the last. By default 0: no limit.
     pub requests_per_connection: u32,
     /// How long a connection may have no request: default 60 s.
@@ -137,6 +140,7 @@ impl Default for Settings {
             max_calls: 1024,
             max_connections: 16,
             max_idle: 32,
+            coalesces: true,
             requests_per_connection: 0,
             idle_timeout: Duration::from_secs(60),
             fresh_for: Duration::from_secs(60),

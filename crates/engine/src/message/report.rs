@@ -112,6 +112,8 @@ pub struct Try {
     pub version: Version,
     /// It had carried a request before.
     pub reused: bool,
+    /// The name that the connection was opened for, where it is another origin's.
+    pub shared: Option<Arc<str>>,
     /// It was begun beside another, which had no answer yet.
     pub hedge: bool,
     /// Why it ended without an answer; empty if it did not.

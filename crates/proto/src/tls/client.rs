@@ -172,6 +172,7 @@ impl SettingsError {
 #[derive(Clone, Debug)]
 pub struct ClientTemplate {
     config: Arc<ClientConfig>,
+    verifier: Arc<Verifier>,
     stored_sessions: usize,
 }
 
@@ -184,12 +185,12 @@ impl ClientSettings {
         let provider = Arc::new(provider(&self.cipher_suites, &self.groups));
         let versions = versions(self.versions)?;
         check_alpn(&self.alpn)?;
-        let verifier = Verifier::new(self.trust, &provider)?;
+        let verifier = Arc::new(Verifier::new(self.trust, &provider)?);
         let config = ClientConfig::builder_with_details(provider, Clock::default().provider())
             .with_protocol_versions(&versions)
             .map_err(|_| SettingsError::NoCipherSuite)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as _);
         let mut config = match self.identity {
             None => config.with_no_client_auth(),
             Some(Identity { chain, key, .. }) => {
@@ -197,7 +198,8 @@ impl ClientSettings {
             }
         };
         config.alpn_protocols = self.alpn;
-        Ok(ClientTemplate { config: Arc::new(config), stored_sessions: self.stored_sessions })
+        let (config, stored_sessions) = (Arc::new(config), self.stored_sessions);
+        Ok(ClientTemplate { config, verifier, stored_sessions })
     }
 }
 
@@ -233,13 +235,16 @@ impl ClientTemplate {
             most => Resumption::store(Arc::new(Sessions::new(most)))
                 .tls12_resumption(Tls12Resumption::SessionIdOrTickets),
         };
-        Client(Arc::new(config))
+        Client { config: Arc::new(config), verifier: Arc::clone(&self.verifier) }
     }
 }
 
 /// Begins TLS on connections of one worker.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<ClientConfig>);
+pub struct Client {
+    config: Arc<ClientConfig>,
+    verifier: Arc<Verifier>,
+}
 
 impl Client {
     /// A layer for a new connection to `server`; its first bytes wait in [`Layer::take_output`].
@@ -256,16 +261,32 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_offering(&self, offer: Offer<'_>, server: &ServerName) -> Result<Layer, Fault> {
         let alpn = match offer {
-            Offer::Otherwise(names) if self.0.alpn_protocols.is_empty() => {
+            Offer::Otherwise(names) if self.config.alpn_protocols.is_empty() => {
                 names.iter().map(|name| name.to_vec()).collect()
             }
-            Offer::Otherwise(_) => self.0.alpn_protocols.clone(),
+            Offer::Otherwise(_) => self.config.alpn_protocols.clone(),
             Offer::Instead(names) => names.iter().map(|name| name.to_vec()).collect(),
         };
-        let (config, name) = (Arc::clone(&self.0), server.0.clone());
+        let (config, name) = (Arc::clone(&self.config), server.0.clone());
         let connection = UnbufferedClientConnection::new_with_alpn(config, name, alpn)
             .map_err(|error| Fault::of(&error))?;
         Layer::client(connection)
+    }
+
+    /// Whether both come of the same settings: whom to believe, and who we are.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.verifier, &other.verifier)
+    }
+
+    /// Whether the server at the other end of an established connection may be taken for `server` (RFC 9113 §9.1.1):
+    /// the certificates that it has shown are judged once more as in a handshake, by that name and at this time. Never
+    /// where the settings ask for no signature and no pin, or do not look at names: a certificate says nothing of who
+    /// is there then.
+    #[must_use]
+    pub fn vouches(&self, layer: &Layer, server: &ServerName) -> bool {
+        let Some(now) = self.config.time_provider.current_time() else { return false };
+        self.verifier.vouches(layer.peer_chain(), &server.0, now)
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use bytes::BytesMut;
 use rustls::CommonState;
 use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
@@ -275,8 +276,11 @@ impl Layer {
 
     /// The peer's certificate and those that it sent to lead to a root (DER).
     pub fn peer_certificates(&self) -> impl Iterator<Item = &[u8]> {
-        let chain = self.common().and_then(CommonState::peer_certificates).unwrap_or_default();
-        chain.iter().map(AsRef::as_ref)
+        self.peer_chain().iter().map(AsRef::as_ref)
+    }
+
+    pub(super) fn peer_chain(&self) -> &[CertificateDer<'static>] {
+        self.common().and_then(CommonState::peer_certificates).unwrap_or_default()
     }
 
     /// The certificate that this server has shown (DER); on the server's side only, once it is chosen.

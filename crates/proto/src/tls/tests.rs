@@ -280,6 +280,62 @@ fn a_second_connection_resumes_the_first_within_the_limit() {
 }
 
 #[test]
+fn a_connection_may_serve_another_name_that_its_certificate_has_and_by_the_same_trust() {
+    let ours = Authority::new("ours");
+    let leaf = ours.leaf(&["a.test", "*.wild.test"], YEARS);
+    let key_pin = sha256(&leaf.key.subject_public_key_info());
+    let vouched = |trust: Trust, names: &[&str]| {
+        let settings = ClientSettings { trust, ..ClientSettings::default() };
+        let client = settings.build().unwrap().client(&clock());
+        let mut layer = client.connect(&ServerName::new("a.test").unwrap()).unwrap();
+        let asked =
+            |layer: &Layer, name: &str| client.vouches(layer, &ServerName::new(name).unwrap());
+        assert!(!asked(&layer, "a.test"), "nothing was shown yet");
+        let mut server = serve(&leaf, Version::Tls13, None);
+        converse(&mut layer, &mut server, usize::MAX).unwrap();
+        names.iter().map(|name| asked(&layer, name)).collect::<Vec<_>>()
+    };
+    let names = ["a.test", "x.wild.test", "x.y.wild.test", "wild.test", "b.test", "127.0.0.1"];
+    let server = || ours.trust(Names::Server);
+    assert_eq!(vouched(server(), &names), [true, true, false, false, false, false]);
+    let pinned = |pin| Trust { spki_sha256: vec![pin], ..server() };
+    assert_eq!(vouched(pinned(key_pin), &names[..2]), [true, true]);
+    let pin_alone = Trust { roots: None, ..pinned(key_pin) };
+    assert_eq!(vouched(pin_alone, &["x.wild.test", "b.test"]), [true, false]);
+    // Where a handshake looks at nothing, one with another name says nothing of it.
+    let careless = Trust { accept_untrusted: true, ..server() };
+    let anybody = Trust { roots: None, ..server() };
+    for trust in [careless, anybody, ours.trust(Names::Any), Trust::default()] {
+        assert_eq!(vouched(trust, &names[..2]), [false, false]);
+    }
+}
+
+#[test]
+fn what_a_resumed_connection_may_serve_is_judged_by_the_clock_and_the_settings_of_today() {
+    let authority = Authority::new("root");
+    let leaf = authority.leaf(&["a.test", "b.test"], (2020, 2031));
+    let config = Arc::new(server_config(&leaf, Version::Tls13, None));
+    let settings =
+        || ClientSettings { trust: authority.trust(Names::Server), ..Default::default() };
+    let clock = clock();
+    let (template, other) = (settings().build().unwrap(), settings().build().unwrap());
+    let client = template.client(&clock);
+    let mut layers = Vec::new();
+    for _ in 0..2 {
+        let mut server = ServerConnection::new(Arc::clone(&config)).unwrap();
+        let mut layer = client.connect(&ServerName::new("a.test").unwrap()).unwrap();
+        converse(&mut layer, &mut server, usize::MAX).unwrap();
+        layers.push(layer);
+    }
+    assert!(layers[1].is_resumed());
+    let name = ServerName::new("b.test").unwrap();
+    assert!(layers.iter().all(|layer| client.vouches(layer, &name)));
+    assert!(client.is_like(&template.client(&clock)) && !client.is_like(&other.client(&clock)));
+    clock.set(NOW + Duration::from_secs(2 * 366 * 24 * 3600));
+    assert!(!layers.iter().any(|layer| client.vouches(layer, &name)), "it has expired");
+}
+
+#[test]
 fn a_protocol_is_agreed_on() {
     let authority = Authority::new("root");
     for (theirs, expected) in [(&[b"http/1.1".to_vec()][..], Some(&b"http/1.1"[..])), (&[], None)] {

@@ -50,6 +50,13 @@ impl Trust {
         let pins = self.spki_sha256.len() + self.certificate_sha256.len();
         self.roots.is_none() && matches!(self.names, Names::Any) && pins == 0
     }
+
+    /// Whether a certificate that passes shows that its server has the name it was asked for.
+    fn proves_names(&self) -> bool {
+        let pins = self.spki_sha256.len() + self.certificate_sha256.len();
+        let is_known = self.roots.is_some() || pins > 0;
+        is_known && matches!(self.names, Names::Server) && !self.accept_untrusted
+    }
 }
 
 /// What names a certificate must have.
@@ -180,6 +187,18 @@ impl Verifier {
         };
         let algorithms = provider.signature_verification_algorithms;
         Ok(Self { trust, algorithms, revocations })
+    }
+
+    /// Whether a chain that was judged for one name would do for another.
+    pub(super) fn vouches(
+        &self,
+        chain: &[CertificateDer<'_>],
+        server: &ServerName<'_>,
+        now: UnixTime,
+    ) -> bool {
+        let Some((leaf, intermediates)) = chain.split_first() else { return false };
+        self.trust.proves_names()
+            && self.verify_server_cert(leaf, intermediates, server, &[], now).is_ok()
     }
 
     /// Whether one of the roots has signed the certificate of a server.

@@ -15,6 +15,8 @@ use towpath_proto::http2::{Arrival, Connection, Options};
 use towpath_proto::tls::Fault;
 use towpath_proto::{Event, Out};
 
+mod coalesce;
+
 use crate::authority::Authority;
 use crate::server::{Server, answer, read_head};
 

@@ -30,6 +30,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let Some(connection) = self.conns.table.get(id) else { return };
         let opened = connection.opened;
+        let shared = self.shared_with(index, id);
         let hedge = self.call(index).is_some_and(|call| call.secondary);
         let began = Try {
             hedge,
@@ -38,6 +39,7 @@ impl Exchange {
             connection: stream.recorder.record().upstream_connection,
             version: if connection.mux.is_http2() { Version::Http2 } else { Version::Http11 },
             reused,
+            shared,
             reset_reason: "",
         };
         let Some(call) = self.call_mut(index) else { return };

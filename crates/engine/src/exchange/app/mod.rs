@@ -2,6 +2,7 @@
 
 pub(crate) mod avalanche;
 pub(crate) mod back_off;
+pub(crate) mod coalesce;
 pub(crate) mod flow;
 pub(crate) mod hedge;
 pub(crate) mod limits;

@@ -68,7 +68,7 @@ impl Exchange {
         let unused = self.upstreams.app.origins.iter().find(|(id, origin)| {
             let pool = self.upstreams.clusters.pool(PoolKey { cluster: **id, pool: 0 });
             let is_free = pool.is_none_or(|pool| pool.connections == 0 && pool.pending.is_empty());
-            is_free && origin.race.running() == 0
+            is_free && origin.race.running() == 0 && !self.is_asked(**id)
         });
         let Some(id) = unused.map(|(id, _)| *id) else { return false };
         self.upstreams.app.names.retain(|_, named| *named != id);
@@ -174,6 +174,7 @@ impl Exchange {
                 origin.names =
                     Names::Name { answered: Some(now), asking: None, again: Instant::ZERO };
                 self.upstreams.app.order_candidates(id, now);
+                self.share_with_waiting(id, now);
             }
             Err(failure) => {
                 let unknown = origin.addresses.is_empty();

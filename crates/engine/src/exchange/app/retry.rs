@@ -24,7 +24,7 @@ use crate::exchange::Exchange;
 use crate::exchange::app::liveness::QUIET;
 use crate::exchange::stream::UpstreamState;
 use crate::exchange::timers::AppTimer;
-use crate::ids::{Kind, Leg, ResetReason, StreamIndex};
+use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::local::message::{Error, Layer};
 use crate::local::{Call, Standby, StandbyReason};
 
@@ -284,8 +284,9 @@ impl Exchange {
         reason: StandbyReason,
         now: Instant,
     ) {
-        let Some((_, upstream)) = self.upstream_of(index) else { return };
-        let pool_key = upstream.pool_key;
+        // Its own origin's, whosever connection it is on.
+        let Some(cluster) = self.streams.get(index).map(|stream| stream.cluster) else { return };
+        let pool_key = PoolKey { cluster, pool: 0 };
         if let Some(call) = self.call_mut(index) {
             call.standby = Some(Standby { pool_key, since: now, reason });
             call.silent_asked |= reason == StandbyReason::Silent;
