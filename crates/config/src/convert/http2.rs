@@ -49,6 +49,11 @@ impl Converter<'_> {
             options.wrapped_flag("override_stream_error_on_invalid_http_message")
         });
         let old_errors = flag("stream_error_on_invalid_http_messaging");
+        if let Some(options) = options.filter(|options| options.flag("use_oghttp2_codec")) {
+            let text = "there is one codec; with this it heeds `disallow_obs_text`";
+            self.report.finding(options.at("use_oghttp2_codec"), Rank::Harmless, text);
+        }
+        let custom = options.map(|options| self.custom_settings(options)).unwrap_or_default();
         let defaults = http2::Options::default();
         let codec = http2::Options {
             header_table_size: number("hpack_table_size").unwrap_or(defaults.header_table_size),
@@ -72,6 +77,9 @@ impl Converter<'_> {
                 .unwrap_or(defaults.max_window_updates),
             stream_error_on_malformed: own_errors.or(fallback).unwrap_or(old_errors),
             underscores: http1.underscores,
+            // Of Envoy's codecs one alone reads it.
+            ascii_values: flag("use_oghttp2_codec") && flag("disallow_obs_text"),
+            custom_settings: custom.into(),
             cut_fragment: http1.cut_fragment,
             ..defaults
         };
@@ -80,7 +88,76 @@ impl Converter<'_> {
         let http2 = Http2 { options: Arc::new(codec), choice, keepalive };
         Arc::new(http2)
     }
+
+    /// Parameters of SETTINGS that are written out, each identifier once.
+    fn custom_settings(&mut self, options: &Message) -> Vec<(u16, u32)> {
+        let mut all: Vec<(u16, u32)> = Vec::new();
+        for parameter in options.messages("custom_settings_parameters") {
+            let number = |name| parameter.number32(name).unwrap_or(0);
+            let (id, value) = (number("identifier"), number("value"));
+            let Ok(id) = u16::try_from(id) else { continue };
+            let known = all.iter().find(|(other, _)| *other == id);
+            if known.is_some_and(|(_, other)| *other != value) {
+                let text = format!("parameter {id:#x} has two values");
+                self.report.problem(&parameter.at, text);
+            }
+            if known.is_none() && self.is_fit(parameter, options, (id, value)) {
+                all.push((id, value));
+            }
+            if all.len() > MOST_CUSTOM_SETTINGS {
+                let text = format!("at most {MOST_CUSTOM_SETTINGS} fit into one frame");
+                self.report.unsupported(&parameter.at, text);
+                break;
+            }
+        }
+        all
+    }
+
+    /// Whether a parameter may be sent: not what a named field says, nor what no peer takes.
+    fn is_fit(&mut self, at: &Message, options: &Message, (id, value): (u16, u32)) -> bool {
+        let named = match id {
+            HEADER_TABLE_SIZE => "hpack_table_size",
+            MAX_CONCURRENT_STREAMS => "max_concurrent_streams",
+            INITIAL_WINDOW_SIZE => "initial_stream_window_size",
+            _ => "",
+        };
+        let problem = match id {
+            ENABLE_PUSH if value == 1 => "server push is not supported".to_owned(),
+            ENABLE_CONNECT_PROTOCOL => "only `allow_connect` says that".to_owned(),
+            _ if !named.is_empty() && options.number32(named).is_some() => {
+                format!("`{named}` says that, too")
+            }
+            _ => String::new(),
+        };
+        if !problem.is_empty() {
+            self.report.problem(&at.at, problem);
+            return false;
+        }
+        let objection = match id {
+            ENABLE_PUSH if value > 1 => "peers end the connection: it is 0 or 1",
+            INITIAL_WINDOW_SIZE if value >= 1 << 31 => {
+                "peers end the connection: a window has less than 2147483648 bytes"
+            }
+            MAX_FRAME_SIZE if value != 16_384 => {
+                "frames are kept until they are whole, and have 16384 bytes at most"
+            }
+            _ => return true,
+        };
+        self.report.unsupported(&at.at, objection);
+        false
+    }
 }
+
+/// RFC 9113 §6.5.2, RFC 8441 §3.
+const HEADER_TABLE_SIZE: u16 = 1;
+const ENABLE_PUSH: u16 = 2;
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_FRAME_SIZE: u16 = 5;
+const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+
+/// As [`http2::Options::custom_settings`] has it.
+const MOST_CUSTOM_SETTINGS: usize = 1000;
 
 /// `None` where no PING is to be sent.
 fn keepalive_of(keepalive: &Message) -> Option<Http2Keepalive> {

@@ -131,6 +131,10 @@ impl<'a> Builder<'a> {
             self.pool.give(self.head);
             return Err(Malformed);
         }
+        if self.options.ascii_values && !self.is_ascii() {
+            self.pool.give(self.head);
+            return Err(Malformed);
+        }
         if !self.cookie.is_empty() {
             self.head.append(Name::Cookie, &self.cookie);
             if self.never_indexed_cookie {
@@ -139,6 +143,11 @@ impl<'a> Builder<'a> {
         }
         let upgrade = self.protocol.is_some();
         Ok(Built { head: self.head, content_length: self.content_length, upgrade })
+    }
+
+    #[cold]
+    fn is_ascii(&self) -> bool {
+        self.cookie.is_ascii() && self.head.iter().all(|field| field.value.is_ascii())
     }
 
     /// The block is too large: nothing of it is kept.

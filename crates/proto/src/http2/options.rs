@@ -45,6 +45,13 @@ pub struct Options {
     pub stream_error_on_malformed: bool,
     /// What to do with names that have an underscore. Envoy `headers_with_underscores_action`.
     pub underscores: Underscores,
+    /// Whether a message is malformed that has bytes above 0x7f in a field's value (`obs-text`, RFC 9110 §5.5). Envoy
+    /// `disallow_obs_text`, which its codec oghttp2 alone reads.
+    pub ascii_values: bool,
+    /// Parameters of SETTINGS that are sent before those that follow from the options above, with their values; of two
+    /// with one identifier the peer goes by the later. ENABLE_PUSH is not repeated towards a server. At most 1,000.
+    /// Envoy `custom_settings_parameters`.
+    pub custom_settings: Box<[(u16, u32)]>,
     /// Whether a fragment is cut from a path, as [`http1::Options::cut_fragment`](crate::http1::Options).
     pub cut_fragment: bool,
 }
@@ -68,6 +75,8 @@ impl Default for Options {
             max_early_resets: 500,
             stream_error_on_malformed: false,
             underscores: Underscores::Allow,
+            ascii_values: false,
+            custom_settings: Box::default(),
             cut_fragment: false,
         }
     }

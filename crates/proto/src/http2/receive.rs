@@ -560,12 +560,15 @@ impl Connection {
             return Ok(());
         }
         let before = self.peer;
-        self.peer.update(payload, self.side == Side::Server)?;
+        let least_table = self.peer.update(payload, self.side == Side::Server)?;
         if before.initial_window != self.peer.initial_window {
             self.check_windows()?;
             self.open_all();
         }
-        if before.header_table_size != self.peer.header_table_size {
+        if before.header_table_size != least_table {
+            self.encoder.set_max_size(least_table);
+        }
+        if least_table != self.peer.header_table_size {
             self.encoder.set_max_size(self.peer.header_table_size);
         }
         frame::put_header(&mut self.control, 0, Kind::Settings, ACK, 0);

@@ -30,6 +30,9 @@ impl Default for Settings {
     }
 }
 
+/// The frame has to be one that any peer takes (RFC 9113 §4.2).
+const MOST_CUSTOM: usize = 1000;
+
 /// Every window before SETTINGS and WINDOW_UPDATE (RFC 9113 §6.9.2).
 pub(super) const INITIAL_WINDOW: u32 = 65_535;
 
@@ -42,8 +45,10 @@ const MAX_HEADER_LIST_SIZE: u16 = 6;
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 
 impl Settings {
-    /// Takes the parameters of one frame, in their order.
-    pub(super) fn update(&mut self, payload: &[u8], from_client: bool) -> Result<(), Error> {
+    /// Takes the parameters of one frame, in their order. Answers the smallest table that was allowed meanwhile
+    /// (RFC 7541 §4.2).
+    pub(super) fn update(&mut self, payload: &[u8], from_client: bool) -> Result<u32, Error> {
+        let mut least_table = self.header_table_size;
         let (parameters, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
             return Err(Error::BadFrameSize);
@@ -51,7 +56,10 @@ impl Settings {
         for &[high, low, a, b, c, d] in parameters {
             let value = u32::from_be_bytes([a, b, c, d]);
             match u16::from_be_bytes([high, low]) {
-                HEADER_TABLE_SIZE => self.header_table_size = value,
+                HEADER_TABLE_SIZE => {
+                    self.header_table_size = value;
+                    least_table = least_table.min(value);
+                }
                 // RFC 9113 §6.5.2: a server has nothing to enable.
                 ENABLE_PUSH if value > u32::from(from_client) => return Err(Error::BadSetting),
                 MAX_CONCURRENT_STREAMS => self.max_concurrent_streams = value,
@@ -69,26 +77,33 @@ impl Settings {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(least_table)
     }
 }
 
 /// Writes what we say about ourselves, and opens the connection's window.
 pub(super) fn put(buffer: &mut BytesMut, options: &Options, is_server: bool) {
+    // What is said of the same before must not hold.
+    let is_custom = |id| options.custom_settings.iter().any(|(custom, _)| *custom == id);
     let parameters = [
-        (options.header_table_size != 4096)
+        (options.header_table_size != 4096 || is_custom(HEADER_TABLE_SIZE))
             .then_some((HEADER_TABLE_SIZE, options.header_table_size)),
         (!is_server).then_some((ENABLE_PUSH, 0)),
-        is_server.then_some((MAX_CONCURRENT_STREAMS, options.max_concurrent_streams)),
-        (options.stream_window != INITIAL_WINDOW)
+        (is_server || is_custom(MAX_CONCURRENT_STREAMS))
+            .then_some((MAX_CONCURRENT_STREAMS, options.max_concurrent_streams)),
+        (options.stream_window != INITIAL_WINDOW || is_custom(INITIAL_WINDOW_SIZE))
             .then_some((INITIAL_WINDOW_SIZE, options.stream_window)),
-        (options.max_frame_size != 16_384).then_some((MAX_FRAME_SIZE, options.max_frame_size)),
-        Some((MAX_HEADER_LIST_SIZE, options.max_head_bytes)),
+        (options.max_frame_size != 16_384 || is_custom(MAX_FRAME_SIZE))
+            .then_some((MAX_FRAME_SIZE, options.max_frame_size)),
+        (!is_custom(MAX_HEADER_LIST_SIZE))
+            .then_some((MAX_HEADER_LIST_SIZE, options.max_head_bytes)),
         (is_server && options.allow_connect).then_some((ENABLE_CONNECT_PROTOCOL, 1)),
     ];
-    let count = parameters.iter().flatten().count();
-    frame::put_header(buffer, 6 * count, Kind::Settings, 0, 0);
-    for &(parameter, value) in parameters.iter().flatten() {
+    let custom = options.custom_settings.iter().take(MOST_CUSTOM);
+    let custom = custom.filter(|(id, _)| is_server || *id != ENABLE_PUSH);
+    let all = custom.chain(parameters.iter().flatten());
+    frame::put_header(buffer, 6 * all.clone().count(), Kind::Settings, 0, 0);
+    for &(parameter, value) in all {
         buffer.put_u16(parameter);
         buffer.put_u32(value);
     }

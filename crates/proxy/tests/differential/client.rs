@@ -1,6 +1,6 @@
 //! The client of a case: sends what it is told to and says what came back.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use crate::wire::{Framing, Message, show};
 
 /// How long a client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// How long it takes to believe that no more frames come.
+const FRAMES_QUIET: Duration = Duration::from_millis(500);
 /// How long it takes to believe that a connection stays open.
 const QUIET: Duration = Duration::from_millis(40);
 
@@ -113,7 +115,56 @@ impl Client {
                     if complete { show(&bytes) } else { "too few".to_owned() }
                 ));
             }
+            ("settings", ids) => self.settings(ids, heard),
+            ("frames", _) => self.frames(heard),
             _ => panic!("no such order: {order}"),
+        }
+    }
+
+    /// The frames that come until there are no more for a while, but for those that each end says of itself.
+    fn frames(&mut self, heard: &mut Heard) {
+        self.writer.set_read_timeout(Some(FRAMES_QUIET)).unwrap();
+        let mut header = [0; 9];
+        let end = loop {
+            match self.reader.read_exact(&mut header) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => break "end",
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break "nothing more",
+                Err(_) => break "reset",
+            }
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let mut payload = vec![0; length as usize];
+            let _ = self.reader.read_exact(&mut payload);
+            let id = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+            let what = match (header[3], &payload[..]) {
+                // SETTINGS and WINDOW_UPDATE, and an end that comes by itself.
+                (4 | 8, _) | (0, []) => continue,
+                (0, _) => format!("DATA {}", show(&payload)),
+                (1, _) => "HEADERS".to_owned(),
+                (3, [_, _, _, code]) => format!("RST_STREAM {code}"),
+                (6, _) => format!("PING {:#x}", header[4]),
+                (7, [a, b, c, d, _, _, _, code, ..]) => {
+                    format!("GOAWAY {code} behind {}", u32::from_be_bytes([*a, *b, *c, *d]))
+                }
+                (kind, _) => format!("type {kind}"),
+            };
+            heard.lines.push(format!("client: {what} on {id}"));
+        };
+        heard.lines.push(format!("client: {end}"));
+        self.writer.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+
+    /// What the first frame says of these parameters, which is one of SETTINGS.
+    fn settings(&mut self, ids: &str, heard: &mut Heard) {
+        let mut header = [0; 9];
+        let mut payload = Vec::new();
+        if self.reader.read_exact(&mut header).is_ok() && header[3] == 4 {
+            payload = vec![0; u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize];
+            let _ = self.reader.read_exact(&mut payload);
+        }
+        for id in ids.split(' ') {
+            let value = settings(&payload, id.parse().unwrap());
+            heard.lines.push(format!("client: parameter {id} is {value:?}"));
         }
     }
 
@@ -154,12 +205,7 @@ impl Client {
         let state = match self.reader.read(&mut byte) {
             Ok(0) => "closed",
             Ok(_) => "has more",
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-                ) =>
-            {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 "open"
             }
             Err(_) => "reset",
@@ -167,4 +213,13 @@ impl Client {
         heard.lines.push(format!("connection: {state}"));
         let _ = self.writer.shutdown(Shutdown::Both);
     }
+}
+
+/// The value of a parameter of SETTINGS that holds: that of the last.
+pub(crate) fn settings(payload: &[u8], id: u16) -> Option<u32> {
+    let (parameters, _) = payload.as_chunks::<6>();
+    let own = parameters.iter().rfind(|parameter| parameter[..2] == id.to_be_bytes());
+    own.map(|parameter| {
+        u32::from_be_bytes([parameter[2], parameter[3], parameter[4], parameter[5]])
+    })
 }

@@ -271,6 +271,8 @@ struct Tap {
     block: Vec<u8>,
     messages: BTreeMap<u32, Message>,
     order: Vec<u32>,
+    /// What SETTINGS said that RFC 9113 does not know, to be told with the first message.
+    settings: Vec<(String, String)>,
 }
 
 impl Default for Tap {
@@ -281,6 +283,7 @@ impl Default for Tap {
             block: Vec::new(),
             messages: BTreeMap::new(),
             order: Vec::new(),
+            settings: Vec::new(),
         }
     }
 }
@@ -305,6 +308,7 @@ impl Tap {
     fn on_frame(&mut self, kind: u8, flags: u8, id: u32, mut payload: &[u8]) {
         const DATA: u8 = 0;
         const HEADERS: u8 = 1;
+        const SETTINGS: u8 = 4;
         const CONTINUATION: u8 = 9;
         if matches!(kind, DATA | HEADERS) && flags & 0x8 != 0 {
             payload = &payload[1..payload.len() - usize::from(payload[0])];
@@ -318,6 +322,16 @@ impl Tap {
                 self.block.extend_from_slice(payload);
                 if flags & 0x4 != 0 {
                     self.on_block(id);
+                }
+            }
+            SETTINGS => {
+                let (parameters, _) = payload.as_chunks::<6>();
+                for &[high, low, a, b, c, d] in parameters {
+                    let (id, value) =
+                        (u16::from_be_bytes([high, low]), u32::from_be_bytes([a, b, c, d]));
+                    if id > 8 {
+                        self.settings.push((format!("(parameter {id})"), value.to_string()));
+                    }
                 }
             }
             _ => {}
@@ -339,6 +353,7 @@ impl Tap {
             Some(message) => message.trailers = fields,
             None => {
                 let start = "HTTP/2".to_owned();
+                fields.append(&mut self.settings);
                 self.messages.insert(id, Message { start, fields, ..Message::default() });
                 self.order.push(id);
             }

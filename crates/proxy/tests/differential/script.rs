@@ -61,13 +61,13 @@ fn order_of(order: &str) -> Step {
 }
 
 /// The bytes of a text: a line break is CRLF unless it is one already, `${N*text}` is N times the text, and `\xHH` a
-/// byte.
+/// byte, also within that.
 pub(crate) fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
         if let Some((count, piece, after)) = repetition(rest) {
-            bytes.extend(bytes_of(piece).repeat(count));
+            bytes.extend(self::bytes(piece).repeat(count));
             rest = after;
             continue;
         }
@@ -84,10 +84,6 @@ pub(crate) fn bytes(text: &str) -> Vec<u8> {
         rest = &rest[next.len_utf8()..];
     }
     bytes
-}
-
-fn bytes_of(piece: &str) -> Vec<u8> {
-    piece.replace('\n', "\r\n").into_bytes()
 }
 
 fn repetition(text: &str) -> Option<(usize, &str, &str)> {

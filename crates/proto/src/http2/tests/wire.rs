@@ -413,3 +413,64 @@ fn section_6_9_windows_of_streams_have_their_limits() {
     let overflow = scene.feed(&settings(&[(4, 65_535 + 0xffff + 1)]));
     assert_eq!(overflow, Err(Error::BadWindowSetting));
 }
+
+#[test]
+fn section_6_5_3_of_two_table_sizes_in_one_frame_the_smaller_one_is_told_too() {
+    let mut scene = Scene::server(Options::default());
+    scene.feed(&settings(&[(1, 0), (1, 4096), (1, 4096)])).unwrap();
+    scene.feed_headers(1, END, GET).unwrap();
+    let mut out = Out::new();
+    scene.connection.send_head(0, &Head::response(200), true, &mut out);
+    let frames = scene.frames(&mut out);
+    let (kind, .., block) = frames.last().unwrap();
+    // RFC 7541 §6.3: no table, one of 4,096 bytes, and 200.
+    assert_eq!((*kind, &block[..]), (Kind::Headers, &[0x20, 0x3f, 0xe1, 0x1f, 0x88][..]));
+    // What grows alone needs no word.
+    scene.feed(&settings(&[(1, 8192)])).unwrap();
+    scene.feed_headers(3, END, GET).unwrap();
+    let mut out = Out::new();
+    scene.connection.send_head(1, &Head::response(200), true, &mut out);
+    let frames = scene.frames(&mut out);
+    assert_eq!(frames.last().unwrap().3, [0x88]);
+}
+
+#[test]
+fn parameters_that_are_written_out_stand_before_those_of_the_options() {
+    let said = |connection: Connection| {
+        let frames = Scene::new(connection).written();
+        let (kind, _, _, payload) = &frames[0];
+        assert_eq!(*kind, Kind::Settings);
+        let parameters = payload.as_chunks::<6>().0.iter();
+        parameters
+            .map(|it| (u16::from_be_bytes([it[0], it[1]]), frame::number(&it[2..]).unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let custom = [(9, 1), (2, 0), (1, 100), (3, 7), (6, 5000), (5, 16_384)];
+    let options = Arc::new(Options {
+        custom_settings: custom.into(),
+        stream_window: 65_535,
+        ..Options::default()
+    });
+    let own = [(1, 4096), (3, 1024), (5, 16_384)];
+    assert_eq!(said(Connection::server(Arc::clone(&options))), [&custom[..], &own].concat());
+    let of_client = [(9, 1), (1, 100), (3, 7), (6, 5000), (5, 16_384)];
+    let own = [(1, 4096), (2, 0), (3, 1024), (5, 16_384)];
+    assert_eq!(said(Connection::client(options)), [&of_client[..], &own].concat());
+    let many = Options { custom_settings: vec![(77, 1); 5000].into(), ..Options::default() };
+    assert!(said(Connection::server(Arc::new(many))).len() < 2000);
+}
+
+#[test]
+fn values_of_ascii_alone_are_wanted_where_the_options_say_so() {
+    let request = |ascii_values, field: (&str, &str)| {
+        let mut scene = Scene::server(Options { ascii_values, ..lenient() });
+        let fields = [GET, &[field]].concat();
+        scene.feed_headers(1, END, &fields).unwrap();
+        scene.reset_codes()
+    };
+    for field in [("x-a", "\u{e9}"), ("cookie", "\u{e9}"), ("user-agent", "a\u{e9}")] {
+        assert_eq!(request(false, field), []);
+        assert_eq!(request(true, field), [(1, Code::PROTOCOL_ERROR)], "{field:?}");
+    }
+    assert_eq!(request(true, ("x-a", "plain\u{7f}")), request(false, ("x-a", "plain\u{7f}")));
+}
