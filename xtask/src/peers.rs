@@ -80,6 +80,11 @@ const PEERS: &[Peer] = &[
         },
         version: "12.13.0",
     },
+    Peer {
+        name: "ghz",
+        source: Source::Go { folder: "conformance/ghz", package: "github.com/bojand/ghz/cmd/ghz" },
+        version: "0.120.0",
+    },
     Peer { name: "oha", source: Source::Crate, version: "1.16.0" },
     Peer {
         name: "nghttpx",
@@ -183,6 +188,15 @@ const PEERS: &[Peer] = &[
         name: "okhttp",
         source: Source::Maven { group: "com.squareup.okhttp3", artifact: "okhttp-jvm", bare: &[] },
         version: "5.5.1",
+    },
+    Peer {
+        name: "jetty",
+        source: Source::Maven {
+            group: "org.eclipse.jetty.http2",
+            artifact: "jetty-http2-server",
+            bare: &[],
+        },
+        version: "12.0.16",
     },
     Peer {
         name: "bolt",

@@ -101,6 +101,49 @@ fn grpc_java_passes_the_cases_of_interoperability() {
     assert_eq!(passed.lines().collect::<Vec<_>>(), CASES, "{said}");
 }
 
+/// ghz calls grpc-go's service through the proxy: one message and many in each direction, with what it knows of the
+/// service from a file, for there is no reflection; and a method that the server does not have.
+#[test]
+#[ignore = "needs ghz and Go's peers"]
+fn ghz_has_every_call_answered() {
+    let (Some(go), Some(ghz)) = (origins::peer("go-peers"), origins::peer("ghz")) else { return };
+    let server = Server::start(Command::new(&go).args(["serve", "grpc"]));
+    let text = bootstrap(server.address).replacen("    load_assignment:", OVER_HTTP2, 1);
+    let proxy = Proxy::start(&text, &[]);
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/ghz/testing.proto");
+    // "aGVsbG8=" is what five bytes are in JSON.
+    let hello = r#""payload":{"body":"aGVsbG8="}"#;
+    let sized = format!(r#"{{"response_parameters":[{{"size":100}},{{"size":70000}}],{hello}}}"#);
+    let calls = [
+        ("UnaryCall", format!(r#"{{"response_size":1000,{hello}}}"#), "OK"),
+        ("StreamingInputCall", format!("[{{{hello}}},{{{hello}}},{{{hello}}}]"), "OK"),
+        ("StreamingOutputCall", sized.clone(), "OK"),
+        ("FullDuplexCall", format!("[{sized},{sized}]"), "OK"),
+        ("NoSuchCall", "{}".to_owned(), "Unimplemented"),
+    ];
+    let mut asked = 0;
+    for (method, data, status) in &calls {
+        let told = Command::new(&ghz)
+            .args(["--insecure", "--proto"])
+            .arg(&proto)
+            .args(["--call", &format!("grpc.testing.TestService.{method}"), "--data", data])
+            .args(["--total", "300", "--concurrency", "20", "--connections", "4"])
+            .args(["--timeout", "20s", "--format", "json", &proxy.listener("ingress")])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&told.stderr);
+        let report: serde_json::Value =
+            serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        let expected = serde_json::json!({ *status: 300 });
+        assert_eq!(report["statusCodeDistribution"], expected, "{method}: {report:#}");
+        assert_eq!(report["count"], 300, "{method}");
+        asked += 300;
+    }
+    assert_eq!(proxy.stat("cluster.origin.upstream_rq_total"), Some(asked));
+    assert_eq!(proxy.stat("cluster.origin.upstream_cx_http1_total"), Some(0));
+    until("no call is left", || proxy.stat("cluster.origin.upstream_rq_active") == Some(0));
+}
+
 const CASES: [&str; 14] = [
     "empty_unary",
     "large_unary",

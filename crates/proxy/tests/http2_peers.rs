@@ -118,7 +118,7 @@ fn curl_and_nghttp_are_served_over_http2() {
 }
 
 #[test]
-#[ignore = "needs Go's peers, Node, Python's hypercorn, HAProxy, Envoy and nginx"]
+#[ignore = "needs Go's peers, Node, Python's hypercorn, Jetty, HAProxy, Envoy and nginx"]
 fn servers_of_others_are_asked_over_http2() {
     let Some(go) = peer("go-peers") else { return };
     let check = |name: &str, server: &Server, not: &[&str]| {
@@ -139,6 +139,10 @@ fn servers_of_others_are_asked_over_http2() {
     if let Some(python) = peer("python") {
         let server = Server::start(Command::new(python).arg(script("python.py")).arg("serve"));
         check("hypercorn", &server, &["trailers", "resets"]);
+    }
+    if let Some(jetty) = peer("jetty") {
+        let server = Server::start(Command::new(jetty).arg(script("Jetty.java")));
+        check("Jetty", &server, &[]);
     }
     // These have Go's server behind them, nginx over HTTP/1.1. HAProxy ends in good order what its server resets.
     for (name, words, config, not) in [
