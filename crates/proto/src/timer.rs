@@ -6,6 +6,9 @@
 //! *earlier* adds an entry; the stale one is dropped when it surfaces.
 //!
 //! The heap holds at most one live entry a slot, and stale ones only until their time.
+//!
+//! Slots whose numbers leave the same remainder by four stand beside each other: an owner of several kinds of slots, of
+//! which one has many, pays for the others' gaps with nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,8 +19,14 @@ use crate::time::Instant;
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, u32)>>,
-    slots: Vec<Slot>,
+    slots: Slots,
 }
+
+/// By the remainder of their numbers by [`KINDS`].
+#[derive(Debug, Default)]
+struct Slots([Vec<Slot>; KINDS as usize]);
+
+const KINDS: u32 = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -35,14 +44,15 @@ impl Timers {
 
     /// Moves the slot's deadline; [`Instant::FAR_FUTURE`] means none.
     pub fn set(&mut self, slot: u32, deadline: Instant) {
-        let index = slot as usize;
-        if index >= self.slots.len() {
+        let (kind, index) = place(slot);
+        let slots = &mut self.slots.0[kind];
+        if index >= slots.len() {
             if deadline == Instant::FAR_FUTURE {
                 return;
             }
-            self.slots.resize(index + 1, Slot::EMPTY);
+            slots.resize(index + 1, Slot::EMPTY);
         }
-        let entry = &mut self.slots[index];
+        let entry = &mut slots[index];
         entry.deadline = deadline;
         if deadline < entry.entry {
             entry.entry = deadline;
@@ -52,7 +62,7 @@ impl Timers {
 
     /// Takes the slot's deadline away.
     pub fn clear(&mut self, slot: u32) {
-        if let Some(entry) = self.slots.get_mut(slot as usize) {
+        if let Some(entry) = self.slots.get_mut(slot) {
             entry.deadline = Instant::FAR_FUTURE;
         }
     }
@@ -64,7 +74,7 @@ impl Timers {
                 return None;
             }
             self.heap.pop();
-            let entry = &mut self.slots[slot as usize];
+            let Some(entry) = self.slots.get_mut(slot) else { continue };
             if entry.entry != at {
                 continue;
             }
@@ -85,14 +95,12 @@ impl Timers {
     /// is about to sleep for long: on a busy path it would cost what the lazy entries save.
     pub fn prune(&mut self) {
         while let Some(&Reverse((at, slot))) = self.heap.peek() {
-            let entry = &mut self.slots[slot as usize];
-            if entry.entry == at && entry.deadline == at {
+            let entry = self.slots.get_mut(slot);
+            if entry.as_ref().is_some_and(|entry| entry.entry == at && entry.deadline == at) {
                 return;
             }
             self.heap.pop();
-            if entry.entry != at {
-                continue;
-            }
+            let Some(entry) = entry.filter(|entry| entry.entry == at) else { continue };
             entry.entry = entry.deadline;
             if entry.deadline != Instant::FAR_FUTURE {
                 self.heap.push(Reverse((entry.deadline, slot)));
@@ -103,7 +111,8 @@ impl Timers {
     /// The slot's deadline, if it has one.
     #[must_use]
     pub fn deadline(&self, slot: u32) -> Option<Instant> {
-        let entry = self.slots.get(slot as usize)?;
+        let (kind, index) = place(slot);
+        let entry = self.slots.0[kind].get(index)?;
         (entry.deadline != Instant::FAR_FUTURE).then_some(entry.deadline)
     }
 
@@ -112,6 +121,17 @@ impl Timers {
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
+}
+
+impl Slots {
+    fn get_mut(&mut self, slot: u32) -> Option<&mut Slot> {
+        let (kind, index) = place(slot);
+        self.0[kind].get_mut(index)
+    }
+}
+
+const fn place(slot: u32) -> (usize, usize) {
+    ((slot % KINDS) as usize, (slot / KINDS) as usize)
 }
 
 impl Slot {

@@ -197,6 +197,9 @@ impl Streams {
     /// Adds one; its number. Its identifier is above all others.
     pub(super) fn insert(&mut self, stream: Stream) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
+            if self.slots.len() == self.slots.capacity() {
+                self.make_room();
+            }
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
@@ -205,6 +208,14 @@ impl Streams {
             *slot = Some(stream);
         }
         number
+    }
+
+    /// Room for a quarter more: where many streams wait, what is never used of it counts.
+    #[cold]
+    fn make_room(&mut self) {
+        let more = (self.slots.len() / 4).max(LEAST_MORE);
+        self.slots.reserve_exact(more);
+        self.ids.reserve_exact(more);
     }
 
     /// Forgets one; its identifier.
@@ -284,6 +295,8 @@ impl Streams {
 
 /// Streams that are over and remembered.
 const REMEMBERED: usize = 32;
+/// Slots by which the table grows at least.
+const LEAST_MORE: usize = 4;
 /// Slots that an idle connection keeps.
 const KEPT: usize = 8;
 

@@ -40,7 +40,7 @@ struct ByName(Vec<(&'static str, Arc<CertifiedKey>)>);
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().unwrap_or_default();
-        let own = self.0.iter().find(|(own, _)| *own == name).or(self.0.first());
+        let own = self.0.iter().find(|(own, _)| *own == name).or_else(|| self.0.first());
         own.map(|(_, key)| Arc::clone(key))
     }
 }
@@ -131,7 +131,7 @@ fn attend(
                     continue;
                 }
                 Arrival::Part(Event::End) => open.remove(&number)?,
-                _ => {
+                Arrival::Part(_) | Arrival::Reset(_) | Arrival::Refused => {
                     http2.consumed(number);
                     continue;
                 }
