@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::sync::Arc;
 
 use super::Converter;
-use crate::message::{Message, Value};
+use crate::message::{At, Message, Value};
 use crate::stamp::Stamp;
 
 impl Converter<'_> {
@@ -70,6 +70,22 @@ impl Converter<'_> {
         *digest = hasher.finish();
         // A secret of a control plane is looked at with its name.
         Some((bytes, file.filter(|_| !is_of_secret)))
+    }
+
+    /// What a file holds that a field names, at most `limit` bytes.
+    pub(super) fn file_data(&mut self, path: &str, at: &At, limit: usize) -> Option<Vec<u8>> {
+        let wrong = match read_file(path, limit) {
+            Ok((bytes, _)) if bytes.len() <= limit => {
+                let mut hasher = DefaultHasher::new();
+                (self.files, &bytes).hash(&mut hasher);
+                self.files = hasher.finish();
+                return Some(bytes);
+            }
+            Ok(_) => format!("{path}: has more than {limit} bytes"),
+            Err(error) => format!("{path}: {error}"),
+        };
+        self.report.problem(at, wrong);
+        None
     }
 
     /// The same as text.

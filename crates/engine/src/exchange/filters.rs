@@ -182,7 +182,7 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
-        let mut talks = false;
+        let (mut talks, mut is_held) = (false, false);
         let mut nothing = Vec::new();
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
@@ -225,10 +225,14 @@ impl Exchange {
                 OnRequest::Talk { mut watcher, waits } => {
                     let client = self.conns.table.get(stream.downstream.connection);
                     watcher.begin(client.map_or(0, Connection::high_watermark));
-                    talks = true;
+                    (talks, is_held) = (true, waits);
                     (watcher, waits.then_some(Until::Told))
                 }
                 OnRequest::Answer(reply) => {
+                    if !was_grpc && grpc::is_grpc(&head) {
+                        // It is one by now, but did not come as one.
+                        filters.get_or_insert_with(Box::default);
+                    }
                     answer = Some(reply);
                     break;
                 }
@@ -251,6 +255,10 @@ impl Exchange {
         stream.request.put(head, &mut self.env.heads);
         stream.filters = filters;
         if talks && !self.run_talks(index, now) {
+            return Walk::Ended(Progress::Stopped);
+        }
+        if is_held {
+            // If it waits no more, it has gone on already.
             return Walk::Ended(Progress::Stopped);
         }
         if let Some(reply) = answer {
@@ -296,6 +304,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.flags.set(reply.flags);
         stream.is_health_check |= reply.health_check;
+        // As in Envoy, who says so may mean that it could not read the request.
+        if reply.head.status() == 400 && stream.request.version() != Version::Http2 {
+            self.conns.close_after_response(stream.downstream.connection);
+        }
         if reply.charges_cluster
             && let Some(cluster) = self.upstreams.clusters.get(stream.cluster)
         {

@@ -159,6 +159,9 @@ impl Exchange {
                     self.go_on_responding(index, place, ends, now);
                 }
             }
+            Step::Field(name, value) => {
+                stream.response.set(name, &value);
+            }
             Step::Pass(way, data) => self.pass_on(index, (way, place), Item::Data(data), now),
             Step::End(way, trailers) => {
                 let item = trailers.map_or(Item::End, Item::Trailers);

@@ -28,6 +28,8 @@ pub mod ext_proc;
 pub mod fault;
 pub mod grpc_http1_bridge;
 #[cfg(feature = "serving")]
+pub mod grpc_json_transcoder;
+#[cfg(feature = "serving")]
 pub mod grpc_service;
 pub mod grpc_stats;
 pub mod grpc_web;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::Head;
+use towpath_proto::{Head, Name};
 
 use super::{Callout, Reply};
 use crate::format::Facts;
@@ -39,6 +39,8 @@ pub enum Step {
         /// Nothing follows it.
         ends: bool,
     },
+    /// A field of the response's head, which is held, is set.
+    Field(Name, Bytes),
     /// Content goes on.
     Pass(Way, Bytes),
     /// The message is over, with these trailers.

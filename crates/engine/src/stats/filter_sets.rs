@@ -168,6 +168,14 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.transcoder_…`
+    TranscoderStats {
+        Gauge transcoder_request_buffer_bytes;
+        Gauge transcoder_response_buffer_bytes;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.api_key_auth.…`
     ApiKeyAuthStats {
         Counter allowed;

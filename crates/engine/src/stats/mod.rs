@@ -33,8 +33,8 @@ pub use filter_sets::{
     ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
     CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats, FaultClusterStats,
     FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats, JwtAuthnStats,
-    LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats, ZlibStats,
-    ZstdStats,
+    LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats, TranscoderStats,
+    ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

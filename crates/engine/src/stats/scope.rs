@@ -131,6 +131,8 @@ pub enum Scope {
         /// What the names of its metrics begin with.
         family: &'static str,
     },
+    /// `http.<stat prefix>`: what a transcoder holds.
+    HttpTranscoder(Arc<str>),
     /// `http.<stat prefix>.<filter>`.
     HttpFilter {
         /// The connection manager's stat prefix.
@@ -313,7 +315,7 @@ impl fmt::Display for Scope {
             Self::JwtAuthn { http, prefix } => write!(f, "http.{http}.jwt_authn.{prefix}"),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
-            Self::Http(prefix) => write!(f, "http.{prefix}"),
+            Self::Http(prefix) | Self::HttpTranscoder(prefix) => write!(f, "http.{prefix}"),
             Self::HttpFilter { prefix, family } => {
                 write!(f, "http.{prefix}.{}", family.trim_start_matches("http_"))
             }
@@ -437,7 +439,7 @@ impl Scope {
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
             Self::HeaderToMetadata(_) => "http_header_to_metadata",
-            Self::Http(_) => "http",
+            Self::Http(_) | Self::HttpTranscoder(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
             Self::HttpExtProc { .. } => "http_ext_proc",
             Self::HttpFilter { family, .. } | Self::HttpCompression { family, .. } => family,
@@ -540,7 +542,7 @@ impl Scope {
             Self::HeaderToMetadata(prefix) => {
                 vec![label("towpath_header_to_metadata_prefix", prefix)]
             }
-            Self::Http(prefix) | Self::HttpFilter { prefix, .. } => {
+            Self::Http(prefix) | Self::HttpTranscoder(prefix) | Self::HttpFilter { prefix, .. } => {
                 vec![label("envoy_http_conn_manager_prefix", prefix)]
             }
             Self::HttpCompression { http, part, .. } => vec![

@@ -100,7 +100,8 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     for (name, address) in upstreams {
         text = text.replace(&format!("${{{name}.port}}"), &address.port().to_string());
     }
-    secure::fill(&text.replace("${log}", &log.display().to_string()))
+    let suites = crate::folder().display().to_string();
+    secure::fill(&text.replace("${log}", &log.display().to_string()).replace("${suites}", &suites))
 }
 
 /// Nothing listens there.

@@ -97,6 +97,7 @@ suites!(
     fault,
     jwt_authn,
     grpc_filters,
+    transcoder,
     matchers,
     metadata,
     local_ratelimit,

@@ -11,6 +11,7 @@ mod ext_authz;
 mod ext_proc;
 mod fault;
 mod grpc_http1_bridge;
+mod grpc_json_transcoder;
 mod grpc_stats;
 mod grpc_web;
 mod header_mutation;
@@ -64,6 +65,7 @@ pub(crate) const FILTERS: &[Known] = &[
     ext_proc::FILTER,
     fault::FILTER,
     grpc_http1_bridge::FILTER,
+    grpc_json_transcoder::FILTER,
     grpc_stats::FILTER,
     grpc_web::FILTER,
     header_mutation::FILTER,
