@@ -2,11 +2,12 @@
 //! the next message that comes. Messages that come while none is awaited are passed over.
 
 use bytes::Bytes;
+use towpath_proto::websocket::{Frames, Item, Opcode, Sender, frame};
 
 use super::Plan;
 use crate::chunked::Malformed;
 use crate::random::Random;
-use crate::websocket::{self, Frames, Item, Opcode, field};
+use crate::websocket::{self, field};
 
 /// What every connection begins with.
 pub(super) struct Handshake {
@@ -39,7 +40,7 @@ impl Handshake {
             head: Vec::new(),
             is_open: false,
             waiting: Bytes::new(),
-            frames: Frames::new(false),
+            frames: Frames::of(Sender::Server),
         }
     }
 }
@@ -49,7 +50,7 @@ impl Handshake {
 pub(super) fn message(plan: &Plan) -> Vec<u8> {
     let body = &plan.request.body;
     let mask = (Random::new(plan.seed).next() as u32).to_be_bytes();
-    websocket::frame(Opcode::of(body), body, Some(mask))
+    frame(Opcode::of(body), body, Some(mask))
 }
 
 /// One connection's state.
@@ -106,16 +107,18 @@ impl Web {
     }
 
     /// Takes bytes of frames.
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<Brought, Malformed> {
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) -> Result<Brought, Malformed> {
         let mut brought = Brought::default();
-        self.frames.receive(bytes, |item| match item {
-            Item::End(_) => brought.is_answered = true,
-            Item::Control(Opcode::Close, _) => brought.is_closed = true,
-            Item::Control(Opcode::Ping, payload) => {
-                brought.pongs.extend(websocket::frame(Opcode::Pong, payload, Some([0; 4])));
+        while let Some(item) = self.frames.next(&mut bytes).map_err(|_| Malformed)? {
+            match item {
+                Item::End(_) => brought.is_answered = true,
+                Item::Control(Opcode::Close, _) => brought.is_closed = true,
+                Item::Control(Opcode::Ping, payload) => {
+                    brought.pongs.extend(frame(Opcode::Pong, payload, Some([0; 4])));
+                }
+                Item::Begin(..) | Item::Piece(_) | Item::Control(..) => {}
             }
-            Item::Piece(_) | Item::Control(..) => {}
-        })?;
+        }
         Ok(brought)
     }
 }
@@ -183,12 +186,12 @@ mod tests {
     #[test]
     fn pings_are_answered_and_a_close_is_seen() {
         let mut web = web();
-        let ping = websocket::frame(Opcode::Ping, b"!", None);
-        let close = websocket::frame(Opcode::Close, b"", None);
-        let message = websocket::frame(Opcode::Text, b"Hello", None);
+        let ping = frame(Opcode::Ping, b"!", None);
+        let close = frame(Opcode::Close, b"", None);
+        let message = frame(Opcode::Text, b"Hello", None);
         let brought = web.receive(&[ping, message, close].concat()).unwrap();
         assert!(brought.is_answered && brought.is_closed);
-        assert_eq!(brought.pongs, websocket::frame(Opcode::Pong, b"!", Some([0; 4])));
+        assert_eq!(brought.pongs, frame(Opcode::Pong, b"!", Some([0; 4])));
         assert_eq!(web.receive(&[0x81, 0x80, 0, 0, 0, 0]), Err(Malformed));
     }
 }

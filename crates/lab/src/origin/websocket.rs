@@ -1,7 +1,9 @@
 //! The test server in WebSocket: what comes goes back, message by message.
 
+use towpath_proto::websocket::{Frames, Item, Opcode, Sender, frame};
+
 use crate::chunked::Malformed;
-use crate::websocket::{self, Frames, Item, Opcode, field};
+use crate::websocket::{self, field};
 
 /// One client's handshake and messages.
 #[derive(Debug, Default)]
@@ -42,27 +44,30 @@ impl Session {
             };
             let accept = websocket::accept(key);
             each(Reply::Now(format!("{SWITCHING}Sec-WebSocket-Accept: {accept}\r\n\r\n").into()));
-            self.frames = Some(Frames::new(true));
+            self.frames = Some(Frames::of(Sender::Client));
             bytes = &bytes[end - before..];
         }
         let Self { frames: Some(frames), message, .. } = self else { return Ok(()) };
-        let mut is_too_long = false;
-        frames.receive(bytes, |item| match item {
-            Item::Piece(piece) if message.len() + piece.len() > MESSAGE_LIMIT => is_too_long = true,
-            Item::Piece(piece) => message.extend_from_slice(piece),
-            Item::End(opcode) => {
-                each(Reply::Echo(websocket::frame(opcode, message, None)));
-                message.clear();
+        while let Some(item) = frames.next(&mut bytes).map_err(|_| Malformed)? {
+            match item {
+                Item::Piece(piece) if message.len() + piece.len() > MESSAGE_LIMIT => {
+                    return Err(Malformed);
+                }
+                Item::Piece(piece) => message.extend_from_slice(piece),
+                Item::End(opcode) => {
+                    each(Reply::Echo(frame(opcode, message, None)));
+                    message.clear();
+                }
+                Item::Control(Opcode::Close, payload) => {
+                    each(Reply::Last(frame(Opcode::Close, payload, None)));
+                }
+                Item::Control(Opcode::Ping, payload) => {
+                    each(Reply::Now(frame(Opcode::Pong, payload, None)));
+                }
+                Item::Begin(..) | Item::Control(..) => {}
             }
-            Item::Control(Opcode::Close, payload) => {
-                each(Reply::Last(websocket::frame(Opcode::Close, payload, None)));
-            }
-            Item::Control(Opcode::Ping, payload) => {
-                each(Reply::Now(websocket::frame(Opcode::Pong, payload, None)));
-            }
-            Item::Control(..) => {}
-        })?;
-        if is_too_long { Err(Malformed) } else { Ok(()) }
+        }
+        Ok(())
     }
 }
 
@@ -84,9 +89,9 @@ mod tests {
         let mask = Some([1, 2, 3, 4]);
         let bytes = [
             &hello[..],
-            &websocket::frame(Opcode::Text, b"Hello", mask),
-            &websocket::frame(Opcode::Ping, b"!", mask),
-            &websocket::frame(Opcode::Close, b"", mask),
+            &frame(Opcode::Text, b"Hello", mask),
+            &frame(Opcode::Ping, b"!", mask),
+            &frame(Opcode::Close, b"", mask),
         ]
         .concat();
         for split in 0..bytes.len() {
@@ -98,9 +103,9 @@ mod tests {
             let Reply::Now(switched) = replies.remove(0) else { panic!("{replies:?}") };
             assert!(switched.ends_with(b"Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"));
             let expected = [
-                Reply::Echo(websocket::frame(Opcode::Text, b"Hello", None)),
-                Reply::Now(websocket::frame(Opcode::Pong, b"!", None)),
-                Reply::Last(websocket::frame(Opcode::Close, b"", None)),
+                Reply::Echo(frame(Opcode::Text, b"Hello", None)),
+                Reply::Now(frame(Opcode::Pong, b"!", None)),
+                Reply::Last(frame(Opcode::Close, b"", None)),
             ];
             assert_eq!(replies, expected);
         }
@@ -113,8 +118,8 @@ mod tests {
         assert_eq!(replies, [Reply::Last(UPGRADE_REQUIRED.to_vec())]);
         let endless = vec![b'a'; HEAD_LIMIT];
         assert_eq!(Session::default().receive(&endless, |_| {}), Err(Malformed));
-        let mut session = Session { frames: Some(Frames::new(true)), ..Session::default() };
-        let long = websocket::frame(Opcode::Binary, &vec![0xff; MESSAGE_LIMIT + 1], Some([0; 4]));
+        let mut session = Session { frames: Some(Frames::of(Sender::Client)), ..Session::default() };
+        let long = frame(Opcode::Binary, &vec![0xff; MESSAGE_LIMIT + 1], Some([0; 4]));
         assert_eq!(session.receive(&long, |_| {}), Err(Malformed));
     }
 }
