@@ -220,6 +220,7 @@ const PEERS: &[Peer] = &[
         source: Source::Python {
             packages: &[
                 "websockets==17.4",
+                "kosoku==0.1.0",
                 "httpx==0.28.1",
                 "h2==4.4.1",
                 "hypercorn==0.18.0",

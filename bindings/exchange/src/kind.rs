@@ -35,7 +35,7 @@ fn failed_kind(why: Failed, report: Option<&Report>) -> &'static str {
         Failed::Disconnected => "disconnected",
         Failed::Protocol => "protocol",
         Failed::NoTls => "tls settings",
-        Failed::NoHttp2 => "protocol",
+        Failed::NoHttp2 | Failed::NoUpgrade => "protocol",
         Failed::Overflow => "overflow",
         Failed::Resting(_) => "back-off",
         Failed::Limited(_) => "limited",

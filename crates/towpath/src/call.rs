@@ -20,7 +20,7 @@ use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
 use towpath_proto::tls::ClientTemplate;
 
-#[cfg(feature = "interceptors")]
+#[cfg(any(feature = "interceptors", feature = "websocket"))]
 use crate::background::Background;
 use crate::finder::Askers;
 use crate::link::Silences;
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) askers: Askers,
     pub(crate) silences: Silences,
-    #[cfg(feature = "interceptors")]
+    #[cfg(any(feature = "interceptors", feature = "websocket"))]
     pub(crate) background: Background,
 }
 
@@ -141,7 +141,7 @@ impl Shared {
     }
 
     /// Nothing comes while the thread waits on which it would come.
-    fn may_wait(&self) -> Result<(), Error> {
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
         let own = self.thread.get().is_some_and(|own| *own == thread::current().id());
         if own { Err(Error::EngineThread) } else { Ok(()) }
     }

@@ -30,6 +30,8 @@ pub enum Error {
     Decoding(&'static str),
     /// The peer's fault: it does not send the events that were asked for ([`crate::events`]).
     Events(&'static str),
+    /// The peer's fault, or the caller's who sends what is closed: no WebSocket, or not any more.
+    WebSocket(&'static str),
     /// The response's status says that the request failed
     /// ([`Response::error_for_status`](crate::Response::error_for_status)).
     Status(u16),
@@ -174,6 +176,7 @@ impl Error {
             | Self::Redirect(_)
             | Self::Decoding(_)
             | Self::Events(_)
+            | Self::WebSocket(_)
             | Self::Status(_)
             | Self::Json(_)
             | Self::TooLarge(_)
@@ -212,6 +215,7 @@ impl fmt::Display for Error {
             Self::Redirect(why) => write!(f, "the server's redirects: {why}"),
             Self::Decoding(why) => write!(f, "the response's coding: {why}"),
             Self::Events(why) => write!(f, "server-sent events: {why}"),
+            Self::WebSocket(why) => write!(f, "WebSocket: {why}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::Json(why) => write!(f, "the response's JSON: {why}"),
             Self::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),

@@ -282,7 +282,7 @@ impl Iterator for Events {
 }
 
 /// How long to wait after so many failures before this one.
-fn pause(retry: Option<Duration>, failures: u32, broke: bool, chance: u64) -> Duration {
+pub(crate) fn pause(retry: Option<Duration>, failures: u32, broke: bool, chance: u64) -> Duration {
     if broke && failures == 0 {
         return retry.unwrap_or_default().min(LONGEST_RETRY);
     }
@@ -298,7 +298,7 @@ fn pause(retry: Option<Duration>, failures: u32, broke: bool, chance: u64) -> Du
 }
 
 /// Whether it fails the next time as well.
-fn is_final(error: &Error) -> bool {
+pub(crate) fn is_final(error: &Error) -> bool {
     match error {
         Error::Failed(failed) => failed.why() == Failed::Cancelled,
         Error::Decoding(_) => false,
@@ -308,6 +308,7 @@ fn is_final(error: &Error) -> bool {
         | Error::Proxy(_)
         | Error::Redirect(_)
         | Error::Events(_)
+        | Error::WebSocket(_)
         | Error::Status(_)
         | Error::Json(_)
         | Error::TooLarge(_)

@@ -57,7 +57,7 @@ fn code(error: &Error) -> u16 {
             Failed::Cancelled => CANCELLED,
             Failed::TimedOut(_) => DEADLINE_EXCEEDED,
             Failed::Limited(_) | Failed::Overflow => RESOURCE_EXHAUSTED,
-            Failed::NoTls | Failed::NoHttp2 | Failed::Protocol => INTERNAL,
+            Failed::NoTls | Failed::NoHttp2 | Failed::NoUpgrade | Failed::Protocol => INTERNAL,
             Failed::Offline
             | Failed::Resolve(_)
             | Failed::Connect(_)
@@ -76,6 +76,7 @@ fn code(error: &Error) -> u16 {
         | Error::Redirect(_)
         | Error::Decoding(_)
         | Error::Events(_)
+        | Error::WebSocket(_)
         | Error::Status(_)
         | Error::Json(_)
         | Error::Tls(_)

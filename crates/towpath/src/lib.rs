@@ -12,6 +12,7 @@
 //! | [`proxy`] | [`Proxy`], [`Proxies`]: through whom to ask, and when |
 //! | [`redirect`] | [`Redirect`]: an answer that was followed to another place |
 //! | [`events`] | [`Events`](events::Events): server-sent events, over connections that break |
+//! | `websocket` | with the feature `websocket` (on by default): messages both ways over one connection |
 //! | [`form`] | [`Form`](form::Form): a body of fields and files |
 //! | [`upload`] | [`Upload`]: a request's body in pieces |
 //! | [`outbox`] | [`Outbox`]: requests that survive the process |
@@ -88,6 +89,8 @@ pub mod tls;
 pub mod upload;
 mod url;
 mod wall_clock;
+#[cfg(feature = "websocket")]
+pub mod websocket;
 
 #[cfg(feature = "cache")]
 pub use cache::Cache;
@@ -112,3 +115,5 @@ pub use towpath_engine::local::message::{
 pub use towpath_proto::Failure;
 pub use towpath_proto::head::Version;
 pub use upload::{Sender, Upload};
+#[cfg(feature = "websocket")]
+pub use websocket::WebSocket;

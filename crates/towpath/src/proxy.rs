@@ -175,8 +175,8 @@ impl Request {
             Proxying::OfClient => self.defaults.proxies.as_ref().and_then(|all| all.of(url)),
             Proxying::Through(proxy) => proxy.as_ref(),
         };
-        // HTTP/2 by prior knowledge is spoken with the origin itself.
-        let needs_tunnel = self.options.http == HttpVersions::Http2;
+        // HTTP/2 by prior knowledge is spoken with the origin itself, as is what HTTP is left for (RFC 6455 §4.1).
+        let needs_tunnel = self.options.http == HttpVersions::Http2 || self.options.upgrades;
         proxy.map(|proxy| proxy.before(url, needs_tunnel)).transpose()
     }
 

@@ -609,6 +609,12 @@ impl Request {
         &self.shared.background
     }
 
+    /// What all users of its engine share.
+    #[cfg(feature = "websocket")]
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Whether it can be sent as it is.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.head().map(drop)

@@ -95,9 +95,13 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(Error::Url("it has no scheme"));
         };
-        let (transport, scheme, usual_port) = if scheme.eq_ignore_ascii_case("https") {
+        // RFC 6455 §3: WebSocket begins as a request.
+        let is = |one: &str, other: &str| {
+            scheme.eq_ignore_ascii_case(one) || scheme.eq_ignore_ascii_case(other)
+        };
+        let (transport, scheme, usual_port) = if is("https", "wss") {
             (Transport::Tls, "https", 443)
-        } else if scheme.eq_ignore_ascii_case("http") {
+        } else if is("http", "ws") {
             (Transport::Plain, "http", 80)
         } else {
             return Err(Error::Url("its scheme is neither http nor https"));

@@ -24,6 +24,8 @@ mod proxy;
 mod redirect;
 mod server;
 mod tls;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 use std::io::{Read, Write};
 use std::net::IpAddr;

@@ -16,7 +16,7 @@ use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
-use crate::ids::{Leg, ResetReason, Side, StreamIndex};
+use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::random::Random;
 use crate::upstream::cluster::Resource;
 
@@ -40,8 +40,11 @@ impl Exchange {
             stream.request_end = Direction::Streaming;
         }
         stream.response_end = Direction::Streaming;
-        stream.clear_timer(HttpTimer::Response);
-        stream.clear_timer(HttpTimer::Request);
+        // An app's has begun the timers of its response already.
+        if stream.kind != Kind::App {
+            stream.clear_timer(HttpTimer::Response);
+            stream.clear_timer(HttpTimer::Request);
+        }
         let downstream = stream.downstream.connection;
         for connection in [downstream, upstream.connection] {
             if let Some(connection) = self.conns.table.get_mut(connection) {

@@ -18,6 +18,7 @@ use crate::exchange::tracing::TryEnd;
 use crate::exchange::tunnel::Passage;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
+use crate::local::message::Error;
 use crate::record::{Heads, details};
 use crate::upstream::cluster::{ClusterState, RequestOutcome};
 use crate::upstream::passive_health::HostOutcome;
@@ -42,6 +43,9 @@ impl Exchange {
             Passage::Closed => {
                 stream.upstream = UpstreamState::None;
                 self.env.offer_soon(id);
+                if stream.kind == Kind::App {
+                    return self.fail_call(index, Error::NoUpgrade, now);
+                }
                 return self.local_reply(index, 501, b"", details::HTTP2_UPGRADE, now);
             }
         }
@@ -242,7 +246,10 @@ impl Exchange {
         };
         if switches {
             let is_http2 = self.conns.table.get(id).is_some_and(|it| it.mux.is_http2());
-            stream.complete_upgrade_response();
+            // An app sees what its server of HTTP/1 has said.
+            if is_http2 || stream.kind != Kind::App {
+                stream.complete_upgrade_response();
+            }
             self.send_response_head(index, false, now);
             return self.open_tunnel(index, leg, end && is_http2, now);
         }

@@ -348,6 +348,9 @@ pub struct Options {
     /// Whether it is sent a second time, on another connection, when it takes longer than 95 of 100 requests of its
     /// size to the same origin did; the first answer counts. Only what may be repeated. By default not.
     pub hedges: bool,
+    /// Whether it asks to leave HTTP for the protocol that its `upgrade` names (RFC 9110 §7.8, RFC 8441): after an answer
+    /// 101 both bodies are that protocol's bytes. It has no body before that. By default not.
+    pub upgrades: bool,
     /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,
     /// A number that stands for its body, where that is known as a whole and identical requests are limited.
@@ -373,6 +376,7 @@ impl Default for Options {
             priority: Priority::Normal,
             resumes: true,
             hedges: false,
+            upgrades: false,
             body_bytes: 0,
             body_hash: None,
         }
@@ -502,6 +506,8 @@ pub enum Error {
     NoTls,
     /// HTTP/2 is asked for, and not built in.
     NoHttp2,
+    /// The server speaks HTTP/2, and takes no requests there that leave HTTP (RFC 8441 §3).
+    NoUpgrade,
     /// Too many requests are under way, or too many origins are known.
     Overflow,
     /// The origin answered 429 or 503 lately, and is left alone for so long yet: the request does not wait, or its time
@@ -571,6 +577,7 @@ impl std::fmt::Display for Error {
             Self::Disconnected => f.write_str("the connection ended before the response was whole"),
             Self::Protocol => f.write_str("the response is not HTTP"),
             Self::NoHttp2 => f.write_str("HTTP/2 is not built in"),
+            Self::NoUpgrade => f.write_str("the server takes no other protocol over HTTP/2"),
             Self::Overflow => f.write_str("too many requests are under way"),
             Self::Limited(limit) => write!(f, "the limit on {} is reached", limit.as_str()),
             Self::Resting(left) => {

@@ -27,7 +27,7 @@ use crate::conn::{Connection, Downstream, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::is_repeatable;
-use crate::exchange::stream::{Direction, Stream};
+use crate::exchange::stream::{Direction, Stream, Upgrade};
 use crate::ids::{Leg, Side, StreamIndex};
 use crate::local::message::{
     CallId, Command, Error, Event, HttpVersions, Open, Outcome, Remembered, Repeat, Transport,
@@ -115,6 +115,7 @@ impl Exchange {
             proxy: open.options.proxy.clone(),
             ..Report::default()
         };
+        let upgrades = open.options.upgrades;
         let call = Call::new(open.call, open.options, report, now);
         let number = call.id;
         let Some(index) = self.open_local_stream(call, now) else { return };
@@ -123,6 +124,9 @@ impl Exchange {
         stream.request.put(open.request, &mut self.env.heads);
         stream.trace_begin(Part::Route);
         stream.head_only = stream.request.method() == Method::Head;
+        if upgrades {
+            stream.upgrade = Upgrade::Requested;
+        }
         let bodiless = open.end && open.body.is_empty();
         stream.request_end = if bodiless { Direction::Ended } else { Direction::Streaming };
         stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
