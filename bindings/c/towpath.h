@@ -66,6 +66,7 @@ typedef struct towpath_runner towpath_runner;
 typedef struct towpath_outbox towpath_outbox;
 typedef struct towpath_link towpath_link; /* since 1.2 */
 typedef struct towpath_push towpath_push; /* since 1.2 */
+typedef struct towpath_socket towpath_socket; /* since 1.7 */
 
 /* Bytes that are borrowed; not ended by a NUL. */
 typedef struct towpath_bytes {
@@ -117,7 +118,8 @@ enum {
     TOWPATH_ERROR_NOT_CONNECTED = 56,
     /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
     TOWPATH_ERROR_DECODING = 57,
-    TOWPATH_ERROR_PROXY = 58 /* since 1.6: the proxy gives no way to the origin */
+    TOWPATH_ERROR_PROXY = 58, /* since 1.6: the proxy gives no way to the origin */
+    TOWPATH_ERROR_WEBSOCKET = 59 /* since 1.7: no WebSocket, or no more */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -584,6 +586,65 @@ uint32_t towpath_push_wants_answer(const towpath_push *push);
 /* Answers a push and gives it back, unless this fails. Only status 0 (success) has content. It goes nowhere if no
  * answer is wanted, or the connection is gone. */
 towpath_error towpath_push_answer(towpath_push *push, uint32_t status, const void *content, size_t length);
+
+/* ---- WebSocket: messages both ways over one connection. Since 1.7 ------------------------------------------------ */
+
+/* What happens, in this order: at most one OPEN, any number of MESSAGE and ROOM, and exactly one END. */
+enum {
+    TOWPATH_SOCKET_OPEN = 1,
+    TOWPATH_SOCKET_MESSAGE = 2,
+    TOWPATH_SOCKET_ROOM = 3, /* a towpath_socket_send that was not taken may be made again */
+    TOWPATH_SOCKET_END = 4
+};
+
+/* Pointers are valid during the call. */
+typedef struct towpath_socket_event {
+    size_t size; /* sizeof(towpath_socket_event), as the library knows it */
+    void *user;  /* what was given with the socket */
+    /* OPEN: the subprotocol that the server has chosen; MESSAGE: its bytes; END: why the server has closed, in words */
+    const uint8_t *data;
+    size_t length;
+    const char *text; /* END: the error in words; "" without one */
+    uint32_t kind;
+    towpath_error error; /* END: TOWPATH_OK after the server's close */
+    uint32_t is_text;    /* MESSAGE: not 0: it is UTF-8 */
+    uint32_t close_code; /* END: the server's, 1005 where it gave none; 0 after an error */
+    uint32_t status;     /* END: what the server answered in the place of the handshake; 0 where that is not why */
+} towpath_socket_event;
+
+typedef struct towpath_socket_options {
+    size_t size; /* sizeof(towpath_socket_options) */
+
+    /* Called by one thread at a time, the engine's or one that runs for a moment, as on_event of a request is. */
+    void (*on_event)(const towpath_socket_event *event);
+    void *user; /* comes back in every event */
+
+    const char *subprotocols;   /* that are offered, as "chat.v2, chat.v1"; none */
+    uint64_t max_message_bytes; /* that the server may send in one: 16777216 */
+    uint32_t ping_interval_ms;  /* without anything, then it is asked: 30000, or TOWPATH_NONE */
+    uint32_t pong_timeout_ms;   /* without anything after that, then it is over: 10000 */
+    uint32_t close_timeout_ms;  /* for the server's answer to a close: 10000 */
+    uint32_t no_compression;    /* not 0: neither sent nor taken (RFC 7692) */
+} towpath_socket_options;
+
+/* Opens a WebSocket (RFC 6455). Of the request count url (ws, wss, http or https), fields, and what says how it is sent;
+ * on_event, queue, user, method and a body have to be 0 or NULL. A library that was built without (cargo feature
+ * websocket) refuses. Its engine cannot be freed before it. */
+towpath_error towpath_socket_open(towpath_engine *engine, const towpath_request_options *request, const
+    towpath_socket_options *options, towpath_socket **socket);
+
+/* Sends a message. With sent, *sent is 1 where there was room for it, and 0 where there was not: a ROOM event follows.
+ * With NULL it waits for room, and is refused in callbacks. Fails before OPEN and after a close. */
+towpath_error towpath_socket_send(towpath_socket *socket, uint32_t is_text, const void *data, size_t length, uint32_t
+    *sent);
+
+/* Closes it: what was sent before leaves first, and what the server had sent still comes. code 0 is 1000; others are
+ * 1000 to 1003, 1007 to 1014 and 3000 to 4999. reason may be NULL. */
+towpath_error towpath_socket_close(towpath_socket *socket, uint32_t code, const char *reason);
+
+/* Gives a socket back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told, and in callbacks: close it
+ * and wait for that. */
+towpath_error towpath_socket_free(towpath_socket *socket);
 
 #ifdef __cplusplus
 }

@@ -120,13 +120,14 @@ const FLOORS: &[Floor] = &[
         name: "towpath-c",
         may: &["towpath"],
         // Itself, with every feature.
-        tests_may: &["towpath-c"],
+        tests_may: &["towpath-c", "towpath-proto"],
         runtime: Runtime::None,
         unsafety: Unsafety::In(&[
             "src/exports.rs",
             "src/exports/lent.rs",
             "src/exports/link.rs",
             "src/exports/outbox.rs",
+            "src/exports/socket.rs",
             "src/foreign.rs",
         ]),
     },

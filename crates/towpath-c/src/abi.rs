@@ -58,6 +58,7 @@ pub enum Code {
     NotConnected = 56,
     Decoding = 57,
     Proxy = 58,
+    WebSocket = 59,
 }
 
 /// `towpath_engine_options`.
@@ -303,4 +304,49 @@ pub struct LinkState {
     pub interval_ms: u64,
     pub connected: u32,
     pub failure: i32,
+}
+
+/// `towpath_socket_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct SocketEvent {
+    pub size: usize,
+    pub user: *mut c_void,
+    pub data: *const u8,
+    pub length: usize,
+    pub text: *const c_char,
+    pub kind: u32,
+    pub error: i32,
+    pub is_text: u32,
+    pub close_code: u32,
+    pub status: u32,
+}
+
+/// `TOWPATH_SOCKET_…`
+pub mod socket_event {
+    #![expect(missing_docs, reason = "the header has the words")]
+    pub const OPEN: u32 = 1;
+    pub const MESSAGE: u32 = 2;
+    pub const ROOM: u32 = 3;
+    pub const END: u32 = 4;
+}
+
+/// `towpath_socket_options.on_event`.
+pub type OnSocketEvent = extern "C" fn(*const SocketEvent);
+
+/// `towpath_socket_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct SocketOptions {
+    pub size: usize,
+    pub on_event: Option<OnSocketEvent>,
+    pub user: *mut c_void,
+    pub subprotocols: *const c_char,
+    pub max_message_bytes: u64,
+    pub ping_interval_ms: u32,
+    pub pong_timeout_ms: u32,
+    pub close_timeout_ms: u32,
+    pub no_compression: u32,
 }

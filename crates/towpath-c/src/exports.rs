@@ -10,6 +10,7 @@
 pub mod lent;
 pub mod link;
 pub mod outbox;
+pub mod socket;
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;

@@ -54,6 +54,7 @@ pub(crate) fn code(error: &Error) -> Code {
         Error::Stopped => Code::Stopped,
         Error::EngineThread => Code::State,
         Error::Decoding(_) => Code::Decoding,
+        Error::WebSocket(_) => Code::WebSocket,
         Error::Failed(failed) => failed_code(failed.why()),
         Error::TooLarge(_) | _ => Code::Other,
     }
@@ -92,7 +93,7 @@ pub(crate) fn failed_code(why: Failed) -> Code {
         Failed::Disconnected => Code::Disconnected,
         Failed::Protocol => Code::Protocol,
         Failed::NoTls => Code::TlsSetup,
-        Failed::NoHttp2 => Code::Protocol,
+        Failed::NoHttp2 | Failed::NoUpgrade => Code::Protocol,
         Failed::Overflow => Code::Overflow,
         Failed::Resting(_) => Code::Resting,
         Failed::Limited(limit) => limit_code(limit),
@@ -186,6 +187,8 @@ pub(crate) const fn words(code: i32) -> &'static CStr {
         55 => c"the limit on bytes sent is reached",
         56 => c"the link has no connection",
         57 => c"the body is not in the coding that it names",
+        58 => c"the proxy gives no way to the origin",
+        59 => c"no WebSocket, or no more",
         _ => c"another error",
     }
 }

@@ -7,7 +7,8 @@ use std::mem::{MaybeUninit, offset_of};
 use std::time::Duration;
 
 use crate::abi::{
-    Answer, AskOptions, EngineOptions, Event, LinkOptions, LinkState, OutboxOptions, RequestOptions,
+    Answer, AskOptions, EngineOptions, Event, LinkOptions, LinkState, OutboxOptions,
+    RequestOptions, SocketOptions,
 };
 use crate::failure::{Failure, Result};
 
@@ -44,6 +45,10 @@ unsafe impl Grows for RequestOptions {
 }
 // SAFETY: as above.
 unsafe impl Grows for LinkOptions {
+    const FIRST: usize = size_of::<Self>();
+}
+// SAFETY: as above.
+unsafe impl Grows for SocketOptions {
     const FIRST: usize = size_of::<Self>();
 }
 // SAFETY: as above.

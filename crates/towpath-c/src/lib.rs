@@ -11,6 +11,7 @@
 //! | [`request`] | requests: from the client library's callbacks to events |
 //! | [`link`] | one long-lived connection: requests with answers, and what the server sends on its own |
 //! | [`outbox`] | requests that survive the process |
+//! | [`socket`] | WebSocket: messages both ways over one connection |
 //! | [`queue`] | events that wait to be taken |
 
 pub mod abi;
@@ -23,3 +24,4 @@ pub mod link;
 pub mod outbox;
 pub mod queue;
 pub mod request;
+pub mod socket;

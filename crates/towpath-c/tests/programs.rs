@@ -13,7 +13,7 @@ mod server;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::mem::offset_of;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,9 @@ use authority::Authority;
 use server::{Server, answer, read_head, read_request};
 use towpath_c::abi::{
     Answer, AskOptions, Bytes, EngineOptions, Event, Field, LinkOptions, LinkState, OutboxEnd,
-    OutboxOptions, RequestOptions, VERSION,
+    OutboxOptions, RequestOptions, SocketEvent, SocketOptions, VERSION,
 };
+use towpath_proto::websocket::{Frames, Item, Opcode, Sender, accept, frame};
 
 #[test]
 fn the_header_declares_what_the_library_exports() {
@@ -101,6 +102,15 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_ask_options", AskOptions, codec, reserved);
     same!("towpath_link_state", LinkState, size, connections, beats, wakeups, interval_ms);
     same!("towpath_link_state", LinkState, connected, failure);
+    same!("towpath_socket_event", SocketEvent, size, user, data, length, text, kind, error);
+    same!("towpath_socket_event", SocketEvent, is_text, close_code, status);
+    same!("towpath_socket_options", SocketOptions, size, on_event, user, subprotocols);
+    same!("towpath_socket_options", SocketOptions, max_message_bytes, ping_interval_ms);
+    same!("towpath_socket_options", SocketOptions, pong_timeout_ms, close_timeout_ms);
+    same!("towpath_socket_options", SocketOptions, no_compression);
+    for (name, kind) in SOCKET_EVENTS {
+        hold(format!("TOWPATH_SOCKET_{name}"), u64::from(*kind));
+    }
     for (name, code) in CODES {
         hold(format!("TOWPATH_ERROR_{name}"), *code as u64);
     }
@@ -275,10 +285,49 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
             let _ = read_head(stream);
         }
+        "/socket" => talk(stream, request),
         "/never" => {
             let _ = read_head(stream);
         }
         _ => answer(stream, "200 OK", "", b"hello"),
+    }
+}
+
+/// Sends messages of a WebSocket back, and closes after one that says so.
+fn talk(stream: &mut TcpStream, request: &str) {
+    let key = request.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
+    let accept = String::from_utf8(accept(key.as_bytes()).to_vec()).unwrap();
+    let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Protocol: chat\r\n";
+    let _ = stream.write_all(format!("{head}Sec-WebSocket-Accept: {accept}\r\n\r\n").as_bytes());
+    let (mut frames, mut message) = (Frames::of(Sender::Client), Vec::new());
+    let mut bytes = vec![0; 65_536];
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        let mut rest = &bytes[..count];
+        while let Some(item) = frames.next(&mut rest).unwrap() {
+            let answer = match item {
+                Item::Begin(..) => {
+                    message.clear();
+                    continue;
+                }
+                Item::Piece(piece) => {
+                    message.extend_from_slice(piece);
+                    continue;
+                }
+                Item::End(_) if message == b"close" => {
+                    frame(Opcode::Close, b"\x0f\xa1enough", None)
+                }
+                Item::End(opcode) => frame(opcode, &message, None),
+                Item::Control(Opcode::Close, payload) => {
+                    let _ = stream.write_all(&frame(Opcode::Close, payload, None));
+                    return;
+                }
+                Item::Control(..) => continue,
+            };
+            if stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -365,6 +414,16 @@ const EVENTS: &[(&str, u32)] = {
     ]
 };
 
+const SOCKET_EVENTS: &[(&str, u32)] = {
+    use towpath_c::abi::socket_event;
+    &[
+        ("OPEN", socket_event::OPEN),
+        ("MESSAGE", socket_event::MESSAGE),
+        ("ROOM", socket_event::ROOM),
+        ("END", socket_event::END),
+    ]
+};
+
 const CODES: &[(&str, towpath_c::abi::Code)] = {
     use towpath_c::abi::Code;
     &[
@@ -396,5 +455,7 @@ const CODES: &[(&str, towpath_c::abi::Code)] = {
         ("FLOW_LIMIT", Code::FlowLimit),
         ("NOT_CONNECTED", Code::NotConnected),
         ("DECODING", Code::Decoding),
+        ("PROXY", Code::Proxy),
+        ("WEBSOCKET", Code::WebSocket),
     ]
 };

@@ -118,7 +118,8 @@ mod tests {
         assert_eq!(replies, [Reply::Last(UPGRADE_REQUIRED.to_vec())]);
         let endless = vec![b'a'; HEAD_LIMIT];
         assert_eq!(Session::default().receive(&endless, |_| {}), Err(Malformed));
-        let mut session = Session { frames: Some(Frames::of(Sender::Client)), ..Session::default() };
+        let mut session =
+            Session { frames: Some(Frames::of(Sender::Client)), ..Session::default() };
         let long = frame(Opcode::Binary, &vec![0xff; MESSAGE_LIMIT + 1], Some([0; 4]));
         assert_eq!(session.receive(&long, |_| {}), Err(Malformed));
     }

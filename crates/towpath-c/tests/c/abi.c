@@ -1189,6 +1189,131 @@ static void threads_share_an_engine(towpath_engine *engine)
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
+/* What a socket has told. */
+static struct talked {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    towpath_socket *socket;
+    int opens, messages, rooms, ends;
+    size_t bytes;
+    char last[64];
+    int is_text;
+    uint32_t close_code, status;
+    towpath_error error;
+} talked = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0, 0, 0, 0, "", 0, 0, 0, 0 };
+
+static void on_socket(const towpath_socket_event *event)
+{
+    CHECK(event->size == sizeof *event && event->user == &talked);
+    CHECK(talked.ends == 0);
+    pthread_mutex_lock(&talked.lock);
+    switch (event->kind) {
+    case TOWPATH_SOCKET_OPEN:
+        CHECK(event->length == 4 && memcmp(event->data, "chat", 4) == 0);
+        talked.opens++;
+        break;
+    case TOWPATH_SOCKET_MESSAGE:
+        CHECK(talked.opens == 1);
+        talked.messages++;
+        talked.bytes += event->length;
+        talked.is_text = event->is_text != 0;
+        if (event->length < sizeof talked.last) {
+            memcpy(talked.last, event->data, event->length);
+            talked.last[event->length] = '\0';
+        }
+        break;
+    case TOWPATH_SOCKET_ROOM:
+        talked.rooms++;
+        break;
+    default:
+        CHECK(event->kind == TOWPATH_SOCKET_END);
+        CHECK((event->error == TOWPATH_OK) == (event->text[0] == '\0'));
+        talked.ends++;
+        talked.error = event->error;
+        talked.close_code = event->close_code;
+        talked.status = event->status;
+    }
+    pthread_cond_broadcast(&talked.changed);
+    pthread_mutex_unlock(&talked.lock);
+    if (talked.socket != NULL) {
+        CHECK(towpath_socket_send(talked.socket, 1, "x", 1, NULL) != TOWPATH_OK);
+        CHECK(towpath_socket_free(talked.socket) == TOWPATH_ERROR_STATE);
+    }
+}
+
+/* Waits until a number is as large. */
+static void until(const int *number, int wanted)
+{
+    pthread_mutex_lock(&talked.lock);
+    while (*number < wanted)
+        pthread_cond_wait(&talked.changed, &talked.lock);
+    pthread_mutex_unlock(&talked.lock);
+}
+
+static void a_socket_tells_what_comes_and_one_end(towpath_engine *engine)
+{
+    towpath_request_options request = options_for("/socket");
+    towpath_socket_options options;
+    towpath_socket *socket;
+    uint32_t sent;
+    int taken = 0;
+    static char large[100 * 1024];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    CHECK(towpath_socket_open(engine, &request, &options, &socket) == TOWPATH_ERROR_ARGUMENT && socket == NULL);
+    options.on_event = on_socket;
+    options.user = &talked;
+    options.subprotocols = "other, chat";
+    CHECK(towpath_socket_open(engine, NULL, &options, &socket) == TOWPATH_ERROR_ARGUMENT);
+    request.method = "POST";
+    CHECK(towpath_socket_open(engine, &request, &options, &socket) == TOWPATH_ERROR_ARGUMENT);
+    request.method = NULL;
+    CHECK(towpath_socket_open(engine, &request, &options, &socket) == TOWPATH_OK && socket != NULL);
+    until(&talked.opens, 1);
+    talked.socket = socket;
+    CHECK(towpath_engine_free(engine) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_socket_free(socket) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_socket_send(socket, 1, "\xff", 1, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_socket_send(socket, 1, NULL, 1, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_socket_close(socket, 1005, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_socket_close(socket, 70000, NULL) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_socket_send(socket, 1, "hello", 5, &sent) == TOWPATH_OK && sent == 1);
+    until(&talked.messages, 1);
+    CHECK(strcmp(talked.last, "hello") == 0 && talked.is_text);
+    CHECK(towpath_socket_send(socket, 0, "\xff", 1, NULL) == TOWPATH_OK);
+    until(&talked.messages, 2);
+    CHECK(strcmp(talked.last, "\xff") == 0 && !talked.is_text);
+    talked.bytes = 0;
+    while (taken < 100) {
+        int rooms = talked.rooms;
+        CHECK(towpath_socket_send(socket, 0, large, sizeof large, &sent) == TOWPATH_OK);
+        if (sent)
+            taken++;
+        else
+            until(&talked.rooms, rooms + 1);
+    }
+    until(&talked.messages, 102);
+    CHECK(talked.bytes == 100 * sizeof large);
+    CHECK(towpath_socket_send(socket, 1, "close", 5, NULL) == TOWPATH_OK);
+    until(&talked.ends, 1);
+    CHECK(talked.error == TOWPATH_OK && talked.close_code == 4001);
+    CHECK(towpath_socket_send(socket, 1, "more", 4, &sent) != TOWPATH_OK);
+    CHECK(towpath_socket_close(socket, 0, NULL) == TOWPATH_OK);
+    talked.socket = NULL;
+    CHECK(towpath_socket_free(socket) == TOWPATH_OK);
+    CHECK(towpath_socket_free(NULL) == TOWPATH_OK);
+
+    /* A server that does not switch says why. */
+    talked.ends = 0;
+    request.url = url("/length");
+    CHECK(towpath_socket_open(engine, &request, &options, &socket) == TOWPATH_OK);
+    until(&talked.ends, 1);
+    CHECK(talked.error == TOWPATH_ERROR_WEBSOCKET && talked.status == 200 && talked.close_code == 0);
+    CHECK(towpath_socket_free(socket) == TOWPATH_OK);
+    CHECK(strcmp(towpath_error_text(TOWPATH_ERROR_WEBSOCKET), "no WebSocket, or no more") == 0);
+}
+
 int main(int argc, char **argv)
 {
     towpath_engine *engine;
@@ -1215,6 +1340,7 @@ int main(int argc, char **argv)
     an_engine_runs_on_a_thread_that_is_lent();
     an_outbox_sends_what_was_put_in_it(engine, argv[2]);
     both_sides_of_a_link_ask(argv[3]);
+    a_socket_tells_what_comes_and_one_end(engine);
     programs_of_older_versions_go_on(engine);
     without_a_network_nothing_is_tried(engine);
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);
