@@ -9,13 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde_json::{Value, json};
 use towpath::cookies::Jar;
 use towpath::hsts::Hosts;
 use towpath::report::{Report, to_json};
 use towpath::timeline::Entry;
-use towpath::{Cache, Error, Redirect, Response};
+use towpath::websocket::Message;
+use towpath::{Cache, Error, Redirect, Response, WebSocket};
 
 use content::Content;
 use options::{ConnectOptions, RequestOptions};
@@ -74,6 +77,11 @@ pub(crate) struct Get {
     /// Read server-sent events, so many (0: all), and write each as a line of JSON; goes on when its connection breaks
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["json", "each", "count", "output"])]
     events: Option<u64>,
+    /// Open a WebSocket (ws:// or wss://), send what -d says as one message, and write so many that come (0: all), a
+    /// line each; bytes that are no text in Base64, after `base64:`
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["json", "each", "count", "output", "events", "request",
+        "data_urlencode", "form"])]
+    messages: Option<u64>,
     /// Say on the standard error how much of the body came, how fast, and how long the remainder takes
     #[arg(short = '#', long, conflicts_with_all = ["each", "events"])]
     progress_bar: bool,
@@ -152,15 +160,16 @@ impl Get {
         if let Some(cookies) = cookies {
             request = request.header("cookie", cookies);
         }
-        request = self.content.apply(request)?;
+        request = self.content.apply(request, self.messages.is_none())?;
         if self.verbose {
             eprintln!("> {method} {}", self.url);
             self.header.iter().for_each(|field| eprintln!("> {field}"));
         }
         let started = std::time::Instant::now();
-        let mut done = match self.events {
-            Some(count) => listen(request.clone(), count),
-            None => self.one(&request),
+        let mut done = match (self.events, self.messages) {
+            (Some(count), _) => listen(request.clone(), count),
+            (None, Some(count)) => talk(request.clone(), self.content.message()?, count),
+            (None, None) => self.one(&request),
         };
         for number in 1..self.count {
             let due = started + Duration::from_millis(self.interval_ms.saturating_mul(number));
@@ -349,6 +358,57 @@ fn listen(request: towpath::Request, count: u64) -> Done {
     let status = error.is_none().then_some(200);
     let (redirects, fields, body, report) = Default::default();
     Done { redirects, history: events.history().to_vec(), status, fields, body, report, error }
+}
+
+/// Sends a message, writes so many that come, or all of them, and closes.
+fn talk(request: towpath::Request, message: Option<Message>, count: u64) -> Done {
+    let (redirects, fields, body) = Default::default();
+    let mut done = Done {
+        redirects,
+        history: Vec::new(),
+        status: None,
+        fields,
+        body,
+        report: None,
+        error: None,
+    };
+    let socket = match request.websocket().open() {
+        Ok(socket) => socket,
+        Err(error) => {
+            done.report = error.report().cloned();
+            done.error = Some(error);
+            return done;
+        }
+    };
+    done.status = Some(101);
+    done.error = exchange(&socket, message, count).err();
+    done.history = socket.history();
+    done
+}
+
+fn exchange(socket: &WebSocket, message: Option<Message>, count: u64) -> Result<(), Error> {
+    if let Some(message) = message {
+        socket.send(message)?;
+    }
+    let most = if count == 0 { u64::MAX } else { count };
+    let mut written = 0;
+    while written < most
+        && let Some(message) = socket.receive()?
+    {
+        written += 1;
+        let line = match message {
+            Message::Text(text) => text,
+            Message::Binary(bytes) => format!("base64:{}", STANDARD.encode(bytes)),
+        };
+        // A reader that has seen enough and closed the pipe is no failure.
+        if writeln!(io::stdout(), "{line}").is_err() {
+            break;
+        }
+    }
+    socket.close(1000, "")?;
+    // What the server had sent is passed over, up to its close.
+    while socket.receive()?.is_some() {}
+    Ok(())
 }
 
 /// A file's error, with its name.

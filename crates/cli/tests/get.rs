@@ -212,6 +212,27 @@ fn events_are_lines() {
 }
 
 #[test]
+fn messages_are_lines() {
+    let origin = towpath_lab::origin::Origin::websocket("127.0.0.1:0".parse().unwrap());
+    let origin = towpath_lab::origin::spawn(&origin).unwrap();
+    let url = format!("ws://{}/chat", origin.address());
+    let output = get(&["--messages", "1", "-d", "hello wörld", "--timeline", &url]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "hello wörld\n".to_owned()));
+    for told in ["WebSocket: open", "WebSocket: the server closes with 1000"] {
+        assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    }
+    let file = std::env::temp_dir().join(format!("towpath-message-{}", std::process::id()));
+    std::fs::write(&file, [0xff, 0]).unwrap();
+    let output = get(&["--messages", "1", "-d", &format!("@{}", file.display()), &url]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "base64:/wA=\n".to_owned()));
+    let plain = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let refused = get(&["--messages", "0", &format!("ws://{plain}/")]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(3), 0));
+    assert!(text(&refused.stderr).contains("the server answered 200"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn who_asks_is_said_once_the_server_wants_to_know() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());

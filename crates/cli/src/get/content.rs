@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::Args;
 use towpath::auth::Credentials;
 use towpath::form::Form;
+use towpath::websocket::Message;
 use towpath::{Client, Request};
 
 use super::named;
@@ -44,7 +45,8 @@ impl Content {
         if none { "GET" } else { "POST" }
     }
 
-    pub(super) fn apply(&self, request: Request) -> io::Result<Request> {
+    /// The request with what is said of it; with its body, where it has one.
+    pub(super) fn apply(&self, request: Request, has_body: bool) -> io::Result<Request> {
         let mut request = request.query(self.url_query.iter().map(|(name, value)| (name, value)));
         if let Some((user, password)) = self.user().filter(|_| !self.anyauth) {
             request = request.basic_auth(user, password);
@@ -52,7 +54,7 @@ impl Content {
         if let Some(token) = &self.oauth2_bearer {
             request = request.bearer_auth(token);
         }
-        if let Some(data) = &self.data {
+        if let Some(data) = self.data.as_ref().filter(|_| has_body) {
             request = request.body(content(data)?);
         }
         if !self.data_urlencode.is_empty() {
@@ -62,6 +64,15 @@ impl Content {
             request = request.multipart(&self.multipart()?);
         }
         Ok(request)
+    }
+
+    /// What is sent as a message: a text where it is one.
+    pub(super) fn message(&self) -> io::Result<Option<Message>> {
+        let Some(data) = &self.data else { return Ok(None) };
+        Ok(Some(match String::from_utf8(content(data)?) {
+            Ok(text) => text.into(),
+            Err(bytes) => bytes.into_bytes().into(),
+        }))
     }
 
     /// A client that says who asks when the server wants to know, to the origin of the URL alone.
