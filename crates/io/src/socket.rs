@@ -183,13 +183,18 @@ pub(crate) fn from_system(address: &SockAddr) -> Address {
     if let Some(path) = address.as_pathname() {
         return Address::Unix(Arc::from(path));
     }
-    let mut name = Vec::new();
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(rest) = address.as_abstract_namespace() {
-        name.push(b'@');
-        name.extend_from_slice(rest);
-    }
-    Address::Unix(Arc::from(Path::new(OsStr::from_bytes(&name))))
+    Address::Unix(Arc::from(Path::new(OsStr::from_bytes(&abstract_name(address)))))
+}
+
+/// That of a socket which has one; nothing for others.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn abstract_name(address: &SockAddr) -> Vec<u8> {
+    address.as_abstract_namespace().map_or_else(Vec::new, |rest| [b"@", rest].concat())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const fn abstract_name(_address: &SockAddr) -> Vec<u8> {
+    Vec::new()
 }
 
 /// The file of a unix socket that has one.

@@ -11,7 +11,7 @@ use std::path::Path;
     target_os = "watchos"
 )))]
 use rustls_native_certs::CertificateResult;
-use towpath_proto::tls::{ClientSettings, ClientTemplate, Identity, Names, Roots, Trust};
+use towpath_proto::tls::{ClientSettings, ClientTemplate, Identity, Names, Platform, Roots, Trust};
 
 use crate::Error;
 
@@ -53,18 +53,17 @@ impl Tls {
     /// wanted.
     pub(crate) fn template(&self, alpn: &[&str]) -> Result<ClientTemplate, Error> {
         let sound = |error: towpath_proto::tls::SettingsError| Error::Tls(error.to_string());
-        let roots = match &self.roots {
-            Some(pem) => Roots::from_pem(pem).map_err(sound)?,
-            None => Roots::from_der(platform_roots()).map_err(|_| {
-                Error::Tls("the platform has no certificates that are trusted".to_owned())
-            })?,
+        let (roots, platform) = match &self.roots {
+            Some(pem) => (Some(Roots::from_pem(pem).map_err(sound)?), None),
+            None => of_platform()?,
         };
         let identity = match &self.identity {
             Some((chain, key)) => Some(Identity::from_pem(chain, key).map_err(sound)?),
             None => None,
         };
         let trust = Trust {
-            roots: Some(roots),
+            roots,
+            platform,
             names: Names::Server,
             spki_sha256: self.pins.clone(),
             ..Trust::default()
@@ -80,6 +79,9 @@ impl Tls {
     }
 }
 
+/// Whom the platform believes, where a program can read that; elsewhere the platform itself.
+type Believed = (Option<Roots>, Option<Platform>);
+
 /// Those that cannot be read are passed over: platforms have such.
 #[cfg(not(any(
     target_os = "ios",
@@ -87,18 +89,58 @@ impl Tls {
     target_os = "visionos",
     target_os = "watchos"
 )))]
-fn platform_roots() -> Vec<Vec<u8>> {
+fn of_platform() -> Result<Believed, Error> {
+    #[cfg(target_os = "android")]
+    if android::is_ready() {
+        return asked();
+    }
     let found = bytes(rustls_native_certs::load_native_certs());
     #[cfg(target_os = "android")]
     let found = if found.is_empty() { roots_below(&ANDROID) } else { found };
-    found
+    let roots = Roots::from_der(found)
+        .map_err(|_| Error::Tls("the platform has no certificates that are trusted".to_owned()))?;
+    Ok((Some(roots), None))
 }
 
-/// A program cannot read the platform's roots there: those that Mozilla believes stand for them.
+/// A program cannot read the platform's roots there.
 #[cfg(any(target_os = "ios", target_os = "tvos", target_os = "visionos", target_os = "watchos"))]
-fn platform_roots() -> Vec<Vec<u8>> {
-    let all = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
-    all.map(|certificate| certificate.as_ref().to_vec()).collect()
+fn of_platform() -> Result<Believed, Error> {
+    asked()
+}
+
+#[cfg(any(
+    target_os = "android",
+    target_os = "ios",
+    target_os = "tvos",
+    target_os = "visionos",
+    target_os = "watchos"
+))]
+fn asked() -> Result<Believed, Error> {
+    let platform = Platform::new(rustls_platform_verifier::Verifier::new);
+    let platform = platform.map_err(|error| Error::Tls(error.to_string()))?;
+    Ok((None, Some(platform)))
+}
+
+/// Android's own judgement of certificates, which its virtual machine has to be known for.
+#[cfg(target_os = "android")]
+pub mod android {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    pub use rustls_platform_verifier::android::Runtime;
+
+    static READY: AtomicBool = AtomicBool::new(false);
+
+    /// From now on servers' certificates are judged as Android does, with what the user and the app's Network Security
+    /// Config add and take away, and with an eye on revocation; engines that are made before read the system's roots.
+    /// The app needs the classes of `rustls-platform-verifier` (its README says how).
+    pub fn init(runtime: &'static dyn Runtime) {
+        rustls_platform_verifier::android::init_with_runtime(runtime);
+        READY.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_ready() -> bool {
+        READY.load(Ordering::Acquire)
+    }
 }
 
 /// Those of the first folder that has any, in files that are named for their hashes, as OpenSSL has them.

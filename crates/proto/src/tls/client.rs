@@ -104,6 +104,9 @@ pub enum SettingsError {
     /// There is no trusted certificate.
     #[error("no trusted certificate")]
     NoRoots,
+    /// The platform does not judge certificates.
+    #[error("the platform does not judge certificates")]
+    Platform,
     /// There is no list of revoked certificates.
     #[error("no list of revoked certificates")]
     NoRevocationList,

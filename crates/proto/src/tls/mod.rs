@@ -46,4 +46,4 @@ pub use server::{Server, ServerSettings, ServerTemplate, Tickets};
 pub use staple::{Staple, StaplePolicy, Stapling};
 pub use suites::{CipherSuite, Group, Version};
 pub use tickets::TicketKey;
-pub use verify::{NameMatcher, Names, Revocations, Roots, Trust};
+pub use verify::{NameMatcher, Names, Platform, Revocations, Roots, Trust};

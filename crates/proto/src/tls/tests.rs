@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
-use super::verify::sha256;
+use super::verify::{Verifier, sha256};
 use super::*;
 
 /// 2030-01-01, when the certificates of these tests are valid.
@@ -161,6 +161,22 @@ fn certificates_are_judged() {
     assert_eq!(refused(wrong, "a.test", &mut server()), Some(Distrust::Pin));
     let both = Trust { spki_sha256: vec![[0; 32]], ..chain(Names::Server) };
     assert_eq!(refused(both, "a.test", &mut server()), Some(Distrust::Pin), "though trusted");
+
+    // A platform's judgement stands in for roots, and pins are looked at beside it.
+    let judged = |trust: Trust| {
+        let make = |provider| {
+            let made = Verifier::new(trust, &provider);
+            made.map_err(|error| rustls::Error::General(error.to_string()))
+        };
+        Trust { platform: Some(Platform::new(make).unwrap()), ..Trust::default() }
+    };
+    let ours_alone = || judged(ours.trust(Names::Server));
+    assert_eq!(refused(ours_alone(), "a.test", &mut server()), None);
+    assert_eq!(refused(ours_alone(), "b.test", &mut server()), Some(Distrust::Name));
+    let other = judged(theirs.trust(Names::Server));
+    assert_eq!(refused(other, "a.test", &mut server()), Some(Distrust::UnknownIssuer));
+    let pinned = Trust { spki_sha256: vec![[0; 32]], ..ours_alone() };
+    assert_eq!(refused(pinned, "a.test", &mut server()), Some(Distrust::Pin));
 }
 
 #[test]

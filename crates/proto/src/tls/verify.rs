@@ -30,6 +30,8 @@ use super::fault::{Distrust, Fault};
 pub struct Trust {
     /// Who must have signed the certificate; without them its chain is not looked at. Envoy `trusted_ca`.
     pub roots: Option<Roots>,
+    /// Who judges a server's chain and name in the place of `roots`, or beside them.
+    pub platform: Option<Platform>,
     /// Which of the certificates that they have signed are revoked; without it, that is not looked at. Means nothing
     /// without `roots`. Envoy `crl`.
     pub revocations: Option<Revocations>,
@@ -75,6 +77,25 @@ pub enum Names {
 pub trait NameMatcher: Debug + Send + Sync {
     /// Whether it is wanted.
     fn matches(&self, name: &AlternativeName<'_>) -> bool;
+}
+
+/// The platform's own judgement of servers' certificates, where programs cannot read whom it believes. It is asked on
+/// the thread of the handshake, and holds that up for as long as it takes.
+#[derive(Clone, Debug)]
+pub struct Platform(Arc<dyn ServerCertVerifier>);
+
+impl Platform {
+    /// What `make` makes for the cryptography that is spoken here.
+    ///
+    /// # Errors
+    /// When the platform cannot be asked.
+    pub fn new<V: ServerCertVerifier + 'static>(
+        make: impl FnOnce(Arc<CryptoProvider>) -> Result<V, Error>,
+    ) -> Result<Self, SettingsError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let made = make(provider).map_err(|_| SettingsError::Platform)?;
+        Ok(Self(Arc::new(made)))
+    }
 }
 
 /// Certificates that are trusted, with all that they have signed.
@@ -319,10 +340,19 @@ impl ServerCertVerifier for Verifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if !self.trust.accept_untrusted {
+            if let Some(Platform(platform)) = &self.trust.platform {
+                platform.verify_server_cert(
+                    end_entity,
+                    intermediates,
+                    server_name,
+                    ocsp_response,
+                    now,
+                )?;
+            }
             let is_signed = |roots: &Roots| {
                 self.judge_server_chain(roots, (end_entity, intermediates), server_name, now)
             };
