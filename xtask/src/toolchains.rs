@@ -1,5 +1,5 @@
-//! What a release promises beyond this machine: the oldest compilers that manifests name, and the tracing crate on
-//! other systems.
+//! What a release promises beyond this machine: the oldest compilers that manifests name, and the tracing crate and the
+//! client library on other systems, type-checked.
 //!
 //! Everything is built by the oldest compiler that the workspace names where that is the one at hand, as it is in CI;
 //! the tracing crate, which names an older one, is checked with that, Debian's where rustup has none. Where a system's
@@ -58,10 +58,20 @@ pub(crate) fn check(share: Share) -> Result<usize> {
     }
     let installed = output(Command::new("rustup").args(["target", "list", "--installed"]));
     let installed = installed.unwrap_or_default();
-    for system in SYSTEMS {
+    let cryptography = cryptography()?;
+    let trace = SYSTEMS.map(|system| ("the tracing crate", &CRATE[..], system));
+    let library = APPS.map(|system| ("the client library", &LIBRARY[..], system));
+    for (what, words, system) in trace.into_iter().chain(library) {
         let mut check = share.of_cargo();
-        check.arg("check").args(CRATE).args(["--target", system, "--target-dir"]);
+        check.arg("check").args(words).args(["--target", system, "--target-dir"]);
         check.arg(folder("systems")).env("RUSTFLAGS", "-D warnings");
+        if words == LIBRARY {
+            // Its C is not compiled, and nothing is linked: what it declares for all systems is enough.
+            let place = format!("target.{system}.{cryptography}");
+            for of in ["rustc-link-lib=[\"crypto\"]", "rustc-cfg=[\"universal\"]", "include=\"\""] {
+                check.args(["--config", &format!("{place}.{of}")]);
+            }
+        }
         let by = if installed.lines().any(|line| line == system) {
             ""
         } else {
@@ -75,13 +85,13 @@ pub(crate) fn check(share: Share) -> Result<usize> {
                 Err(why) => {
                     absent += 1;
                     println!(
-                        "toolchains: NOT CHECKED for {system}: `rustup target add {system}` ({why})"
+                        "toolchains: {what} NOT CHECKED for {system}: `rustup target add {system}` ({why})"
                     );
                     continue;
                 }
             }
         };
-        println!("toolchains: the tracing crate for {system}{by}");
+        println!("toolchains: {what} for {system}{by}");
         run_command(&mut check)?;
     }
     Ok(absent)
@@ -108,6 +118,21 @@ const SYSTEMS: [&str; 5] = [
     "aarch64-apple-darwin",
     "x86_64-unknown-linux-musl",
 ];
+
+const LIBRARY: [&str; 3] = ["--quiet", "-p", "towpath"];
+
+/// Where apps that use the client library run, beside Linux.
+const APPS: [&str; 4] =
+    ["aarch64-linux-android", "x86_64-linux-android", "aarch64-apple-ios", "aarch64-apple-darwin"];
+
+/// The name by which the cryptography's C library, of the version that is locked, is known to cargo.
+fn cryptography() -> Result<String> {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock"))?;
+    let entry = lock.split("[[package]]").find(|it| it.contains("name = \"aws-lc-sys\""));
+    let version = entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
+    let version = version.ok_or("Cargo.lock has no aws-lc-sys")?;
+    Ok(format!("aws_lc_{}", version.replace('.', "_")))
+}
 
 fn folder(name: &str) -> PathBuf {
     target().join(name)
