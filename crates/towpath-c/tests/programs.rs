@@ -146,6 +146,23 @@ fn programs_of_clang_keep_every_promise() {
     try_all(&Path::new(&folder).join("clang"), "clang");
 }
 
+/// For Swift and Objective-C, which import the header by its module map.
+#[test]
+#[ignore = "needs clang: cargo xtask peers clang, then TOWPATH_PEERS=target/peers/bin"]
+fn the_header_is_a_module_for_objective_c() {
+    let folder = std::env::var_os("TOWPATH_PEERS").expect("cargo xtask peers says where");
+    let scratch = scratch("module");
+    let program = scratch.join("module.m");
+    fs::write(&program, "@import CTowpath;\nuint32_t v(void) { return towpath_abi_version(); }\n")
+        .unwrap();
+    let map = include_folder().join("module.modulemap");
+    run(Command::new(Path::new(&folder).join("clang"))
+        .args(["-x", "objective-c", "-fmodules", "-Wall", "-Werror", "-fsyntax-only"])
+        .arg(format!("-fmodules-cache-path={}", scratch.join("cache").display()))
+        .arg(format!("-fmodule-map-file={}", map.display()))
+        .arg(program));
+}
+
 /// Every program, in every way of building it.
 fn try_all(compiler: &Path, name: &str) {
     let origin = origin();
