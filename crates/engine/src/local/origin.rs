@@ -229,7 +229,12 @@ impl Local {
             max_connection_duration: None,
             preconnect_milli: 1000,
             max_requests_per_connection: settings.requests_per_connection,
-            http1: Arc::new(http1::Options { enable_trailers: true, ..http1::Options::default() }),
+            http1: Arc::new(http1::Options {
+                enable_trailers: true,
+                max_head_bytes: settings.max_head_bytes,
+                max_fields: settings.max_fields,
+                ..http1::Options::default()
+            }),
             http2: self.origin_http2(key, http),
             bolt: None,
             health_check: None,
@@ -258,6 +263,8 @@ impl Local {
             // What the app does not read of some responses does not hold up the others.
             connection_window: LARGEST_WINDOW,
             stream_error_on_malformed: true,
+            max_head_bytes: self.settings.max_head_bytes,
+            max_fields: self.settings.max_fields,
             ..http2::Options::default()
         };
         Some(Arc::new(Http2 { options: Arc::new(options), choice, keepalive: None }))

@@ -111,6 +111,10 @@ pub struct Settings {
     pub probes_per_second: u32,
     /// Repetitions that may be saved up: default 10. Each request earns a fifth of one.
     pub max_repetitions: u32,
+    /// Bytes of a response's head, or of its trailers: default 256 KiB, 1 GiB at most. A longer one fails the request.
+    pub max_head_bytes: u32,
+    /// Fields of a response's head, or of its trailers: default 1000.
+    pub max_fields: u32,
     /// How much of a request's body is kept to be sent again: default 64 KiB.
     pub replay_bytes: usize,
     /// The longest that an origin is left alone after it answered 429 or 503, whatever it asks for: default 5 min. With
@@ -146,6 +150,8 @@ impl Default for Settings {
             fresh_for: Duration::from_secs(60),
             probes_per_second: 8,
             max_repetitions: 10,
+            max_head_bytes: 256 * 1024,
+            max_fields: 1000,
             replay_bytes: 64 * 1024,
             max_rest: Duration::from_secs(300),
             max_identical: 0,

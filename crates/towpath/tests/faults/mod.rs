@@ -5,11 +5,11 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use towpath::{Engine, Error, Failed, Failure, Repeat, Tls};
+use towpath::{Engine, Error, Failed, Failure, Repeat, Settings, Tls};
 use towpath_proto::tls::{Distrust, Fault};
 
 use super::authority::Authority;
-use super::server::{Server, answer, read_request};
+use super::server::{Server, answer, read_head, read_request};
 
 const HERE: [u8; 4] = [127, 0, 0, 1];
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
@@ -72,6 +72,31 @@ fn bytes_beyond_the_length_of_a_response_are_no_other_one() {
     };
     assert_eq!((ask(), ask()), ("hello".into(), "right".into()));
     assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_head_may_be_as_long_as_the_settings_say() {
+    let server = Server::new(|stream, _| {
+        while let Some(request) = read_head(stream) {
+            let fields = if request.contains("/many") {
+                (0..900).map(|at| format!("x-{at}: y\r\n")).collect()
+            } else {
+                format!("x-long: {}\r\n", "y".repeat(200 << 10))
+            };
+            answer(stream, "200 OK", &fields, b"hello");
+        }
+    });
+    let engine = Engine::new().unwrap();
+    for path in ["/many", "/long"] {
+        let mut response = engine.client().get(&server.url(path)).send().unwrap();
+        assert_eq!(&*response.body().bytes(9).unwrap(), b"hello", "{path}");
+    }
+    let settings = Settings { max_head_bytes: 100 << 10, max_fields: 899, ..Settings::default() };
+    let strict = Engine::builder().settings(settings).start().unwrap();
+    for path in ["/many", "/long"] {
+        let refused = strict.client().get(&server.url(path)).retries(0).send().unwrap_err();
+        assert!(matches!(&refused, Error::Failed(it) if it.why() == Failed::Protocol), "{path}");
+    }
 }
 
 #[test]
