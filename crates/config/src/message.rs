@@ -144,7 +144,8 @@ pub(crate) struct Item {
     pub(crate) value: Value,
 }
 
-/// A value, in 32 bytes: there are hundreds of thousands of them. The well-known types that JSON writes in a form of their own have a variant of their own.
+/// A value, in 32 bytes: there are hundreds of thousands of them. The well-known types that JSON writes in a form of
+/// their own have a variant of their own.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Bool(bool),

@@ -354,8 +354,8 @@ pub struct Options {
     /// Whether it is sent a second time, on another connection, when it takes longer than 95 of 100 requests of its
     /// size to the same origin did; the first answer counts. Only what may be repeated. By default not.
     pub hedges: bool,
-    /// Whether it asks to leave HTTP for the protocol that its `upgrade` names (RFC 9110 §7.8, RFC 8441): after an answer
-    /// 101 both bodies are that protocol's bytes. It has no body before that. By default not.
+    /// Whether it asks to leave HTTP for the protocol that its `upgrade` names (RFC 9110 §7.8, RFC 8441): after an
+    /// answer 101 both bodies are that protocol's bytes. It has no body before that. By default not.
     pub upgrades: bool,
     /// Bytes of its body, where known, for its timeouts and for the limit on bytes.
     pub body_bytes: u64,

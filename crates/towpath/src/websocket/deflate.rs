@@ -1,4 +1,5 @@
-//! Compressed messages (permessage-deflate, RFC 7692): what is offered, what a server may answer, and the coding itself.
+//! Compressed messages (permessage-deflate, RFC 7692): what is offered, what a server may answer, and the coding
+//! itself.
 //!
 //! Both sides keep what messages before said (context takeover), unless the server wants it otherwise. Our own window
 //! has 32 KiB: nothing is offered by which a server could ask for a smaller one.

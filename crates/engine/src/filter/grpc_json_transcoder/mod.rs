@@ -4,8 +4,8 @@
 //! and its response in JSON. All else passes.
 //!
 //! Of the descriptors only the types of messages are kept ([`Schema`]); messages are never built, but written from JSON
-//! and read from the wire. What is held of a stream is one message, or the response as a whole where its head depends on
-//! its trailers; both are limited by the buffer of the client's connection, or by what the configuration says.
+//! and read from the wire. What is held of a stream is one message, or the response as a whole where its head depends
+//! on its trailers; both are limited by the buffer of the client's connection, or by what the configuration says.
 
 mod encode;
 mod json;

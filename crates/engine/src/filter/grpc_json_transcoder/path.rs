@@ -2,8 +2,8 @@
 //!
 //! Arrives: method, path and query of a request. Leaves: a rule and what is bound by it.
 //!
-//! Segments are looked for literally, then as `*`, then as `**`, which is the last segment that can vary; what was found
-//! first is taken. Two rules for the same method and template are ambiguous, and take nothing.
+//! Segments are looked for literally, then as `*`, then as `**`, which is the last segment that can vary; what was
+//! found first is taken. Two rules for the same method and template are ambiguous, and take nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! What path and query say of a request, put between what its content says.
 //!
-//! A value of the content takes the place of one that path or query have for the same field, by the field's own name; of
-//! a repeated field both count.
+//! A value of the content takes the place of one that path or query have for the same field, by the field's own name;
+//! of a repeated field both count.
 
 use super::json::{Json, Members};
 use super::schema::Field;

@@ -113,7 +113,8 @@ impl Fields {
     }
 }
 
-/// The bytes of the field at the end of a path of messages, by their numbers; the last of each counts, and none is empty.
+/// The bytes of the field at the end of a path of messages, by their numbers; the last of each counts, and none is
+/// empty.
 pub(super) fn inside(message: &Bytes, path: &[u32]) -> Result<Bytes, Malformed> {
     let mut inner = message.clone();
     for wanted in path {
