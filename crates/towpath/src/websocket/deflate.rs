@@ -17,6 +17,7 @@ pub(super) struct Agreed {
 }
 
 /// Why a message cannot be had.
+#[cfg(feature = "gzip")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undone {
     Damaged,
