@@ -34,7 +34,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 });
 
 fn again(schema: &Schema, id: MessageId, text: &str, shown: impl Fn(Vec<u8>) -> Result<String, String>) {
-    // A map may have a key twice, or a name be that of two values.
+    // Of a path in a field mask JSON cannot tell all.
+    if text.contains("\"mask\"") {
+        return;
+    }
+    // A map may have a key twice.
     let Ok(message) = to_message(schema, id, text.as_bytes()) else { return };
     assert_eq!(shown(message).as_deref(), Ok(text));
 }

@@ -218,6 +218,7 @@ impl Worker {
                 TimerSlot::Drain => self.exchange.on_drain_timer(now),
                 TimerSlot::Reports => self.exchange.on_report_timer(now),
                 TimerSlot::Loggers => self.exchange.on_logger_timer(now),
+                TimerSlot::Pace(slot) => self.exchange.on_pace(StreamIndex(slot), now),
                 TimerSlot::Cluster(slot) => self.on_cluster_timer(ClusterId(slot), now),
             }
         }

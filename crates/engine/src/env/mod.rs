@@ -161,6 +161,8 @@ pub(crate) enum TimerSlot {
     Loggers,
     /// The next attempt or question of an origin, or the next look at where a cluster's clients want to go.
     Cluster(u32),
+    /// A filter holds up a stream.
+    Pace(u32),
 }
 
 impl TimerSlot {
@@ -173,7 +175,8 @@ impl TimerSlot {
             Self::Drain => 7,
             Self::Reports => 11,
             Self::Loggers => 15,
-            Self::Cluster(slot) => slot * 4 + 19,
+            Self::Cluster(slot) => slot * 8 + 19,
+            Self::Pace(slot) => slot * 8 + 23,
         }
     }
 
@@ -190,7 +193,8 @@ impl TimerSlot {
             (_, 1) => Self::Drain,
             (_, 2) => Self::Reports,
             (_, 3) => Self::Loggers,
-            (_, slot) => Self::Cluster(slot - 4),
+            (_, slot) if slot % 2 == 0 => Self::Cluster((slot - 4) / 2),
+            (_, slot) => Self::Pace((slot - 5) / 2),
         }
     }
 }

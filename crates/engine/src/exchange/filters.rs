@@ -218,7 +218,12 @@ impl Exchange {
                     callout = Some((place, question));
                     (watcher, None)
                 }
-                OnRequest::Wait(watcher, wait) => {
+                OnRequest::Wait(mut watcher, wait) => {
+                    if watcher.talks() {
+                        let client = self.conns.table.get(stream.downstream.connection);
+                        watcher.begin(client.map_or(0, Connection::high_watermark));
+                        talks = true;
+                    }
                     delay = Some((place, wait));
                     (watcher, None)
                 }

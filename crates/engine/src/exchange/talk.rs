@@ -6,8 +6,11 @@
 //!
 //! What a filter holds of a direction is bounded by not reading the connection that it comes from.
 
+use std::time::Duration;
+
 use towpath_proto::{Close, Instant};
 
+use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::callout::FilterOf;
 use crate::exchange::filters::Filters;
@@ -25,9 +28,11 @@ pub(crate) struct Talks {
     /// Their places, with the serial numbers of their calls.
     calls: Vec<(usize, u64)>,
     /// Calls that go on after the stream, so long.
-    lingering: Option<std::time::Duration>,
+    lingering: Option<Duration>,
     /// One of them keeps the end of the request.
     pub(super) keeps_end: bool,
+    /// When filters without a call are told that they are late, by their places.
+    wakes: Vec<(usize, Way, Instant)>,
     /// Steps are being taken.
     is_driven: bool,
 }
@@ -134,6 +139,9 @@ impl Exchange {
                     talks.lingering = Some(time);
                 }
             }
+            Step::Time(way, after) if filters.call_of(place).is_none() => {
+                self.set_pace(index, (place, way), after, now);
+            }
             Step::Time(way, after) => {
                 let call = filters.call_of(place).and_then(|call| self.callouts.stream_of(call));
                 if let Some(stream) =
@@ -168,6 +176,44 @@ impl Exchange {
                 self.pass_on(index, (way, place), item, now);
             }
             Step::Answer(reply) => self.answer_talking(index, *reply, now),
+        }
+    }
+
+    /// A filter without a call is told when so much time has passed.
+    fn set_pace(
+        &mut self,
+        index: StreamIndex,
+        (place, way): (usize, Way),
+        after: Option<Duration>,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let talks = stream.filters.as_mut().and_then(|filters| filters.talks.as_mut());
+        let Some(talks) = talks else { return };
+        talks.wakes.retain(|(at, other, _)| (*at, *other) != (place, way));
+        talks.wakes.extend(after.map(|after| (place, way, now + after)));
+        let next = talks.wakes.iter().map(|(_, _, at)| *at).min();
+        let slot = TimerSlot::Pace(index.0).number();
+        match next {
+            Some(next) => self.env.timers.set(slot, next),
+            None => self.env.timers.clear(slot),
+        }
+    }
+
+    /// Time has passed that filters wait for.
+    pub(crate) fn on_pace(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let serial = stream.serial;
+        let talks = stream.filters.as_mut().and_then(|filters| filters.talks.as_mut());
+        let Some(talks) = talks else { return };
+        let (due, later) = talks.wakes.drain(..).partition(|(_, _, at)| *at <= now);
+        talks.wakes = later;
+        if let Some(next) = talks.wakes.iter().map(|(_, _, at)| *at).min() {
+            self.env.timers.set(TimerSlot::Pace(index.0).number(), next);
+        }
+        let due: Vec<(usize, Way, Instant)> = due;
+        for (place, way, _) in due {
+            self.tell_talk(FilterOf { stream: index, serial, place }, Said::Late(way), now);
         }
     }
 

@@ -9,6 +9,8 @@
 
 pub mod api_key_auth;
 #[cfg(feature = "serving")]
+pub mod bandwidth_limit;
+#[cfg(feature = "serving")]
 pub mod basic_auth;
 pub mod buffer;
 mod callout;
@@ -46,6 +48,7 @@ pub mod lua;
 pub mod matching;
 pub mod missing;
 pub mod notes;
+pub mod pace;
 #[cfg(feature = "serving")]
 pub mod peer_metadata;
 pub mod rate_limits;
@@ -154,6 +157,11 @@ pub trait StreamFilter: fmt::Debug {
 
     /// The same of a response.
     fn keeps_response_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> bool {
+        false
+    }
+
+    /// It talks, or holds content up, though it lets the request [wait](OnRequest::Wait).
+    fn talks(&self) -> bool {
         false
     }
 

@@ -1,7 +1,7 @@
 //! The statistics of filters, by Envoy's names.
 
 use super::sets::stats;
-use super::{Counter, Gauge, Stat, StatSet};
+use super::{Counter, Gauge, Histogram, Stat, StatSet};
 
 stats! {
     /// `<stat prefix>.http_local_rate_limit.…`
@@ -168,6 +168,28 @@ stats! {
 }
 
 stats! {
+    /// `<stat prefix>.http_bandwidth_limit.…`
+    BandwidthLimitStats {
+        Gauge request_allowed_size;
+        Counter request_allowed_total_size;
+        Counter request_enabled;
+        Counter request_enforced;
+        Gauge request_incoming_size;
+        Counter request_incoming_total_size;
+        Gauge request_pending;
+        Histogram request_transfer_duration;
+        Gauge response_allowed_size;
+        Counter response_allowed_total_size;
+        Counter response_enabled;
+        Counter response_enforced;
+        Gauge response_incoming_size;
+        Counter response_incoming_total_size;
+        Gauge response_pending;
+        Histogram response_transfer_duration;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.transcoder_…`
     TranscoderStats {
         Gauge transcoder_request_buffer_bytes;
@@ -199,6 +221,7 @@ stats! {
         Gauge active_faults;
         Counter delays_injected;
         Counter faults_overflow;
+        Counter response_rl_injected;
     }
 }
 

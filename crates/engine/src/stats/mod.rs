@@ -30,11 +30,11 @@ use std::fmt;
 pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
-    ApiKeyAuthStats, BasicAuthStats, BrotliStats, CompressorResponseStats, CompressorStats,
-    CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats, FaultClusterStats,
-    FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats, JwtAuthnStats,
-    LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats, TranscoderStats,
-    ZlibStats, ZstdStats,
+    ApiKeyAuthStats, BandwidthLimitStats, BasicAuthStats, BrotliStats, CompressorResponseStats,
+    CompressorStats, CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats,
+    FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats,
+    JwtAuthnStats, LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats,
+    TranscoderStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

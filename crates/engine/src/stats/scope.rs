@@ -11,6 +11,8 @@ use crate::mesh::IstioMetric;
 pub enum Scope {
     /// `towpath.access_log`.
     AccessLogs,
+    /// `<stat prefix>.http_bandwidth_limit`.
+    BandwidthLimit(Arc<str>),
     /// `bolt.<stat prefix>`.
     Bolt(Arc<str>),
     /// `cluster.<name>`; `alt_stat_name` counts as the name.
@@ -344,6 +346,7 @@ impl fmt::Display for Scope {
                 write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
+            Self::BandwidthLimit(prefix) => write!(f, "{prefix}.http_bandwidth_limit"),
             Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
             Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
@@ -457,6 +460,7 @@ impl Scope {
             Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
+            Self::BandwidthLimit(_) => "http_bandwidth_limit",
             Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
             Self::NetworkRbac(_) => "rbac",
@@ -569,6 +573,9 @@ impl Scope {
             }
             Self::LocalRateLimit(prefix) => {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]
+            }
+            Self::BandwidthLimit(prefix) => {
+                vec![label("envoy_http_bandwidth_limit_prefix", prefix)]
             }
             Self::LogService(prefix) if prefix.is_empty() => Vec::new(),
             Self::LogService(prefix) => vec![label("towpath_log_prefix", prefix)],

@@ -91,6 +91,7 @@ suites!(
     compression,
     cors,
     api_key_auth,
+    bandwidth_limit,
     basic_auth,
     ext_authz,
     ext_proc,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::filter::RouteConfig;
-use towpath_engine::filter::fault::{Abort, AbortWith, Delay, Fault, SharedFault};
+use towpath_engine::filter::fault::{Abort, AbortWith, Delay, Fault, Rate, SharedFault};
 use towpath_engine::snapshot::route::Fraction;
 
 use super::Known;
@@ -39,9 +39,11 @@ impl Converter<'_> {
             Some(abort) => Some(self.fault_abort(config, abort)?),
             None => None,
         };
+        let rate = config.message("response_rate_limit").map(|rate| self.fault_rate(config, rate));
         Some(Fault {
             delay,
             abort,
+            rate,
             cluster: config.text("upstream_cluster").into(),
             headers: self.header_matchers(config, "headers"),
             nodes: config.texts("downstream_nodes").map(|(text, _)| text.into()).collect(),
@@ -66,6 +68,18 @@ impl Converter<'_> {
             _ => None,
         };
         Some(Delay { time, share })
+    }
+
+    fn fault_rate(&mut self, config: &Message, rate: &Message) -> Rate {
+        let default = "fault.http.rate_limit.response_percent";
+        let key = named(config, "response_rate_limit_percent_runtime", default);
+        let kib = rate.oneof("limit_type").and_then(|field| match &field.value {
+            Value::Message(fixed) if field.descriptor.name() == "fixed_limit" => {
+                fixed.number("limit_kbps")
+            }
+            _ => None,
+        });
+        Rate { kib, share: self.fault_share(rate, key) }
     }
 
     fn fault_abort(&mut self, config: &Message, abort: &Message) -> Option<Abort> {
@@ -128,9 +142,29 @@ const SUPPORT: &[Entry] = &[
             "abort_grpc_status_runtime",
             "disable_downstream_cluster_stats",
             "filter_metadata",
+            "response_rate_limit",
+            "response_rate_limit_percent_runtime",
         ],
-        harmless: &[("response_rate_limit_percent_runtime", "responses are not slowed down")],
-        changes: &[("response_rate_limit", "responses are not slowed down")],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.common.fault.v3.FaultRateLimit",
+        honoured: &["fixed_limit", "header_limit", "percentage"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.common.fault.v3.FaultRateLimit.FixedLimit",
+        honoured: &["limit_kbps"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.common.fault.v3.FaultRateLimit.HeaderLimit",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.common.fault.v3.FaultDelay",

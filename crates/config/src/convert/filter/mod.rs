@@ -1,6 +1,7 @@
 //! HTTP filters: each has its conversion and its table of support in a folder of its name, and an entry in [`FILTERS`].
 
 mod api_key_auth;
+mod bandwidth_limit;
 mod basic_auth;
 mod buffer;
 mod compressor;
@@ -55,6 +56,7 @@ type ReadRoute = fn(&mut Converter<'_>, &Message) -> Option<Arc<dyn RouteConfig>
 /// All there are, but the router.
 pub(crate) const FILTERS: &[Known] = &[
     api_key_auth::FILTER,
+    bandwidth_limit::FILTER,
     basic_auth::FILTER,
     buffer::FILTER,
     compressor::FILTER,

@@ -1,17 +1,20 @@
 //! `envoy.filters.http.fault`: requests wait, or are answered with an error, to see what comes of it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
+use super::pace::{Allowance, Pace};
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Reply, RequestView, RouteConfig,
-    StreamFilter, Wait,
+    Said, Step, StreamFilter, TalkView, Wait, Way,
 };
+use crate::format::Facts;
 use crate::fraction::Fraction;
 use crate::grpc;
 use crate::matcher::HeaderMatcher;
@@ -27,6 +30,8 @@ pub struct Fault {
     pub delay: Option<Delay>,
     /// `abort`.
     pub abort: Option<Abort>,
+    /// `response_rate_limit`.
+    pub rate: Option<Rate>,
     /// `upstream_cluster`: only requests to this one; empty means all.
     pub cluster: Box<str>,
     /// `headers`: only requests with all of these.
@@ -46,6 +51,15 @@ pub struct Fault {
 pub struct Delay {
     /// `fixed_delay`; none means `header_delay`: the request says how long.
     pub time: Option<Duration>,
+    /// `percentage`.
+    pub share: Fraction,
+}
+
+/// Envoy `FaultRateLimit`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// `fixed_limit`, in KiB for each second; none means `header_limit`: the request says how many.
+    pub kib: Option<u64>,
     /// `percentage`.
     pub share: Fraction,
 }
@@ -127,30 +141,50 @@ impl HttpFilter for Instance {
         if !config.concerns(request) {
             return OnRequest::Pass;
         }
+        let rate = config.rate.as_ref().and_then(|rate| rate.kib(request));
+        let slowed = rate.and_then(|kib| {
+            let active = shared.begin(config, None)?;
+            shared.stats.response_rl_injected.inc();
+            Some((Slowed::new(kib, request.facts), active))
+        });
+        let (slowed, active) = slowed.map_or((None, None), |(it, active)| (Some(it), Some(active)));
         let delay = config.delay.as_ref().and_then(|delay| delay.time(request));
         if let Some(time) = delay
-            && let Some(active) = shared.begin(config)
+            && let Some(active) = shared.begin(config, active.as_ref())
         {
             shared.stats.delays_injected.inc();
             shared.count_cluster(config, request.head, |stats| stats.delays_injected.inc());
             config.leave_metadata(request);
             let config = Arc::clone(config);
-            let delayed = Delayed { shared: Rc::clone(shared), config, _active: active };
+            let delayed = Delayed { shared: Rc::clone(shared), config, slowed, _active: active };
             return OnRequest::Wait(Box::new(delayed), Wait { time, flags: Flags::DELAY_INJECTED });
         }
-        match shared.abort(config, request) {
-            Some(reply) => OnRequest::Answer(reply),
+        if let Some(reply) = shared.abort(config, request, active.as_ref()) {
+            return OnRequest::Answer(reply);
+        }
+        match active {
             None => OnRequest::Pass,
+            Some(active) => {
+                let config = Arc::clone(config);
+                let delayed =
+                    Delayed { shared: Rc::clone(shared), config, slowed, _active: active };
+                OnRequest::Talk { watcher: Box::new(delayed), waits: false }
+            }
         }
     }
 }
 
 impl Shared {
     /// The answer to a request that is to be aborted, unless too many faults are under way.
-    fn abort(&self, config: &Fault, request: &mut RequestView<'_>) -> Option<Reply> {
+    fn abort(
+        &self,
+        config: &Fault,
+        request: &mut RequestView<'_>,
+        active: Option<&Rc<Active>>,
+    ) -> Option<Reply> {
         let abort = config.abort.as_ref()?;
         let status = abort.status(request)?;
-        let _active = self.begin(config)?;
+        let _active = self.begin(config, active)?;
         Some(self.answer(config, abort, status, request))
     }
 
@@ -173,8 +207,11 @@ impl Shared {
         reply
     }
 
-    /// Begins a fault, unless too many are under way.
-    fn begin(&self, config: &Fault) -> Option<Active> {
+    /// Begins a fault, unless too many are under way. A stream that has one already counts once.
+    fn begin(&self, config: &Fault, own: Option<&Rc<Active>>) -> Option<Rc<Active>> {
+        if let Some(own) = own {
+            return Some(Rc::clone(own));
+        }
         // It counts from here on, so that of many at once none is too much.
         let before = self.active.add(1);
         self.stats.active_faults.inc();
@@ -183,7 +220,7 @@ impl Shared {
             self.stats.faults_overflow.inc();
             return None;
         }
-        Some(active)
+        Some(Rc::new(active))
     }
 
     /// Counts for the cluster that a request says it is from. Clients choose the names: some at most are counted.
@@ -225,10 +262,77 @@ impl Drop for Active {
 struct Delayed {
     shared: Rc<Shared>,
     config: Arc<Fault>,
-    _active: Active,
+    slowed: Option<Slowed>,
+    _active: Rc<Active>,
+}
+
+/// A response that goes on no faster than a rate.
+#[derive(Debug)]
+struct Slowed {
+    allowance: Allowance,
+    pace: Pace,
+    limit: usize,
+    steps: VecDeque<Step>,
+}
+
+impl Slowed {
+    fn new(kib: u64, facts: &Facts<'_>) -> Self {
+        Self {
+            allowance: Allowance::with(kib, INTERVAL, facts.now),
+            pace: Pace::new(Way::Response, INTERVAL),
+            limit: 0,
+            steps: VecDeque::new(),
+        }
+    }
+
+    fn flow(&mut self, facts: &Facts<'_>) {
+        if self.pace.flow(&self.allowance, &mut self.steps, facts.now).ends {
+            self.pace.pass_end(&mut self.steps);
+        }
+    }
 }
 
 impl StreamFilter for Delayed {
+    fn talks(&self) -> bool {
+        self.slowed.is_some()
+    }
+
+    fn begin(&mut self, limit: usize) {
+        if let Some(slowed) = &mut self.slowed {
+            slowed.limit = limit;
+        }
+    }
+
+    fn next_step(&mut self) -> Option<Step> {
+        self.slowed.as_mut()?.steps.pop_front()
+    }
+
+    fn is_full(&self, way: Way) -> bool {
+        let slowed = self.slowed.as_ref().filter(|_| way == Way::Response);
+        slowed.is_some_and(|slowed| slowed.pace.held() > slowed.limit)
+    }
+
+    fn on_said(&mut self, _said: Said, stream: &mut TalkView<'_>) {
+        if let Some(slowed) = &mut self.slowed {
+            slowed.pace.wake();
+            slowed.flow(stream.facts);
+        }
+    }
+
+    fn on_response_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
+        if let Some(slowed) = &mut self.slowed {
+            slowed.pace.push(data);
+            if !slowed.pace.waits() {
+                slowed.flow(facts);
+            }
+        }
+        Ok(())
+    }
+
+    fn keeps_response_end(&mut self, trailers: Option<&mut Head>, _facts: &Facts<'_>) -> bool {
+        self.slowed.as_mut().is_some_and(|slowed| slowed.pace.keep_end(trailers))
+    }
+
     fn on_waited(&mut self, request: &mut RequestView<'_>) -> OnAnswer {
         let config = Arc::clone(&self.config);
         let Some(abort) = &config.abort else { return OnAnswer::GoOn };
@@ -254,6 +358,20 @@ impl Fault {
             // Also where it says nothing, as in Envoy. What is too much for one stream is left out, as a whole.
             let _ = info.add_metadata(request.route.filter, self.metadata.clone());
         }
+    }
+}
+
+impl Rate {
+    /// How fast a response may be, if it is slowed down.
+    fn kib(&self, request: &RequestView<'_>) -> Option<u64> {
+        let head = &*request.head;
+        let share = match self.kib {
+            Some(_) => self.share,
+            None => told_share(head, b"x-envoy-fault-throughput-response-percentage", self.share),
+        };
+        let told = || number(head.get_bytes(b"x-envoy-fault-throughput-response"));
+        let kib = self.kib.or_else(told).filter(|kib| *kib > 0);
+        kib.filter(|_| share.takes(request.random.rotate_left(16)))
     }
 }
 
@@ -323,6 +441,8 @@ fn number(text: Option<&[u8]>) -> Option<u64> {
     std::str::from_utf8(text?).ok()?.trim().parse().ok()
 }
 
+/// How often content of a response that is slowed down goes on.
+const INTERVAL: Duration = Duration::from_millis(50);
 const NODE: &[u8] = b"x-envoy-downstream-service-node";
 /// Of which a worker counts faults by name.
 const MOST_CLUSTERS: usize = 256;

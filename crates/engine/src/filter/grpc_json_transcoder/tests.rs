@@ -224,3 +224,43 @@ fn path_and_query_stand_behind_the_content() {
     assert!(schema.resolve(id, &["text", "x"]).unwrap_err().contains("non-leaf"));
     assert!(schema.resolve(id, &["tex%74"]).is_ok());
 }
+
+#[test]
+fn whatever_comes_is_written_as_it_is_read_or_refused() {
+    let seeds: [&[u8]; 3] = [
+        br#"{"text":"a\u0000","aNumber":-1,"longs":["1",2],"color":"RED","inner":{"inners":[{},{"map":{"a":1,"b":2}}]}}"#,
+        br#"{"time":"2024-02-29T00:00:00.5Z","double":1.5e-300,"any":{"@type":"type.googleapis.com/t.M","sint":-5},"bytes":"AP8="}"#,
+        b"\x0a\x01a\x10\x01\x1a\x02\x01\x02\x20\x01\x2a\x03\x0a\x01b\x3a\x05\x0a\x01k\x10\x07\x42\x02\x08\x05\x61\0\0\0\0\0\0\xf0?",
+    ];
+    let (schema, id) = schema();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state >> 33).unwrap() % limit.max(1)
+    };
+    let mut read = 0;
+    for round in 0..60_000 {
+        let mut input = seeds[round % seeds.len()].to_vec();
+        for _ in 0..random(4).min(input.len()) {
+            let at = random(input.len());
+            match random(4) {
+                0 => input[at] = u8::try_from(random(256)).unwrap(),
+                1 if input.len() > 1 => drop(input.remove(at)),
+                1 | 2 => input.insert(at, b"{}[]\",:0-e\\u\x80\xff"[random(14)]),
+                _ => input.truncate(at.max(1)),
+            }
+        }
+        let shown = |message: Vec<u8>| to_json(&schema, id, &message.into(), Printing::default());
+        let texts = [shown(input.clone()), to_message(&schema, id, &input).and_then(&shown)];
+        for text in texts.into_iter().flatten() {
+            // A map may have a key twice.
+            if let Ok(message) = to_message(&schema, id, text.as_bytes()) {
+                assert_eq!(shown(message), Ok(text));
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 10_000, "only {read} were anything");
+}

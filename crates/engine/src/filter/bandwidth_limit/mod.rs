@@ -1,0 +1,295 @@
+//! `envoy.filters.http.bandwidth_limit`: content goes on no faster than a rate, which all streams share.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towpath_proto::{Head, Instant};
+
+use super::pace::{Allowance, Pace};
+use super::{
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
+    RouteConfig, Said, Step, StreamFilter, TalkView, Way,
+};
+use crate::format::Facts;
+use crate::stats::{BandwidthLimitStats, Scope};
+
+/// Envoy `bandwidth_limit.v3.BandwidthLimit`, of a chain or of a route.
+#[derive(Debug)]
+pub struct BandwidthLimit {
+    /// `stat_prefix`.
+    pub stat_prefix: Arc<str>,
+    /// `enable_mode`: requests are held up.
+    pub requests: bool,
+    /// Responses are.
+    pub responses: bool,
+    /// `limit_kbps`, of both directions of all streams.
+    pub allowance: Allowance,
+    /// `fill_interval`.
+    pub interval: Duration,
+    /// `enable_response_trailers`, with `response_trailer_prefix`.
+    pub trailers: Option<Box<str>>,
+}
+
+/// A configuration for all workers, or for all requests of a route.
+#[derive(Clone, Debug)]
+pub struct SharedBandwidthLimit(pub Arc<BandwidthLimit>);
+
+impl RouteConfig for SharedBandwidthLimit {}
+
+impl FilterConfig for SharedBandwidthLimit {
+    fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        Rc::new(Instance {
+            config: Arc::clone(&self.0),
+            stats: super::ByPrefix::new(scope.clone(), Scope::BandwidthLimit),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Instance {
+    config: Arc<BandwidthLimit>,
+    stats: super::ByPrefix<BandwidthLimitStats>,
+}
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let by_route = request.route.first::<SharedBandwidthLimit>();
+        let config = by_route.map_or(&self.config, |route| &route.0);
+        if !config.requests && !config.responses {
+            return OnRequest::Pass;
+        }
+        let stats = self.stats.of(&config.stat_prefix);
+        if config.requests {
+            stats.request_enabled.inc();
+        }
+        let side = |way, held: bool| Side {
+            pace: held.then(|| Pace::new(way, config.interval)),
+            begun: None,
+            delay: Duration::ZERO,
+        };
+        OnRequest::Talk {
+            watcher: Box::new(Limited {
+                request: side(Way::Request, config.requests),
+                response: side(Way::Response, config.responses),
+                config: Arc::clone(config),
+                stats,
+                request_time: Duration::ZERO,
+                limit: 0,
+                steps: VecDeque::new(),
+            }),
+            waits: false,
+        }
+    }
+}
+
+/// A stream that is held up.
+#[derive(Debug)]
+struct Limited {
+    config: Arc<BandwidthLimit>,
+    stats: Arc<BandwidthLimitStats>,
+    request: Side,
+    response: Side,
+    /// How long the request took.
+    request_time: Duration,
+    limit: usize,
+    steps: VecDeque<Step>,
+}
+
+#[derive(Debug)]
+struct Side {
+    pace: Option<Pace>,
+    /// When its first piece came, until it is through.
+    begun: Option<Instant>,
+    /// How long it was held up.
+    delay: Duration,
+}
+
+impl Limited {
+    fn on_data(&mut self, way: Way, data: &mut Bytes, now: Instant) {
+        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+        let Some(pace) = &mut side.pace else { return };
+        let stats = &*self.stats;
+        let (pending, size, total) = match way {
+            Way::Request => (
+                &stats.request_pending,
+                &stats.request_incoming_size,
+                &stats.request_incoming_total_size,
+            ),
+            Way::Response => (
+                &stats.response_pending,
+                &stats.response_incoming_size,
+                &stats.response_incoming_total_size,
+            ),
+        };
+        if side.begun.is_none() {
+            side.begun = Some(now);
+            pending.inc();
+        }
+        size.set(data.len() as u64);
+        total.add(data.len() as u64);
+        pace.push(data);
+        if !pace.waits() {
+            self.flow(way, now);
+        }
+    }
+
+    fn flow(&mut self, way: Way, now: Instant) {
+        let stats = &*self.stats;
+        let (side, size, total, enforced) = match way {
+            Way::Request => (
+                &mut self.request,
+                &stats.request_allowed_size,
+                &stats.request_allowed_total_size,
+                &stats.request_enforced,
+            ),
+            Way::Response => (
+                &mut self.response,
+                &stats.response_allowed_size,
+                &stats.response_allowed_total_size,
+                &stats.response_enforced,
+            ),
+        };
+        let Some(pace) = &mut side.pace else { return };
+        let gone = pace.flow(&self.config.allowance, &mut self.steps, now);
+        size.set(gone.bytes);
+        total.add(gone.bytes);
+        if gone.waits {
+            enforced.inc();
+            side.delay += self.config.interval;
+        }
+        if gone.ends {
+            self.finish(way, None, now);
+        }
+    }
+
+    /// A direction is through. Its trailers may be where they are held.
+    fn finish(&mut self, way: Way, trailers: Option<&mut Head>, now: Instant) {
+        let taken = self.settle(way, now);
+        if let (Some(prefix), Some(time), Way::Response) = (&self.config.trailers, taken, way) {
+            let fields = [
+                ("bandwidth-request-delay-ms", self.request_time),
+                ("bandwidth-request-filter-delay-ms", std::mem::take(&mut self.request.delay)),
+                ("bandwidth-response-delay-ms", time),
+                ("bandwidth-response-filter-delay-ms", std::mem::take(&mut self.response.delay)),
+            ];
+            let held = self.response.pace.as_mut().and_then(Pace::trailers_mut);
+            let add = |head: &mut Head| {
+                for (name, time) in fields.iter().filter(|(_, time)| time.as_millis() > 0) {
+                    let dash = if prefix.is_empty() { "" } else { "-" };
+                    let name = format!("{prefix}{dash}{name}");
+                    head.set_bytes(name.as_bytes(), time.as_millis().to_string().as_bytes());
+                }
+            };
+            match (trailers, held) {
+                (Some(head), _) => add(head),
+                (None, Some(held)) => {
+                    add(held.get_or_insert_default());
+                    held.take_if(|head| head.is_empty());
+                }
+                (None, None) => {}
+            }
+        }
+        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+        if let Some(pace) = &mut side.pace {
+            pace.pass_end(&mut self.steps);
+        }
+    }
+
+    /// Counts how long a direction took, which is told once.
+    fn settle(&mut self, way: Way, now: Instant) -> Option<Duration> {
+        let (side, pending, times) = match way {
+            Way::Request => (
+                &mut self.request,
+                &self.stats.request_pending,
+                &self.stats.request_transfer_duration,
+            ),
+            Way::Response => (
+                &mut self.response,
+                &self.stats.response_pending,
+                &self.stats.response_transfer_duration,
+            ),
+        };
+        let time = now.since(side.begun.take()?);
+        pending.dec();
+        times.record(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        if way == Way::Request {
+            self.request_time = time;
+        }
+        Some(time)
+    }
+
+    fn keeps_end(&mut self, way: Way, mut trailers: Option<&mut Head>, now: Instant) -> bool {
+        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+        let Some(pace) = &mut side.pace else { return false };
+        if pace.keep_end(trailers.as_deref_mut()) {
+            return true;
+        }
+        self.finish(way, trailers, now);
+        false
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        for (side, pending) in [
+            (&self.request, &self.stats.request_pending),
+            (&self.response, &self.stats.response_pending),
+        ] {
+            if side.begun.is_some() {
+                pending.dec();
+            }
+        }
+    }
+}
+
+impl StreamFilter for Limited {
+    fn begin(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn next_step(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    fn is_full(&self, way: Way) -> bool {
+        let side = if way == Way::Request { &self.request } else { &self.response };
+        side.pace.as_ref().is_some_and(|pace| pace.held() > self.limit)
+    }
+
+    fn on_said(&mut self, said: Said, stream: &mut TalkView<'_>) {
+        let Said::Late(way) = said else { return };
+        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+        if let Some(pace) = &mut side.pace {
+            pace.wake();
+            self.flow(way, stream.facts.now);
+        }
+    }
+
+    fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
+        self.on_data(Way::Request, data, facts.now);
+        Ok(())
+    }
+
+    fn keeps_request_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
+        self.keeps_end(Way::Request, trailers, facts.now)
+    }
+
+    fn on_response_head(&mut self, _response: &mut ResponseView<'_>) -> Release {
+        if self.response.pace.is_some() {
+            self.stats.response_enabled.inc();
+        }
+        Release::Now
+    }
+
+    fn on_response_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
+        self.on_data(Way::Response, data, facts.now);
+        Ok(())
+    }
+
+    fn keeps_response_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
+        self.keeps_end(Way::Response, trailers, facts.now)
+    }
+}
