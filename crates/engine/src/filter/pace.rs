@@ -110,6 +110,7 @@ impl Pace {
     }
 
     /// The end that is held, for what is added to it.
+    #[cfg(feature = "serving")]
     pub(super) fn trailers_mut(&mut self) -> Option<&mut Option<Head>> {
         match &mut self.end {
             End::Held(trailers) => Some(trailers),
