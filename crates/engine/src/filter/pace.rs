@@ -1,7 +1,7 @@
 //! Content that goes on no faster than a rate: what `bandwidth_limit` and `fault` have in common.
 //!
-//! Arrives: pieces of one direction of a stream, and its end. Leaves: as much of it as there are tokens for, at once and
-//! then again after each interval. What is held is bounded by not reading who sends it.
+//! Arrives: pieces of one direction of a stream, and its end. Leaves: as much of it as there are tokens for, at once
+//! and then again after each interval. What is held is bounded by not reading who sends it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
