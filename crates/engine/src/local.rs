@@ -122,8 +122,6 @@ pub(crate) struct Call {
     pub(crate) duplicate: Option<ConnectionId>,
     /// The app hears nothing of it: its duplicate is the request, or was.
     pub(crate) secondary: bool,
-    /// It goes onto connections of its own origin alone: a server wants that.
-    pub(crate) apart: bool,
     /// Fresh to it are connections that were opened later.
     pub(crate) fresh_after: Instant,
     /// Its response can go on on another connection.
@@ -152,7 +150,6 @@ impl Call {
             silent_asked: false,
             duplicate: None,
             secondary: false,
-            apart: false,
             fresh_after: Instant::ZERO,
             resume: None,
             untaken: 0,

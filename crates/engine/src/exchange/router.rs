@@ -427,11 +427,14 @@ impl Exchange {
             self.lease_raw(index, pool_key, now)
         } else {
             let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);
-            let races = self.upstreams.clusters.get(pool_key.cluster).is_some_and(|it| it.races);
+            let origin = self.upstreams.clusters.get(pool_key.cluster).filter(|it| it.races);
+            let races = origin.is_some();
+            let pool = origin.and_then(|origin| origin.pool(pool_key));
+            let has_none = pool.is_some_and(|pool| pool.open.is_empty());
             let turn = races.then(|| self.place_in_queue(index, pool_key)).flatten();
             let opened_after = races.then(|| self.fresh_after(index));
             let wish = Wish { stream: index, reuses, opened_after, repeatable, turn };
-            let shared = if races { self.shared_connection(index, now) } else { None };
+            let shared = if has_none { self.shared_connection(index, now) } else { None };
             match shared {
                 Some(id) => Lease::Ready(id),
                 None => self.upstreams.lease(wish, pool_key, &mut self.conns, &mut self.env, now),

@@ -147,7 +147,12 @@ impl<'a> Builder<'a> {
 
     #[cold]
     fn is_ascii(&self) -> bool {
-        self.cookie.is_ascii() && self.head.iter().all(|field| field.value.is_ascii())
+        for field in self.head.fields() {
+            if !self.head.value_of(field).is_ascii() {
+                return false;
+            }
+        }
+        self.cookie.is_ascii()
     }
 
     /// The block is too large: nothing of it is kept.

@@ -24,6 +24,7 @@ use crate::snapshot::ClusterId;
 
 impl Exchange {
     /// Another origin's connection for a request whose own has none.
+    #[cold]
     pub(crate) fn shared_connection(
         &mut self,
         index: StreamIndex,
@@ -35,7 +36,7 @@ impl Exchange {
         let stream = self.streams.get(index)?;
         let (guest, repeatable) = (stream.cluster, stream.retries.repeatable);
         let call = self.call(index)?;
-        let is_free = !stream.retries.wants_fresh && !call.apart && call.options.proxy.is_none();
+        let is_free = !stream.retries.wants_fresh && call.options.proxy.is_none();
         let pool = self.upstreams.clusters.pool(own_pool(guest))?;
         if !is_free || !pool.open.is_empty() {
             return None;
@@ -169,13 +170,13 @@ impl Exchange {
         }
         self.withdraw_standby(index);
         let Some(call) = self.call_mut(index) else { return false };
-        call.apart = true;
         call.report.retries += 1;
         if let Some(last) = call.report.tries.last_mut() {
             last.reset_reason = "421: the server wants a connection of the name's own";
         }
         if let Some(stream) = self.streams.get_mut(index) {
             stream.upstream = UpstreamState::None;
+            stream.retries.wants_fresh = true;
             stream.times.upstream_first_received = None;
             stream.clear_attempt_timers();
         }
@@ -188,8 +189,10 @@ impl Exchange {
     pub(crate) fn shared_with(&self, index: StreamIndex, id: ConnectionId) -> Option<Arc<str>> {
         let own = self.streams.get(index)?.cluster;
         let host = self.conns.table.get(id)?.upstream()?.pool_key.cluster;
-        let host = self.upstreams.app.origins.get(&host).filter(|_| host != own)?;
-        Some(Arc::clone(&host.key.host))
+        if host == own {
+            return None;
+        }
+        Some(Arc::clone(&self.upstreams.app.origins.get(&host)?.key.host))
     }
 
     /// Whether a request to an origin is under way, wherever it is.
