@@ -6,6 +6,7 @@
 
 mod apart;
 mod bunching;
+mod ghz;
 mod recording;
 
 use std::io::{self, Read, Write};
@@ -35,12 +36,14 @@ use crate::stats::{Effect, Interval, Pair, balanced_order, paired_effect};
 pub enum Other {
     /// `wrk`.
     Wrk,
-    /// nghttp2's `h2load`: of these the only one that is compared over HTTP/2.
+    /// nghttp2's `h2load`: of these the only one that is compared over HTTP/2, but for gRPC.
     H2load,
     /// `oha`.
     Oha,
     /// `vegeta`.
     Vegeta,
+    /// `ghz`: the only one that calls gRPC.
+    Ghz,
 }
 
 /// How this generator is made like the other, beside sending the same request.
@@ -225,6 +228,9 @@ fn own_fields(other: Other, program: &Path, plan: &Plan) -> io::Result<Vec<(Stri
     let address = listener.local_addr()?;
     let mut probe = plan.clone();
     probe.target = format!("http://{address}/").parse().map_err(io::Error::other)?;
+    if plan.request.is_grpc() {
+        probe.target.path.clone_from(&plan.target.path);
+    }
     (probe.connections, probe.duration) = (1, Duration::from_secs(1));
     if !matches!(probe.arrivals, Arrivals::Closed) {
         probe.arrivals = Arrivals::Paced { rate: 1.0 };
@@ -315,6 +321,7 @@ impl Other {
             Self::H2load => "h2load",
             Self::Oha => "oha",
             Self::Vegeta => "vegeta",
+            Self::Ghz => "ghz",
         }
     }
 
@@ -333,7 +340,10 @@ impl Other {
         if rate.is_none() && plan.arrivals != Arrivals::Closed {
             return Err("other generators have a closed loop or a common rate".to_owned());
         }
-        if self != Self::H2load && plan.protocol == Protocol::Http2 {
+        if self != Self::Ghz && plan.request.is_grpc() {
+            return Err("calls of gRPC are compared with ghz".to_owned());
+        }
+        if !matches!(self, Self::H2load | Self::Ghz) && plan.protocol == Protocol::Http2 {
             return Err("HTTP/2 is compared with h2load".to_owned());
         }
         let protocol = match plan.protocol {
@@ -360,6 +370,7 @@ impl Other {
                 "attack -duration {seconds}s -rate {} -workers {count} -max-workers {count} -connections {count}",
                 rate.unwrap_or(0.0)
             ),
+            (Self::Ghz, _) => return ghz::arguments(plan),
         };
         let url = (self != Self::Vegeta).then(|| plan.url());
         Ok(words.split(' ').map(str::to_owned).chain(url).collect())
@@ -369,6 +380,10 @@ impl Other {
     fn run(self, program: &Path, plan: &Plan) -> io::Result<Output> {
         let mut command = Command::new(program);
         command.args(self.arguments(plan).map_err(io::Error::other)?);
+        if self == Self::Ghz {
+            let description = ghz::Description::write(plan)?;
+            return command.arg("--proto").arg(description.file()).output();
+        }
         if self != Self::Vegeta {
             return command.output();
         }
@@ -432,15 +447,23 @@ fn theirs(other: Other, program: &Path, plan: &Plan) -> io::Result<u64> {
     let name = other.name();
     let output = other.run(program, plan).map_err(|error| cannot_run(other, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    match results::read(&text).and_then(|figures| figures.requests).map(|count| count as u64) {
+    let figures = results::read(&text);
+    let failed = figures.as_ref().and_then(|figures| figures.errors).unwrap_or(0.0);
+    let said: String = text.trim().chars().take(MOST_SAID).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if other == Other::Ghz && failed > 0.0 {
+        return Err(io::Error::other(format!("calls of {name} failed: {said} {}", stderr.trim())));
+    }
+    match figures.and_then(|figures| figures.requests).map(|count| count as u64) {
         Some(count @ 1..) => Ok(count),
-        Some(0) | None => Err(io::Error::other(format!(
-            "{name} made no request: {} {}",
-            text.trim(),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
+        Some(0) | None => {
+            Err(io::Error::other(format!("{name} made no request: {said} {}", stderr.trim())))
+        }
     }
 }
+
+/// ghz names every call that it made behind what they come to.
+const MOST_SAID: usize = 2000;
 
 /// A run of each in which only system calls are counted, because counting slows the server down.
 fn count_syscalls(
@@ -554,6 +577,11 @@ mod tests {
             "-m32 -t1 -c20 -D10 --rps 100 http://127.0.0.1:80/x"
         );
         assert!(words(Other::Oha, &plan).is_err());
+        assert!(words(Other::Ghz, &plan).is_err());
+        let mut call = plan.clone();
+        call.request.make_grpc();
+        let why = words(Other::H2load, &call).unwrap_err();
+        assert_eq!(why, "calls of gRPC are compared with ghz");
         plan.protocol = Protocol::Http1;
         assert!(words(Other::Oha, &plan).unwrap().contains("-q 2000"));
         assert!(

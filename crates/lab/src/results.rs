@@ -32,6 +32,8 @@ pub enum Tool {
     K6,
     /// `fortio`, text or JSON.
     Fortio,
+    /// `ghz`, JSON.
+    Ghz,
     /// An HdrHistogram interval log, in nanoseconds.
     HdrLog,
     /// `towpath lab load --json`, or its `--csv`.
@@ -124,6 +126,7 @@ impl Tool {
             Self::Vegeta => "vegeta",
             Self::K6 => "k6",
             Self::Fortio => "fortio",
+            Self::Ghz => "ghz",
             Self::HdrLog => "HdrHistogram log",
             Self::Lab => "towpath lab",
         }

@@ -1,4 +1,4 @@
-//! The lab's gRPC beside Go's and Python's: our load on their servers, their client on our origin.
+//! The lab's gRPC beside Go's and Python's: our load on their servers, their client on our origin, and ghz beside our load.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::io::{BufRead, BufReader};
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use towpath_lab::agree::{Likeness, Other, compare};
 use towpath_lab::load::{Arrivals, Outcome, Plan, Protocol, run};
 use towpath_lab::origin::{Origin, spawn};
 
@@ -53,6 +54,40 @@ fn grpcios_client_is_answered_by_our_origin() {
     }
 }
 
+#[test]
+#[ignore = "needs go-peers and ghz"]
+fn ghz_is_run_and_read_beside_our_load() {
+    let server = Server::launch(peer("go-peers").args(["serve", "grpc"]));
+    let ghz = PathBuf::from(peer("ghz").get_program());
+    let agree = |method: &str, arrivals: Arrivals, likeness: Likeness| {
+        let mut plan = plan(&server, method, b"");
+        (plan.connections, plan.in_flight, plan.arrivals) = (2, 4, arrivals);
+        (plan.duration, plan.pids) = (Duration::from_secs(1), vec![server.child.id()]);
+        compare(Other::Ghz, &ghz, &plan, likeness, 3, &mut |_| ())
+    };
+    let unlike = Likeness::default();
+    let likeness = Likeness { work: true, ..unlike };
+    let empty = "grpc.testing.TestService/EmptyCall";
+    for (arrivals, likeness) in
+        [(Arrivals::Closed, unlike), (Arrivals::Paced { rate: 500.0 }, likeness)]
+    {
+        let agreement = agree(empty, arrivals, likeness).unwrap();
+        let ratio = agreement.effect.ratio.estimate;
+        // A count that was misread would be off by more than any machine is.
+        assert!((0.1..10.0).contains(&ratio), "{ratio} {:?}", agreement.rounds);
+        let field = |wanted: &str| {
+            let found = agreement.fields.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.as_str()).unwrap_or_default()
+        };
+        assert_eq!((field("content-type"), field("te")), ("application/grpc", "trailers"));
+        assert!(field("user-agent").contains("grpc-go/"), "{:?}", agreement.fields);
+        assert_eq!((agreement.rounds.len(), agreement.busy_ns.is_some()), (3, likeness.work));
+    }
+    let why = agree("grpc.testing.TestService/Absent", Arrivals::Closed, unlike).unwrap_err();
+    assert!(why.to_string().starts_with("calls of ghz failed: "), "{why}");
+    assert!(why.to_string().contains("\"Unimplemented\""), "{why}");
+}
+
 /// Answers with what it was sent, or not at all.
 const SERVER: &str = r#"
 import grpc, sys
@@ -86,14 +121,19 @@ with grpc.insecure_channel(sys.argv[1]) as channel:
 
 /// 200 calls in a second.
 fn call(server: &Server, method: &str, message: &[u8]) -> Outcome {
-    let mut plan = Plan::new(format!("http://127.0.0.1:{}/{method}", server.port).parse().unwrap());
-    plan.protocol = Protocol::Http2;
-    plan.request.body = message.to_vec();
-    plan.request.make_grpc();
+    let mut plan = plan(server, method, message);
     (plan.connections, plan.in_flight) = (2, 8);
     plan.arrivals = Arrivals::Paced { rate: 200.0 };
     (plan.warmup, plan.duration) = (Duration::ZERO, Duration::from_secs(1));
     run(&plan).unwrap()
+}
+
+fn plan(server: &Server, method: &str, message: &[u8]) -> Plan {
+    let mut plan = Plan::new(format!("http://127.0.0.1:{}/{method}", server.port).parse().unwrap());
+    plan.protocol = Protocol::Http2;
+    plan.request.body = message.to_vec();
+    plan.request.make_grpc();
+    plan
 }
 
 /// A server that says its port and serves until its input ends.

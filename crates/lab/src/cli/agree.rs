@@ -28,6 +28,7 @@ each come in bunches of one, of two and so on, and how far apart. bunched:N, tic
 other sends. What it costs to wake the server depends on where the generators run as well: with a rate, --apart, so that
 both are off the server's processor.
 
+Example: towpath lab agree --with ghz --grpc helloworld.Greeter/SayHello --pid $(pidof greeter) http://127.0.0.1:50051
 Example: towpath lab agree --apart --with oha --rate 2000 --arrivals as-sent --pid $(pidof nginx) http://127.0.0.1:8080/")]
 pub struct Agree {
     /// http://HOST:PORT/PATH
@@ -44,9 +45,13 @@ pub struct Agree {
     /// Connections
     #[arg(long, short = 'c', default_value_t = 20)]
     connections: usize,
-    /// Speak HTTP/2 with so many streams on each connection (h2load only)
+    /// Speak HTTP/2 with so many streams on each connection (h2load and ghz only)
     #[arg(long, value_name = "N")]
     streams: Option<usize>,
+    /// Call this method of gRPC with an empty message, one call at a time on each connection unless --streams says more
+    /// (ghz only)
+    #[arg(long, value_name = "SERVICE/METHOD")]
+    grpc: Option<String>,
     /// Requests per second of both; as fast as the answers come unless given
     #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
@@ -100,6 +105,8 @@ enum Other {
     Oha,
     /// vegeta
     Vegeta,
+    /// ghz, which calls gRPC
+    Ghz,
 }
 
 impl Agree {
@@ -112,11 +119,16 @@ impl Agree {
             Other::H2load => agree::Other::H2load,
             Other::Oha => agree::Other::Oha,
             Other::Vegeta => agree::Other::Vegeta,
+            Other::Ghz => agree::Other::Ghz,
         };
         let mut plan = Plan::new(self.target.clone());
         (plan.connections, plan.duration) = (self.connections, self.duration);
         if let Some(streams) = self.streams {
             (plan.protocol, plan.in_flight) = (Protocol::Http2, streams);
+        }
+        if let Some(method) = &self.grpc {
+            plan.protocol = Protocol::Http2;
+            super::load::call_of(method, &mut plan)?;
         }
         plan.pids.clone_from(&self.pid);
         let spacing = match self.arrivals {

@@ -15,8 +15,8 @@ use crate::lint::{self, Finding, Level};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Reads Markdown and CSV, and what wrk, wrk2, hey, oha, h2load, vegeta, k6, fortio and this lab print (text or
-JSON, this lab's --csv), and HdrHistogram logs. Checks Little's law, CPU per request, order of percentiles, totals, repeats and
-missing intervals. Exits with 4 when figures contradict each other.
+JSON, this lab's --csv), ghz's JSON, and HdrHistogram logs. Checks Little's law, CPU per request, order of percentiles,
+totals, repeats and missing intervals. Exits with 4 when figures contradict each other.
 
 Example: towpath lab lint report.md")]
 pub struct Lint {

@@ -348,7 +348,7 @@ pub(super) fn check_in_flight(plan: &Plan) -> Result<(), Box<dyn std::error::Err
 }
 
 /// Makes each request a call of a method of gRPC.
-fn call_of(name: &str, plan: &mut Plan) -> Result<(), Box<dyn std::error::Error>> {
+pub(super) fn call_of(name: &str, plan: &mut Plan) -> Result<(), Box<dyn std::error::Error>> {
     let name = name.strip_prefix('/').unwrap_or(name);
     if !is_grpc_method(name) {
         return Err(super::usage(format!("'{name}' is no SERVICE/METHOD")));

@@ -29,6 +29,14 @@ impl Request {
         self.headers.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
+    /// Whether it is a call of gRPC.
+    pub(crate) fn is_grpc(&self) -> bool {
+        let is_said = |(name, value): &(String, String)| {
+            name.eq_ignore_ascii_case("content-type") && value.starts_with("application/grpc")
+        };
+        self.headers.iter().any(is_said)
+    }
+
     pub(super) fn is_head(&self) -> bool {
         self.method.as_deref() == Some("HEAD")
     }

@@ -13,6 +13,7 @@ pub(super) fn read(text: &str) -> Option<Figures> {
         .or_else(|| vegeta(&value))
         .or_else(|| oha(&value))
         .or_else(|| k6(&value))
+        .or_else(|| ghz(&value))
 }
 
 fn lab(value: &Value) -> Option<Figures> {
@@ -125,6 +126,26 @@ fn k6(value: &Value) -> Option<Figures> {
     {
         it.percentiles.extend(of(times, name).map(|ms| (share, ms / 1e3)));
     }
+    Some(it)
+}
+
+/// Times are nanoseconds, and of the calls alone that ended with `OK`.
+fn ghz(value: &Value) -> Option<Figures> {
+    let statuses = value.get("statusCodeDistribution")?.as_object()?;
+    let mut it = Figures::of(Tool::Ghz);
+    it.connections = number(value, "/options/concurrency");
+    it.rate = number(value, "/rps");
+    it.duration_s = number(value, "/total").map(|ns| ns / 1e9);
+    it.requests = Some(number(value, "/count")?);
+    let failed = statuses.iter().filter(|(status, _)| *status != "OK");
+    it.errors = Some(failed.filter_map(|(_, count)| count.as_f64()).sum());
+    it.mean_s = number(value, "/average").map(|ns| ns / 1e9);
+    // Without a call that was answered there are none.
+    for entry in value.get("latencyDistribution").and_then(Value::as_array).into_iter().flatten() {
+        let latency = number(entry, "/latency").map(|ns| ns / 1e9);
+        it.percentiles.extend(number(entry, "/percentage").zip(latency));
+    }
+    it.percentiles.extend(number(value, "/slowest").map(|ns| (100.0, ns / 1e9)));
     Some(it)
 }
 
