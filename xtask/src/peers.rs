@@ -35,6 +35,8 @@ enum Source {
     Maven { group: &'static str, artifact: &'static str, bare: &'static [&'static str] },
     /// Packages of Debian, `NAME` or `NAME=VERSION*`, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
+    /// A folder inside the source of a package of Debian, which the program says the place of.
+    DebianSource { package: &'static str, inside: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
     Valgrind,
     /// A program of a Go module; a folder of ours has the versions of all that it is built from.
@@ -120,6 +122,15 @@ const PEERS: &[Peer] = &[
             bare: &["io.grpc:grpc-stub:1.85.1"],
         },
         version: "1.85.1",
+    },
+    Peer {
+        name: "hpack-stories",
+        // No package is made of them; an implementation carries them for its tests.
+        source: Source::DebianSource {
+            package: "haskell-http2",
+            inside: "test-hpack/hpack-test-case",
+        },
+        version: "3.0.",
     },
     Peer {
         name: "nghttp",
@@ -297,6 +308,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::TraceProcessor { package } => trace_processor(peer, package)?,
         Source::Maven { group, artifact, bare } => from_maven(peer, group, artifact, bare)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
+        Source::DebianSource { package, inside } => from_source(peer, package, inside)?,
         Source::Valgrind => valgrind(peer)?,
         Source::Go { folder, package } => from_go(peer, folder, package)?,
         Source::Crate => from_crate(peer)?,
@@ -459,6 +471,78 @@ fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
     check_version(peer, packages[0], &archives[packages[0]]);
     let root = debian_root(peer.name);
     wrap(peer.name, &root.join(inside), Some(&root))
+}
+
+/// Unpacks what a package of Debian is built from, without Debian's changes to it. Systems seldom know where sources
+/// are: beside the packages that they know, so lists of our own name those.
+fn from_source(peer: &Peer, package: &str, inside: &str) -> Result<()> {
+    if let Some(tool) = ["apt-get", "tar"].into_iter().find(|tool| !has(tool)) {
+        return Err(format!("source {package} comes from Debian, and there is no {tool}").into());
+    }
+    let place = folder().join("source").join(peer.name);
+    if place.exists() {
+        fs::remove_dir_all(&place)?;
+    }
+    let [known, lists, whole] = ["known", "lists", "whole"].map(|name| place.join(name));
+    for folder in [&known, &lists, &whole] {
+        fs::create_dir_all(folder)?;
+    }
+    for file in system_lists() {
+        let name = file.file_name().ok_or("a list of sources has no name")?;
+        fs::write(known.join(name), of_sources(&fs::read_to_string(&file)?))?;
+    }
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        apt.args(["-o", LOCK, "--quiet", "-o", "Dir::Etc::SourceList=/dev/null"]);
+        apt.arg("-o").arg(format!("Dir::Etc::SourceParts={}", known.display()));
+        apt.arg("-o").arg(format!("Dir::State::Lists={}", lists.display()));
+        apt.current_dir(&place);
+        apt
+    };
+    output(apt().arg("update"))
+        .and_then(|_| output(apt().args(["--download-only", "--only-source", "source", package])))
+        .map_err(|error| format!("source {package} cannot be had from Debian: {error}"))?;
+    let is_original = |path: &PathBuf| path.to_string_lossy().contains(".orig.tar.");
+    let archive = fs::read_dir(&place)?.flatten().map(|entry| entry.path()).find(is_original);
+    let archive = archive.ok_or_else(|| format!("source {package} was not delivered"))?;
+    check_version(peer, package, &archive);
+    output(
+        Command::new("tar")
+            .arg("-xf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&whole)
+            .arg("--strip-components=1"),
+    )?;
+    // The lists are ten times as large as what was sought.
+    fs::remove_dir_all(&lists)?;
+    let wanted = whole.join(inside);
+    if !wanted.is_dir() {
+        return Err(format!("source {package} holds no {inside}").into());
+    }
+    write_wrapper(peer.name, &format!("echo \"{}\"", wanted.display()))
+}
+
+/// Where the system has its packages from.
+fn system_lists() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    std::iter::once(PathBuf::from("/etc/apt/sources.list"))
+        .chain(files)
+        .filter(|file| file.extension().is_some_and(|end| end == "list" || end == "sources"))
+        .filter(|file| file.is_file())
+        .collect()
+}
+
+/// A list of places for packages, in either of its forms, as one of the same places for their sources.
+fn of_sources(list: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("deb ") {
+        Some(rest) => format!("deb-src {rest}\n"),
+        None if line.starts_with("deb-src ") => "\n".to_owned(),
+        None if line.starts_with("Types:") => "Types: deb-src\n".to_owned(),
+        None => format!("{line}\n"),
+    };
+    list.lines().map(line).collect()
 }
 
 /// Unpacks packages, and the libraries that they need, into the folder of this name; answers the archive of each.
@@ -655,6 +739,15 @@ mod tests {
         let listing = "wrk\n  Depends: libc6\n |Depends: libluajit-5.1-2\n  Depends: libluajit2-5.1-2\n  \
                        Depends: libssl3\n  Depends: perl\n  PreDepends: libx\n  Suggests: libno\n";
         assert_eq!(libraries(listing), ["libc6", "libluajit-5.1-2", "libssl3", "libx"]);
+    }
+
+    #[test]
+    fn packages_and_their_sources_are_in_the_same_places() {
+        let list = "# x\ndeb [a=b] http://a.test x main\ndeb-src http://a.test x main\n";
+        assert_eq!(of_sources(list), "# x\ndeb-src [a=b] http://a.test x main\n\n");
+        let list = "Types: deb\nURIs: http://a.test\n\nTypes: deb deb-src\n";
+        let wanted = "Types: deb-src\nURIs: http://a.test\n\nTypes: deb-src\n";
+        assert_eq!(of_sources(list), wanted);
     }
 
     #[test]
