@@ -1,4 +1,5 @@
-//! The lab's gRPC beside Go's and Python's: our load on their servers, their client on our origin, and ghz beside our load.
+//! The lab's gRPC beside Go's and Python's: our load on their servers, their client on our origin; and ghz beside our
+//! load.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::io::{BufRead, BufReader};
