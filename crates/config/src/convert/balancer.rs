@@ -1,10 +1,13 @@
 //! Load balancing policies, in both their forms.
 
-use towpath_engine::snapshot::cluster::{Balancer, Balancing, Discovery, HashFunction};
+use towpath_engine::snapshot::cluster::{
+    Balancer, Balancing, Discovery, HashFunction, HealthStatuses,
+};
 
 use super::Converter;
+use super::endpoint::HEALTH_STATUSES;
 use super::extension::LOAD_BALANCER;
-use crate::message::Message;
+use crate::message::{Message, Value};
 
 const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin";
 const LEAST_REQUEST: &str =
@@ -29,7 +32,11 @@ impl Converter<'_> {
         match (provides, provided) {
             (true, true) => {
                 let panic_threshold = self.panic_threshold(cluster);
-                return Some(Balancing { panic_threshold, ..Balancing::new(Balancer::RoundRobin) });
+                return Some(Balancing {
+                    panic_threshold,
+                    overridable: overridable(cluster),
+                    ..Balancing::new(Balancer::RoundRobin)
+                });
             }
             (true, false) => self.report.problem(
                 cluster.at("lb_policy"),
@@ -73,6 +80,7 @@ impl Converter<'_> {
             overprovisioning: factor.unwrap_or(140),
             weighs_localities: weighs
                 || localities.is_some_and(|config| config.has("locality_weighted_lb_config")),
+            overridable: overridable(cluster),
         })
     }
 
@@ -192,6 +200,19 @@ impl Converter<'_> {
             bias_milli: (bias.max(0.0) * 1000.0).round() as u32,
         }
     }
+}
+
+/// The hosts that a request may have which asks for one.
+fn overridable(cluster: &Message) -> HealthStatuses {
+    let common = cluster.message("common_lb_config");
+    let Some(statuses) = common.and_then(|common| common.message("override_host_status")) else {
+        return HealthStatuses::USABLE;
+    };
+    let numbers = statuses.items("statuses").iter().filter_map(|item| match item.value {
+        Value::Enum(number) => usize::try_from(number).ok(),
+        _ => None,
+    });
+    numbers.filter_map(|number| HEALTH_STATUSES.get(number)).map(|(_, status)| *status).collect()
 }
 
 /// A policy, and what its configuration says of localities.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use towpath_engine::snapshot::cluster::{Discovery, DnsName, Endpoint, Health};
+use towpath_engine::snapshot::cluster::{Discovery, DnsName, Endpoint, Health, HealthStatus};
 use towpath_engine::snapshot::health::EndpointCheck;
 use towpath_proto::Address;
 
@@ -121,10 +121,15 @@ impl<'a> Converter<'a> {
             endpoint.message("health_check_config").map(|config| Arc::new(endpoint_check(config)));
         template.workload = workload(message);
         template.filter_metadata = filter_metadata(message);
-        template.health = match message.choice("health_status").as_str() {
-            "UNHEALTHY" | "DRAINING" | "TIMEOUT" => Health::Unhealthy,
-            "DEGRADED" => Health::Degraded,
-            _ => Health::Healthy,
+        let status = message.choice("health_status");
+        let known = HEALTH_STATUSES.iter().find(|(name, _)| *name == status);
+        template.status = known.map(|(_, status)| *status).unwrap_or_default();
+        template.health = match template.status {
+            HealthStatus::Unhealthy | HealthStatus::Draining | HealthStatus::Timeout => {
+                Health::Unhealthy
+            }
+            HealthStatus::Degraded => Health::Degraded,
+            HealthStatus::Unknown | HealthStatus::Healthy => Health::Healthy,
         };
         match (self.written(address), discovery) {
             (Some(Written::Address(address)), Discovery::Static) => {
@@ -197,3 +202,13 @@ fn locality_name(locality: Option<&Message>) -> String {
 
 const SINGLE: &str =
     "a LOGICAL_DNS cluster needs a single locality_lb_endpoint with a single lb_endpoint";
+
+/// Envoy's `HealthStatus`, by its numbers.
+pub(super) const HEALTH_STATUSES: [(&str, HealthStatus); 6] = [
+    ("UNKNOWN", HealthStatus::Unknown),
+    ("HEALTHY", HealthStatus::Healthy),
+    ("UNHEALTHY", HealthStatus::Unhealthy),
+    ("DRAINING", HealthStatus::Draining),
+    ("TIMEOUT", HealthStatus::Timeout),
+    ("DEGRADED", HealthStatus::Degraded),
+];

@@ -56,6 +56,8 @@ pub(super) const RETRY_PREDICATE: Kind =
 pub(super) const RETRY_PRIORITY: Kind = kind("retry priority", "envoy.extensions.retry.priority.");
 pub(super) const SAMPLER: Kind =
     kind("sampler", "envoy.extensions.tracers.opentelemetry.samplers.");
+pub(super) const SESSION_STATE: Kind =
+    kind("session state", "envoy.extensions.http.stateful_session.");
 pub(super) const STATS_SINK: Kind = kind("statistics sink", "envoy.extensions.stat_sinks.");
 pub(super) const TRACER: Kind = kind("tracer", "envoy.extensions.tracers.");
 pub(super) const TRANSPORT_SOCKET: Kind =

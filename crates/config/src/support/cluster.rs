@@ -112,13 +112,19 @@ pub(super) const ENTRIES: &[Entry] = &[
             "zone_aware_lb_config",
             "locality_weighted_lb_config",
             "consistent_hashing_lb_config",
+            "override_host_status",
         ],
         harmless: &[("update_merge_window", "updates of hosts are applied at once")],
         changes: &[
             ("ignore_new_hosts_until_first_hc", "new hosts count from the start"),
             ("close_connections_on_host_set_change", "connections to other hosts stay"),
-            ("override_host_status", "hosts cannot be chosen by a request"),
         ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.HealthStatusSet",
+        honoured: &["statuses"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.ConsistentHashingLbConfig",

@@ -21,7 +21,7 @@ pub(crate) use self::hashed::TableSize;
 pub(crate) use self::joined::{Among, Joined};
 pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
-use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health};
+use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health, HealthStatus};
 use crate::snapshot::health::HealthFlags;
 
 /// An endpoint with its live load.
@@ -51,6 +51,21 @@ impl Host {
             Health::Degraded => Health::Degraded,
             Health::Healthy if self.health_flags.degraded => Health::Degraded,
             Health::Healthy => Health::Healthy,
+        }
+    }
+}
+
+impl Host {
+    /// What is said of it to who asks for it by its address: what was found out before what is written.
+    pub(crate) const fn status(&self) -> HealthStatus {
+        let written = self.endpoint.status;
+        match written {
+            _ if self.health_flags.failed_check || self.health_flags.ejected => {
+                HealthStatus::Unhealthy
+            }
+            HealthStatus::Unhealthy | HealthStatus::Draining | HealthStatus::Timeout => written,
+            _ if self.health_flags.degraded => HealthStatus::Degraded,
+            HealthStatus::Unknown | HealthStatus::Healthy | HealthStatus::Degraded => written,
         }
     }
 }

@@ -40,6 +40,7 @@ pub(crate) mod tracing;
 pub(crate) mod tunnel;
 mod tunneling;
 pub(crate) mod upstream;
+mod wanted;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -468,9 +468,10 @@ impl Exchange {
                 return self.local_reply(index, 504, b"upstream request timeout", details, now);
             }
             ResetReason::NoHost => {
-                self.charge(index, 503);
+                let status = self.status_without_host(stream);
+                self.charge(index, status);
                 let text = b"no healthy upstream";
-                self.local_reply(index, 503, text, details::NO_HEALTHY_UPSTREAM, now);
+                self.local_reply(index, status, text, details::NO_HEALTHY_UPSTREAM, now);
                 return;
             }
             ResetReason::ClusterGone => {

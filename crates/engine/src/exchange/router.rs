@@ -26,6 +26,7 @@ use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{Direction, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::exchange::wanted::wanted_pool;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::header_ops::{Scratch, Subject};
@@ -552,12 +553,19 @@ pub(crate) fn choose_host(
     if let Some(wanted) = destination(stream, conns, cluster) {
         let class = cluster.class(stream.priority, version);
         let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+        if let Some(picked) = wanted_pool(stream, cluster, class) {
+            return note_choice(stream, cluster, picked);
+        }
         let picked = wanted.zip(class);
         let picked = picked.and_then(|(it, class)| cluster.pick_destination(it, class, env, now));
         return note_choice(stream, cluster, picked);
     }
     if cluster.aggregate.is_none() {
         return choose_own_host(stream, cluster, env);
+    }
+    // An aggregate has no hosts that could be asked for.
+    if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
+        return note_choice(stream, cluster, None);
     }
     let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
     let random = hash.unwrap_or_else(|| env.random.next());
@@ -578,6 +586,11 @@ pub(crate) fn choose_own_host(
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
     let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+    if stream.filters.is_some()
+        && let Some(picked) = wanted_pool(stream, cluster, class)
+    {
+        return note_choice(stream, cluster, picked);
+    }
     let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
     let picked = class.and_then(|class| cluster.pick(random, class, stream.retries.avoided()));

@@ -59,7 +59,10 @@ pub mod rbac;
 mod realm;
 pub mod set_filter_state;
 pub mod set_metadata;
+#[cfg(feature = "serving")]
+pub mod stateful_session;
 mod talk;
+mod wanted;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -74,6 +77,7 @@ use towpath_proto::Head;
 pub use self::callout::{Answer, Callout, Failed, Joint, OnAnswer};
 use self::notes::Notes;
 pub use self::talk::{Said, Step, TalkView, Way};
+pub use self::wanted::WantedHost;
 use crate::format::Facts;
 use crate::header_ops::Scratch;
 use crate::matcher::Subject;
@@ -179,6 +183,11 @@ pub trait StreamFilter: fmt::Debug {
     /// It holds as much of a direction as it may: nothing more is read for it.
     fn is_full(&self, _way: Way) -> bool {
         false
+    }
+
+    /// The host that the request is to go to, whatever the balancer would say (Envoy `setUpstreamOverrideHost`).
+    fn wanted_host(&self) -> Option<&WantedHost> {
+        None
     }
 
     /// What filters of its kind have in common for this stream.

@@ -234,6 +234,8 @@ pub struct Endpoint {
     pub priority: u32,
     /// `health_status` in the file.
     pub health: Health,
+    /// The same as it is written there, which the session of a client may be about.
+    pub status: HealthStatus,
     /// The locality's name as `region/zone/sub_zone`.
     pub locality: Arc<str>,
     /// `LocalityLbEndpoints.load_balancing_weight`; 0 when not set: then it has no traffic where others have a weight.
@@ -258,6 +260,7 @@ impl Endpoint {
             weight: 1,
             priority: 0,
             health: Health::Healthy,
+            status: HealthStatus::Unknown,
             locality: Arc::from(""),
             locality_weight: 0,
             socket: None,
@@ -286,6 +289,49 @@ pub enum Health {
     Unhealthy,
 }
 
+/// Envoy `HealthStatus`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HealthStatus {
+    /// `UNKNOWN`: as good as `HEALTHY`.
+    #[default]
+    Unknown,
+    /// `HEALTHY`.
+    Healthy,
+    /// `UNHEALTHY`.
+    Unhealthy,
+    /// `DRAINING`: it takes no more traffic.
+    Draining,
+    /// `TIMEOUT`: its check was not answered.
+    Timeout,
+    /// `DEGRADED`.
+    Degraded,
+}
+
+/// A set of [`HealthStatus`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthStatuses(u8);
+
+impl HealthStatuses {
+    /// What Envoy takes where nothing is said: `UNKNOWN`, `HEALTHY` and `DEGRADED`.
+    pub const USABLE: Self = Self(
+        1 << HealthStatus::Unknown as u8
+            | 1 << HealthStatus::Healthy as u8
+            | 1 << HealthStatus::Degraded as u8,
+    );
+
+    /// Whether a status is one of them.
+    #[must_use]
+    pub const fn has(self, status: HealthStatus) -> bool {
+        self.0 & (1 << status as u8) != 0
+    }
+}
+
+impl FromIterator<HealthStatus> for HealthStatuses {
+    fn from_iter<I: IntoIterator<Item = HealthStatus>>(statuses: I) -> Self {
+        Self(statuses.into_iter().fold(0, |set, status| set | 1 << status as u8))
+    }
+}
+
 /// How a host is chosen among those of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balancing {
@@ -300,6 +346,8 @@ pub struct Balancing {
     pub overprovisioning: u32,
     /// `locality_weighted_lb_config`: a locality is chosen first, by its weight, then a host of it.
     pub weighs_localities: bool,
+    /// `override_host_status`: which hosts a request may have that asks for one by its address.
+    pub overridable: HealthStatuses,
 }
 
 impl Balancing {
@@ -312,6 +360,7 @@ impl Balancing {
             fails_in_panic: false,
             overprovisioning: 140,
             weighs_localities: false,
+            overridable: HealthStatuses::USABLE,
         }
     }
 }

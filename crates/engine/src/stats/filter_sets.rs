@@ -255,6 +255,16 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.stateful_session.…`
+    StatefulSessionStats {
+        Counter failed_closed;
+        Counter failed_open;
+        Counter no_session;
+        Counter routed;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.cors.…`
     CorsStats {
         Counter origin_invalid;

@@ -34,7 +34,7 @@ pub use filter_sets::{
     CompressorStats, CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats,
     FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats,
     JwtAuthnStats, LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats,
-    TranscoderStats, ZlibStats, ZstdStats,
+    StatefulSessionStats, TranscoderStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

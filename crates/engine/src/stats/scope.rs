@@ -149,6 +149,13 @@ pub enum Scope {
         /// The filter's; it may be empty.
         prefix: Arc<str>,
     },
+    /// `http.<stat prefix>.stateful_session`, and the filter's stat prefix.
+    StatefulSession {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// The filter's; never empty.
+        prefix: Arc<str>,
+    },
     /// `http2`.
     Http2,
     /// `istiocustom.<metric>`, and its labels: all of the statistic's name.
@@ -315,6 +322,9 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.jwt_authn")
             }
             Self::JwtAuthn { http, prefix } => write!(f, "http.{http}.jwt_authn.{prefix}"),
+            Self::StatefulSession { http, prefix } => {
+                write!(f, "http.{http}.stateful_session.{prefix}")
+            }
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
             Self::Http(prefix) | Self::HttpTranscoder(prefix) => write!(f, "http.{prefix}"),
@@ -448,6 +458,7 @@ impl Scope {
             Self::HttpFilter { family, .. } | Self::HttpCompression { family, .. } => family,
             Self::FaultCluster { .. } => "http_fault",
             Self::JwtAuthn { .. } => "http_jwt_authn",
+            Self::StatefulSession { .. } => "http_stateful_session",
             Self::Http2 => "http2",
             Self::Istio { metric, .. } => metric.name(),
             Self::Listener(_) => "listener",
@@ -534,6 +545,10 @@ impl Scope {
                 }
                 labels
             }
+            Self::StatefulSession { http, prefix } => vec![
+                label("envoy_http_conn_manager_prefix", http),
+                label("towpath_stateful_session_prefix", prefix),
+            ],
             Self::ClusterGrpc { cluster, method, .. } => {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if let Some((service, method)) = method {

@@ -15,6 +15,7 @@ pub(crate) mod passive_health;
 pub(crate) mod pool;
 pub(crate) mod protocol;
 pub(crate) mod shown;
+mod wanted;
 pub(crate) mod wishes;
 
 use towpath_proto::{Close, ConnectionId, Instant};

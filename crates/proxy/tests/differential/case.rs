@@ -131,7 +131,7 @@ pub(crate) enum Breaks {
 }
 
 /// One conversation.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -164,7 +164,7 @@ pub(crate) struct Case {
 }
 
 /// Something that differs on purpose: patterns of whole lines.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Difference {
     /// Only Envoy has it.

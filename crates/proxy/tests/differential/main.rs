@@ -21,6 +21,7 @@ mod peer;
 mod processor;
 mod script;
 mod secure;
+mod session;
 mod spans;
 mod upstream;
 mod wire;
@@ -112,6 +113,7 @@ suites!(
     sockets,
     client_certificates,
     rbac,
+    stateful_session,
     tracing
 );
 

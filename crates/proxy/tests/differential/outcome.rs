@@ -12,6 +12,7 @@ use crate::client::{self, Heard};
 use crate::curl;
 use crate::openssl;
 use crate::peer::Peer;
+use crate::session;
 
 /// How long log lines, counters and upstreams may take to agree after the client is done.
 const SETTLES: Duration = Duration::from_millis(1500);
@@ -29,7 +30,7 @@ pub(crate) fn differences(
     let talk = |peer: &Peer| match (case.openssl.is_empty(), case.curl.is_empty()) {
         (false, _) => openssl::talk(peer.address(&case.to), case, &peer.folder),
         (true, false) => curl::talk(peer.address(&case.to), case),
-        (true, true) => client::talk(peer.address(&case.to), case),
+        (true, true) => client::talk(peer.address(&case.to), &session::filled(case, &peer.ports)),
     };
     let heard = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| talk(envoy));
@@ -174,7 +175,8 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         ]
         .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
     });
-    let line = PORT.replace_all(line, |found: &Captures<'_>| {
+    let line = session::shown(line);
+    let line = PORT.replace_all(&line, |found: &Captures<'_>| {
         let port = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
         format!("127.0.0.1{}<{}>", &found[1], port.map_or("port", String::as_str))
     });

@@ -30,6 +30,7 @@ mod ratelimit;
 mod rbac;
 mod set_filter_state;
 mod set_metadata;
+mod stateful_session;
 
 use std::sync::Arc;
 
@@ -84,6 +85,7 @@ pub(crate) const FILTERS: &[Known] = &[
     rbac::FILTER,
     set_filter_state::FILTER,
     set_metadata::FILTER,
+    stateful_session::FILTER,
 ];
 
 impl Converter<'_> {
