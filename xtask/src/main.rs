@@ -9,6 +9,7 @@ mod fuzz;
 mod instructions;
 mod marks;
 mod miri;
+mod package;
 mod peers;
 mod sanitize;
 mod shell;
@@ -42,6 +43,7 @@ cargo xtask COMMAND
   dist                              the released programs, optimised for the lab's traffic, and what that gained
   sizes                             what the client library costs an app: bytes, time to the first byte, memory, \
   wake-ups
+  package                           what is released is complete and can be packed: metadata, pages, versions, files
   sanitize                          the tracing crate's unit tests under the address sanitizer
   toolchains [--all]                the tracing crate with the oldest compiler promised, and for other systems; --all: \
   none may be absent
@@ -87,6 +89,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "sanitize" => sanitize::run(rest),
         "sizes" => sizes::run(rest),
         "versus" => versus::run(rest),
+        "package" => package::run(rest),
         "peers" => peers::run(rest),
         "tidy" => tidy::run(rest),
         "xds" => xds::run(rest),

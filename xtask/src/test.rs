@@ -5,7 +5,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::shell::{Result, Share, cargo, output, run as run_command};
-use crate::{bindings, fuzz, instructions, marks, peers, sanitize, tidy, toolchains};
+use crate::{bindings, fuzz, instructions, marks, package, peers, sanitize, tidy, toolchains};
 
 /// `--quick` leaves out fuzzing and the peers; `--long` tries more seeds, reloads and inputs than a change waits for.
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -18,6 +18,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     };
     step("format", || run_command(cargo().args(["fmt", "--all", "--check"])))?;
     step("tidy", || tidy::run(&[]))?;
+    step("package", || package::run(&[]))?;
     if quick {
         clippy()?;
         build()?;

@@ -117,3 +117,8 @@ pub use towpath_proto::head::Version;
 pub use upload::{Sender, Upload};
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocket;
+
+/// The examples of the crate's page compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
