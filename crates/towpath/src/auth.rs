@@ -13,9 +13,14 @@
 //!
 //! A request that is answered 401 is sent again with what the app gave, at most three times; its body must be there as
 //! a whole. Nothing is remembered: the next request is asked anew.
+//!
+//! Proxies ask by 407, and are answered by [`Client::authenticate_proxy`](crate::Client::authenticate_proxy) in the same
+//! way, whether they forward or give tunnels. What was said last to a proxy is said to it with the next requests from
+//! the beginning.
 
 #[cfg(feature = "digest")]
 mod digest;
+mod proxy;
 
 use std::fmt;
 
@@ -23,13 +28,19 @@ use crate::form::base64;
 use crate::url::Url;
 use crate::{Request, Response};
 
+pub(crate) use proxy::{ProxyAuthenticator, tell_forwarder, tell_tunnel};
+
 /// What a server wants to know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Challenge {
+    /// Of who asks.
     url: Url,
     method: String,
+    /// What is asked for, as the request says it.
+    uri: String,
     schemes: Vec<Scheme>,
     attempt: usize,
+    is_of_proxy: bool,
 }
 
 /// A way to say who asks, as the server offers it.
@@ -82,7 +93,7 @@ impl Credentials {
         #[cfg(feature = "digest")]
         {
             let offered = challenge.schemes.iter().filter(|scheme| scheme.is("digest"));
-            let (method, uri) = (&*challenge.method, &*challenge.url.target);
+            let (method, uri) = (&*challenge.method, &*challenge.uri);
             let answers = offered.filter_map(|scheme| {
                 digest::answer(scheme, user, password, method, uri, &digest::nonce())
             });
@@ -115,6 +126,12 @@ impl Challenge {
         Url::parse(url).is_ok_and(|url| origin(&url) == origin(&self.url))
     }
 
+    /// Whether a proxy asks (407), and not the server of the request's URL (401).
+    #[must_use]
+    pub const fn is_of_proxy(&self) -> bool {
+        self.is_of_proxy
+    }
+
     /// Whether it is spoken to under TLS: otherwise others on the way may hear the answer.
     #[must_use]
     pub fn is_secure(&self) -> bool {
@@ -136,16 +153,14 @@ impl Challenge {
     /// What a 401 asks.
     fn of(request: &Request, response: &Response, attempt: usize) -> Option<Self> {
         let url = request.url.as_ref().ok()?.clone();
-        let asked = response
-            .headers()
-            .filter(|(name, _)| name.eq_ignore_ascii_case(b"www-authenticate"))
-            .filter_map(|(_, value)| std::str::from_utf8(value).ok());
-        let schemes: Vec<Scheme> = asked.flat_map(Scheme::all).collect();
+        let schemes = Scheme::in_fields(response, b"www-authenticate");
         (!schemes.is_empty()).then(|| Self {
+            uri: url.target.clone(),
             url,
             method: request.method.clone(),
             schemes,
             attempt,
+            is_of_proxy: false,
         })
     }
 }
@@ -179,6 +194,15 @@ impl Scheme {
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
+    }
+
+    /// Those of a response.
+    fn in_fields(response: &Response, name: &[u8]) -> Vec<Self> {
+        let asked = response
+            .headers()
+            .filter(|(other, _)| other.eq_ignore_ascii_case(name))
+            .filter_map(|(_, value)| std::str::from_utf8(value).ok());
+        asked.flat_map(Self::all).collect()
     }
 
     fn is(&self, name: &str) -> bool {

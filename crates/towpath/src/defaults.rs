@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, ProxyAuthenticator};
 #[cfg(feature = "interceptors")]
 use crate::intercept::Chain;
 use crate::url::Url;
@@ -18,6 +18,7 @@ pub(crate) struct Defaults {
     pub(crate) http: HttpVersions,
     pub(crate) proxies: Option<Arc<Proxies>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
+    pub(crate) proxy_authenticator: Option<Arc<ProxyAuthenticator>>,
     #[cfg(feature = "cookies")]
     pub(crate) cookies: Option<crate::cookies::Jar>,
     #[cfg(feature = "cache")]

@@ -157,6 +157,10 @@ impl Error {
         self.request()?.report.as_deref()
     }
 
+    pub(crate) fn shared_report(&self) -> Option<Arc<Report>> {
+        self.request()?.report.clone()
+    }
+
     /// Whether a limit on time passed, and which.
     #[must_use]
     pub const fn timed_out(&self) -> Option<Layer> {

@@ -8,8 +8,11 @@
 //! name. Races, probes, repetitions and limits on time are those of requests without a proxy: a connection counts as
 //! usable once the origin answers through it.
 //!
-//! Not done: PAC scripts, which are refused; the platform's own settings; SOCKS 4; Digest and Negotiate for tunnels;
-//! proxies that are reached through others. [Links](crate::Link) do not go through proxies.
+//! Who asks is said with the first request where a proxy has [credentials](Proxy::credentials), and when it asks (407)
+//! where a client has [somebody who knows](crate::Client::authenticate_proxy).
+//!
+//! Not done: PAC scripts, which are refused; the platform's own settings; SOCKS 4; Negotiate; proxies that are reached
+//! through others. [Links](crate::Link) do not go through proxies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,6 +31,20 @@ pub struct Proxy {
     server: message::Proxy,
     /// It gives tunnels for what is asked in plain text as well.
     tunnels: bool,
+}
+
+/// What a proxy is asked: the request's line.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) uri: String,
+}
+
+impl Asked {
+    /// For a way to the origin, and not for the origin's answer.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.method == "CONNECT"
+    }
 }
 
 /// Which proxy stands before which places; none by default.
@@ -137,19 +154,32 @@ impl Proxy {
         if !self.server.fields.iter().all(|(name, value)| is_token(name) && fits(value)) {
             return Err(Error::Proxy("one of its fields is malformed"));
         }
-        let tunnels = url.transport == Transport::Tls || needs_tunnel || self.tunnels;
-        if tunnels || self.server.protocol == ProxyProtocol::Socks5 {
+        if self.gives_tunnel(url, needs_tunnel) || self.server.protocol == ProxyProtocol::Socks5 {
             return Ok(Way::Tunnel(Arc::new(self.server.clone())));
         }
         let mut server = self.server.clone();
         server.protocol = ProxyProtocol::Forward;
         let mut fields = std::mem::take(&mut server.fields);
         if let Some(who) = server.credentials.take() {
-            fields.push(("proxy-authorization".to_owned(), who.basic()));
+            fields.push((AUTHORIZATION.to_owned(), who.basic()));
         }
         Ok(Way::Forward(Arc::new(server), fields))
     }
+
+    fn gives_tunnel(&self, url: &Url, needs_tunnel: bool) -> bool {
+        url.transport == Transport::Tls || needs_tunnel || self.tunnels
+    }
+
+    /// With this field, in place of what it says itself of who asks.
+    fn saying(mut self, authorization: String) -> Self {
+        self.server.credentials = None;
+        self.server.fields.retain(|(name, _)| name != AUTHORIZATION);
+        self.server.fields.push((AUTHORIZATION.to_owned(), authorization));
+        self
+    }
 }
+
+const AUTHORIZATION: &str = "proxy-authorization";
 
 /// How a request goes through a proxy.
 pub(crate) enum Way {
@@ -171,13 +201,44 @@ impl Request {
     /// How it goes through a proxy, where it does.
     pub(crate) fn way(&self) -> Result<Option<Way>, Error> {
         let url = self.url.as_ref().map_err(Clone::clone)?;
-        let proxy = match &self.proxying {
+        let Some(proxy) = self.proxy_before(url) else { return Ok(None) };
+        let known = self.defaults.proxy_authenticator.as_ref().and_then(|authenticator| {
+            let (proxy, asked) = self.asked_of_proxy()?;
+            authenticator.known(&proxy, &asked)
+        });
+        let way = match known {
+            Some(answer) => proxy.clone().saying(answer).before(url, self.needs_tunnel()),
+            None => proxy.before(url, self.needs_tunnel()),
+        };
+        way.map(Some)
+    }
+
+    fn proxy_before(&self, url: &Url) -> Option<&Proxy> {
+        match &self.proxying {
             Proxying::OfClient => self.defaults.proxies.as_ref().and_then(|all| all.of(url)),
             Proxying::Through(proxy) => proxy.as_ref(),
+        }
+    }
+
+    /// HTTP/2 by prior knowledge is spoken with the origin itself, as is what HTTP is left for (RFC 6455 §4.1).
+    fn needs_tunnel(&self) -> bool {
+        self.options.http == HttpVersions::Http2 || self.options.upgrades
+    }
+
+    /// Its proxy, and what that is asked; none where it has no proxy, or one that does not speak HTTP.
+    pub(crate) fn asked_of_proxy(&self) -> Option<(message::Proxy, Asked)> {
+        let url = self.url.as_ref().ok()?;
+        let proxy = self.proxy_before(url)?;
+        let asked = if proxy.server.protocol == ProxyProtocol::Socks5 {
+            return None;
+        } else if proxy.gives_tunnel(url, self.needs_tunnel()) {
+            let brackets = if url.host.contains(':') { ["[", "]"] } else { ["", ""] };
+            let uri = format!("{}{}{}:{}", brackets[0], url.host, brackets[1], url.port);
+            Asked { method: "CONNECT".to_owned(), uri }
+        } else {
+            Asked { method: self.method.clone(), uri: absolute(url) }
         };
-        // HTTP/2 by prior knowledge is spoken with the origin itself, as is what HTTP is left for (RFC 6455 §4.1).
-        let needs_tunnel = self.options.http == HttpVersions::Http2 || self.options.upgrades;
-        proxy.map(|proxy| proxy.before(url, needs_tunnel)).transpose()
+        Some((proxy.server.clone(), asked))
     }
 
     /// Makes it, and its head, such as goes that way.
@@ -186,7 +247,7 @@ impl Request {
             Way::Tunnel(proxy) => self.options.proxy = Some(proxy),
             Way::Forward(proxy, fields) => {
                 let url = self.url.as_ref().map_err(Clone::clone)?;
-                head.set_path(format!("http://{}{}", url.authority, url.target).as_bytes());
+                head.set_path(absolute(url).as_bytes());
                 for (name, value) in fields {
                     head.append_bytes(name.as_bytes(), value.as_bytes());
                 }
@@ -196,6 +257,11 @@ impl Request {
         }
         Ok(())
     }
+}
+
+/// A URL as a proxy is told it (RFC 9112 §3.2.2).
+fn absolute(url: &Url) -> String {
+    format!("http://{}{}", url.authority, url.target)
 }
 
 impl Proxies {

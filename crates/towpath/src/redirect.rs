@@ -3,7 +3,6 @@
 //! Arrives: a request and the head of its answer. Leaves: the request for the other place, nothing where the answer
 //! is the app's, or the error that ends a loop.
 
-#[cfg(feature = "interceptors")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,6 +54,8 @@ pub(crate) struct Trail {
     sent: Option<Url>,
     /// How often it was asked who asks.
     challenges: usize,
+    /// The same of proxies.
+    proxy_challenges: usize,
     /// The app's interceptors have been asked, and these hear of the answer.
     #[cfg(feature = "interceptors")]
     pub(crate) seen: Seen,
@@ -95,7 +96,7 @@ struct Follower<H> {
 }
 
 impl Redirect {
-    /// The answer's status: 301, 302, 303, 307 or 308; 401 where who asks was said then.
+    /// The answer's status: 301, 302, 303, 307 or 308; 401, or 407 of a proxy, where who asks was said then.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
@@ -129,6 +130,7 @@ impl Trail {
             began: Instant::now(),
             sent: None,
             challenges: 0,
+            proxy_challenges: 0,
             #[cfg(feature = "interceptors")]
             seen: Seen::default(),
             #[cfg(feature = "interceptors")]
@@ -187,6 +189,10 @@ impl Trail {
             self.go_on(status, next);
             return Ok(true);
         }
+        if auth::tell_forwarder(&self.request, response, self.proxy_challenges) {
+            self.ask_proxy_again();
+            return Ok(true);
+        }
         if self.request.redirects.most == 0 || self.request.pieces.is_some() {
             return Ok(false);
         }
@@ -194,11 +200,28 @@ impl Trail {
         else {
             return Ok(false);
         };
-        if self.redirects.len() - self.challenges >= self.request.redirects.most {
+        let followed = self.redirects.len() - self.challenges - self.proxy_challenges;
+        if followed >= self.request.redirects.most {
             return Err(Error::Redirect("it was sent from place to place too often"));
         }
         self.go_on(status, next);
         Ok(true)
+    }
+
+    /// Whether there was no tunnel, and the next request may get one: the app has said who asks.
+    pub(crate) fn tells_proxy<T>(&mut self, answered: &Result<T, Error>) -> bool {
+        let Err(error) = answered else { return false };
+        let tells = auth::tell_tunnel(&self.request, error, self.proxy_challenges);
+        if tells {
+            self.ask_proxy_again();
+            self.note(error.shared_report());
+        }
+        tells
+    }
+
+    fn ask_proxy_again(&mut self) {
+        self.proxy_challenges += 1;
+        self.go_on(407, self.request.clone());
     }
 
     fn go_on(&mut self, status: u16, next: Request) {
@@ -465,8 +488,24 @@ impl<H: Handler + 'static> Follower<H> {
         Ok(())
     }
 
+    /// Goes on where a proxy gave no tunnel, and the app has said who asks.
+    fn tell_proxy(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
+        if self.leg.is_none() || self.error.is_some() {
+            return outcome;
+        }
+        let trail = &mut self.trail;
+        match catch_unwind(AssertUnwindSafe(|| trail.tells_proxy(&outcome))) {
+            Ok(false) => return outcome,
+            Ok(true) => self.follows = true,
+            Err(_) => self.error = Some(Error::Handler),
+        }
+        self.leg = None;
+        outcome
+    }
+
     /// The end, or what follows it.
     fn end(mut self, outcome: Result<(), Error>, report: Option<&Report>) {
+        let outcome = self.tell_proxy(outcome);
         #[cfg(feature = "cache")]
         let outcome = match (outcome, self.leg.take()) {
             // There was no head: a cache may have one.

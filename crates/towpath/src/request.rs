@@ -470,6 +470,9 @@ impl Request {
                         let head = guard.call().wait(begun)?;
                         Ok(Response::new(head, guard.release(), life))
                     });
+                    if trail.tells_proxy(&answered) {
+                        continue;
+                    }
                     trail.arrived(leg, answered)?
                 }
             };
@@ -493,7 +496,13 @@ impl Request {
             let mut response = match trail.step()? {
                 #[cfg(feature = "interceptors")]
                 Step::Answer(response) => response,
-                Step::Send(request, leg) => trail.arrived(leg, request.answered().await)?,
+                Step::Send(request, leg) => {
+                    let answered = request.answered().await;
+                    if trail.tells_proxy(&answered) {
+                        continue;
+                    }
+                    trail.arrived(leg, answered)?
+                }
             };
             if !trail.follow(&mut response)? {
                 return Ok(response.after(&mut trail));

@@ -67,6 +67,8 @@ pub(crate) struct Tunnel {
     pub(crate) tls: Option<(tls::Client, ServerName)>,
     /// Why the attempt that is just ending got none.
     pub(crate) refused: Option<Refusal>,
+    /// What it said last of credentials that it wants.
+    pub(crate) challenges: Vec<String>,
 }
 
 impl Tunnel {
@@ -285,7 +287,7 @@ impl Local {
             }
         };
         let (proxy, host) = (Arc::clone(proxy), Arc::clone(&key.host));
-        Some(Tunnel { proxy, host, port: key.port, tls, refused: None })
+        Some(Tunnel { proxy, host, port: key.port, tls, refused: None, challenges: Vec::new() })
     }
 
     pub(crate) fn origin_tls(&self, key: &Origin) -> Option<UpstreamTls> {
@@ -410,6 +412,9 @@ impl Local {
         let overlaps = |began: Instant, ended: Option<Instant>| {
             began <= until && ended.is_none_or(|ended| ended >= from)
         };
+        if let Some(tunnel) = &origin.tunnel {
+            report.proxy_challenges.clone_from(&tunnel.challenges);
+        }
         report.attempts = origin
             .attempts
             .iter()

@@ -25,6 +25,9 @@ pub struct Report {
     pub priority: Priority,
     /// The proxy that it goes through.
     pub proxy: Option<Arc<Proxy>>,
+    /// What the proxy said of credentials that it wants, where it gave no tunnel for want of them: the values of its
+    /// fields `proxy-authenticate`.
+    pub proxy_challenges: Vec<String>,
     /// Questions to the resolver that were under way while it waited.
     pub lookups: Vec<Lookup>,
     /// Connection attempts that were under way while it waited.

@@ -6,6 +6,8 @@ use super::{Credentials, Progress, Refusal};
 #[derive(Debug, Default)]
 pub(super) struct Connect {
     head: Vec<u8>,
+    /// What it says of credentials that it wants.
+    pub(super) challenges: Vec<String>,
 }
 
 /// What is sent.
@@ -46,7 +48,10 @@ impl Connect {
                 100 | 102..=199 => {}
                 // Whatever it says of its length, what follows is the tunnel's.
                 200..=299 => return Ok(Progress::Open(std::mem::take(&mut self.head))),
-                407 => return Err(Refusal::Credentials),
+                407 => {
+                    self.challenges = challenges(&head);
+                    return Err(Refusal::Credentials);
+                }
                 status => return Err(Refusal::Status(status)),
             }
         }
@@ -86,6 +91,15 @@ fn status(head: &[u8]) -> Option<u16> {
     }
     let digit = |byte: &u8| u16::from(*byte - b'0');
     Some(digit(hundreds) * 100 + digit(tens) * 10 + digit(ones))
+}
+
+/// The values of the fields `proxy-authenticate` (RFC 9110 §11.7.1) that are text.
+fn challenges(head: &[u8]) -> Vec<String> {
+    let fields = head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
+        let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
+        name.eq_ignore_ascii_case("proxy-authenticate").then(|| value.trim().to_owned())
+    });
+    fields.collect()
 }
 
 /// RFC 4648 §4.

@@ -98,6 +98,16 @@ impl Handshake {
         }
     }
 
+    /// What a proxy says of the credentials that it wants, after [`Refusal::Credentials`]: the values of its fields
+    /// `proxy-authenticate`. SOCKS says nothing.
+    #[must_use]
+    pub fn challenges(&self) -> &[String] {
+        match &self.state {
+            State::Connect(connect) => &connect.challenges,
+            State::Socks5(_) => &[],
+        }
+    }
+
     /// What to say to the proxy.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)

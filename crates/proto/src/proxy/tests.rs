@@ -130,3 +130,19 @@ fn socks_has_no_room_for_long_names() {
     assert_eq!(Handshake::socks5("a", 1, Some(&who)).err(), Some(Refusal::TooLong));
     assert!(Handshake::socks5(&"a".repeat(255), 1, None).is_ok());
 }
+
+#[test]
+fn what_a_proxy_wants_to_know_is_kept() {
+    let mut asked = Handshake::connect("a.test:443", &[], None);
+    assert!(asked.challenges().is_empty());
+    let said = "HTTP/1.1 407 Who\r\nproxy-authenticate: Basic realm=\"x\"\r\nx: proxy-authenticate: y\r\n\
+        PROXY-Authenticate:Negotiate\nProxy-Authenticate: \u{e9}\r\ncontent-length: 0\r\n\r\n";
+    for byte in &said.as_bytes()[..said.len() - 1] {
+        assert_eq!(asked.receive(&[*byte]), Ok(Progress::Waiting));
+    }
+    assert_eq!(asked.receive(b"\n"), Err(Refusal::Credentials));
+    assert_eq!(asked.challenges(), ["Basic realm=\"x\"", "Negotiate", "\u{e9}"]);
+    let mut socks = Handshake::socks5("a.test", 443, None).unwrap();
+    assert_eq!(socks.receive(&[5, 255]), Err(Refusal::Credentials));
+    assert!(socks.challenges().is_empty());
+}

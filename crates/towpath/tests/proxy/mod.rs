@@ -1,5 +1,7 @@
 //! The library behind proxies on loopback: tunnels in plain text and under TLS, SOCKS, and requests that are forwarded.
 
+mod challenges;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -88,7 +90,7 @@ fn open(mut client: impl Duplex, target: SocketAddr, log: &Mutex<Vec<String>>) -
         let says: &[u8] = if is_known {
             b"HTTP/1.1 200 Yes\r\nx: y\r\n\r\n"
         } else {
-            b"HTTP/1.1 407 Who\r\ncontent-length: 0\r\n\r\n"
+            b"HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=x\r\ncontent-length: 0\r\n\r\n"
         };
         client.write_all(says).ok()?;
     }

@@ -10,6 +10,7 @@ use towpath_proto::{AttemptId, Close, ConnectionId, Failure, Instant, Output};
 use crate::conn::tls::{Handshakes, OpeningTunnel, Reached, Secured};
 use crate::exchange::Exchange;
 use crate::ids::{Closer, Protocol, ResetReason};
+use crate::local::origin::Tunnel;
 
 impl Exchange {
     /// Asks for a tunnel on a connection that the driver has made; gives it back if its origin is reached without.
@@ -77,6 +78,9 @@ impl Exchange {
     fn end_tunnel(&mut self, id: ConnectionId, early: Vec<u8>, now: Instant) {
         let Some(opening) = self.conns.handshakes.tunnels.remove(&id) else { return };
         let OpeningTunnel { attempt, layer, local, connected, outstanding, .. } = opening;
+        if let Some(tunnel) = self.tunnel_of(attempt) {
+            tunnel.challenges.clear();
+        }
         let Some(made) = self.upstreams.attempts.get(attempt) else { return };
         let key = made.pool_key;
         let Some(cluster) = self.upstreams.clusters.get(key.cluster) else { return };
@@ -99,9 +103,11 @@ impl Exchange {
 
     /// The proxy, or its end, said that there will be no tunnel.
     pub(crate) fn fail_tunnel(&mut self, id: ConnectionId, refusal: Refusal, now: Instant) {
-        if let Some(opening) = self.conns.handshakes.tunnels.remove(&id) {
-            self.refuse_tunnel(opening.attempt, id, refusal, now);
+        let Some(opening) = self.conns.handshakes.tunnels.remove(&id) else { return };
+        if let Some(tunnel) = self.tunnel_of(opening.attempt) {
+            tunnel.challenges = opening.handshake.challenges().to_vec();
         }
+        self.refuse_tunnel(opening.attempt, id, refusal, now);
     }
 
     fn refuse_tunnel(
@@ -111,13 +117,17 @@ impl Exchange {
         refusal: Refusal,
         now: Instant,
     ) {
-        let made = self.upstreams.attempts.get(attempt).map(|made| made.pool_key.cluster);
-        let origin = made.and_then(|cluster| self.upstreams.app.origins.get_mut(&cluster));
-        if let Some(tunnel) = origin.and_then(|origin| origin.tunnel.as_deref_mut()) {
+        if let Some(tunnel) = self.tunnel_of(attempt) {
             tunnel.refused = Some(refusal);
         }
         // An alert goes out first. A connection that is gone already is closed once more, which does no harm.
         self.conns.push(Output::Close { connection: id, how: Close::Flush }, &mut self.env);
         self.fail_connect(attempt, Closer::Remote, ResetReason::Connect(Failure::Denied), now);
+    }
+
+    /// How the origin is reached that an attempt is for, where that is through a proxy.
+    fn tunnel_of(&mut self, attempt: AttemptId) -> Option<&mut Tunnel> {
+        let cluster = self.upstreams.attempts.get(attempt)?.pool_key.cluster;
+        self.upstreams.app.origins.get_mut(&cluster)?.tunnel.as_deref_mut()
     }
 }
