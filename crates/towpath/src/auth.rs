@@ -14,9 +14,9 @@
 //! A request that is answered 401 is sent again with what the app gave, at most three times; its body must be there as
 //! a whole. Nothing is remembered: the next request is asked anew.
 //!
-//! Proxies ask by 407, and are answered by [`Client::authenticate_proxy`](crate::Client::authenticate_proxy) in the same
-//! way, whether they forward or give tunnels. What was said last to a proxy is said to it with the next requests from
-//! the beginning.
+//! Proxies ask by 407, and are answered by [`Client::authenticate_proxy`](crate::Client::authenticate_proxy) in the
+//! same way, whether they forward or give tunnels. What was said last to a proxy is said to it with the next requests
+//! from the beginning.
 
 #[cfg(feature = "digest")]
 mod digest;

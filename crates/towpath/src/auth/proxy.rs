@@ -33,7 +33,7 @@ impl Client {
     /// One that answers proxies which ask who asks (407), those that forward and those that give tunnels: as
     /// [`Client::authenticate`]; [`Challenge::host`] is the proxy's. What was said last to a proxy is said to it from
     /// the beginning by all requests of this client. With nothing the 407 is the app's, or for a tunnel
-    /// [`Failed::Proxy`](crate::Failed::Proxy). A body that follows in pieces is not sent again.
+    /// [`Failed::Proxy`]. A body that follows in pieces is not sent again.
     #[must_use]
     pub fn authenticate_proxy(
         &self,
