@@ -1,7 +1,7 @@
 //! `envoy.filters.http.stateful_session`: a client stays with the host that it had, as a cookie or a header of it says.
 //!
-//! Arrives: requests, maybe with the address of a host. Leaves: the wish for that host, which comes before any balancer;
-//! and the address of another one that answered, in the response.
+//! Arrives: requests, maybe with the address of a host. Leaves: the wish for that host, which comes before any
+//! balancer; and the address of another one that answered, in the response.
 
 mod cookie;
 
