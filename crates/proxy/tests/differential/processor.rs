@@ -65,13 +65,13 @@ pub(crate) fn line(message: &[u8]) -> String {
     line
 }
 
-/// All the printable text of a message, in order of its pieces.
+/// All the printable text of a message, in order of its pieces. Two bytes are none: a port that is a number has them.
 fn texts(message: &[u8]) -> String {
     let text = String::from_utf8_lossy(message);
     let mut words: Vec<String> = text
         .split(|it: char| !it.is_ascii_graphic() && it != ' ')
         .map(str::trim)
-        .filter(|word| word.len() > 1)
+        .filter(|word| word.len() > 2)
         .map(str::to_owned)
         .collect();
     words.sort();
