@@ -96,7 +96,7 @@ fn snapshot() -> Snapshot {
     snapshot
 }
 
-/// A server that sends this as soon as somebody is there, and reads or does not.
+/// A server that sends this as soon as a client is there, and reads or does not.
 fn server(
     sends: Vec<Bytes>,
     reads: bool,

@@ -9,7 +9,7 @@
 //! usable once the origin answers through it.
 //!
 //! Who asks is said with the first request where a proxy has [credentials](Proxy::credentials), and when it asks (407)
-//! where a client has [somebody who knows](crate::Client::authenticate_proxy).
+//! where a client has [a callback that answers](crate::Client::authenticate_proxy).
 //!
 //! Not done: PAC scripts, which are refused; the platform's own settings; SOCKS 4; Negotiate; proxies that are reached
 //! through others. [Links](crate::Link) do not go through proxies.

@@ -103,7 +103,7 @@ impl Description {
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let name = format!("towpath-lab-ghz-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Where somebody else has made it, nothing is written.
+        // Where another process has made it, nothing is written.
         fs::create_dir(&folder)?;
         let description = Self { folder };
         fs::write(description.file(), text)?;

@@ -191,7 +191,7 @@ struct Call {
     response: Response,
     /// The response passes as it is.
     passes: bool,
-    /// Trailers are announced to nobody by HTTP/1.
+    /// By HTTP/1 no trailers are announced.
     is_http2: bool,
     limit: usize,
     steps: VecDeque<Step>,

@@ -239,7 +239,7 @@ fn pieces_wait_for_their_answers_in_order() {
     }
     assert_eq!(passed, [&b"1"[..], b"two", b"3", b"end"]);
     let steps = scene.answer(Answer::RequestBody(Changed::default()));
-    assert_eq!(refusal(&steps), (500, "spurious_message"), "nobody asked");
+    assert_eq!(refusal(&steps), (500, "spurious_message"), "no message waited");
 }
 
 #[test]
