@@ -108,6 +108,34 @@ impl Head {
         (*status, *method, *version, *foreign) = Default::default();
     }
 
+    /// Makes it the same as another, in the room that it has.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        let Parts {
+            raw,
+            own,
+            fields,
+            present,
+            scheme,
+            authority,
+            path,
+            other_method,
+            status,
+            method,
+            version,
+            foreign,
+        } = &*other.0;
+        let to = &mut *self.0;
+        to.raw = raw.clone();
+        to.own.clear();
+        to.own.put(own.as_bytes());
+        to.fields.clear();
+        to.fields.extend_from_slice(fields);
+        to.present = *present;
+        (to.scheme, to.authority, to.path, to.other_method) =
+            (*scheme, *authority, *path, *other_method);
+        (to.status, to.method, to.version, to.foreign) = (*status, *method, *version, *foreign);
+    }
+
     /// Sets the method; returns false and changes nothing when it is not a token.
     pub fn set_method(&mut self, method: &[u8]) -> bool {
         let known = Method::from_bytes(method);

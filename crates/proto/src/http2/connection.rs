@@ -12,6 +12,7 @@ use super::flow::{ReceiveWindow, SendWindow, StreamWindow};
 use super::frame::{self, Kind, PREFACE};
 use super::hpack::{Decoder, Encoder};
 use super::input::Input;
+use super::known::KnownBlock;
 use super::options::Options;
 use super::settings::{self, INITIAL_WINDOW, Settings};
 use super::stream::{Gone, Progress, Stream, Streams};
@@ -65,6 +66,8 @@ pub struct Connection {
     pub(super) goaways_received: u32,
     /// Frames of the header block that is read.
     pub(super) block_frames: u32,
+    /// Blocks that came before: of heads, and of trailers.
+    pub(super) known: [KnownBlock; 2],
     /// Bytes of the frames of the header block that was read last, and of its fields before they were compressed.
     pub(super) block_read: (usize, usize),
     /// Bytes of the frames of the header block that was written last.
@@ -222,6 +225,7 @@ impl Connection {
             peer_left: None,
             goaways_received: 0,
             block_frames: 0,
+            known: [const { KnownBlock::new() }; 2],
             block_read: (0, 0),
             block_written: 0,
             failed: None,
@@ -438,6 +442,7 @@ impl Connection {
             return;
         }
         self.decoder.shrink();
+        self.known.iter_mut().for_each(KnownBlock::forget);
         self.encoder.forget();
         self.streams.shrink();
         self.events.shrink_to_fit();

@@ -21,6 +21,7 @@ mod frame;
 mod head;
 pub mod hpack;
 mod input;
+mod known;
 mod options;
 mod receive;
 mod send;

@@ -363,6 +363,13 @@ impl Connection {
         block: &[u8],
         heads: &mut HeadPool,
     ) -> Result<Result<Built, Code>, Error> {
+        let wire = block.len() + frame::HEADER * self.block_frames as usize;
+        let known = &mut self.known[usize::from(section == Section::Trailers)];
+        if let Some((built, decoded)) = known.find(block, &self.decoder, heads) {
+            self.block_read = (wire, decoded);
+            return Ok(Ok(built));
+        }
+        let changes = self.decoder.changes();
         let mut builder = Builder::new(section, &self.options, heads);
         let read =
             self.decoder.decode(block, &limits(&self.options), &mut |field| builder.add(&field));
@@ -387,7 +394,9 @@ impl Connection {
             }
             Ok(None) => match builder.finish() {
                 Ok(built) => {
-                    let wire = block.len() + frame::HEADER * self.block_frames as usize;
+                    if self.decoder.changes() == changes {
+                        known.keep(block, &self.decoder, &built);
+                    }
                     self.block_read = (wire, self.decoder.decoded_bytes());
                     Ok(Ok(built))
                 }

@@ -15,6 +15,7 @@ use crate::out::Out;
 
 mod abuse;
 mod fair;
+mod known;
 mod messages;
 mod mirrored;
 mod pair;

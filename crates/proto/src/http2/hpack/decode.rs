@@ -85,6 +85,18 @@ impl Decoder {
         self.decoded
     }
 
+    /// How often its table has changed.
+    #[must_use]
+    pub(crate) const fn changes(&self) -> u64 {
+        self.table.changes()
+    }
+
+    /// Whether a block is what it was when the table had changed so often.
+    #[must_use]
+    pub(crate) const fn is_as_after(&self, changes: u64) -> bool {
+        self.table.changes() == changes && self.owed.is_none()
+    }
+
     /// Gives back room that its fields do not need.
     pub fn shrink(&mut self) {
         self.table.shrink();

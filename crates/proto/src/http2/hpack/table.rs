@@ -26,6 +26,8 @@ pub(super) struct Table {
     max: usize,
     /// How many fields entered.
     inserted: u16,
+    /// How often fields entered, or its size was set.
+    changes: u64,
 }
 
 /// A field whose bytes are in the table's room: first those of its name, if that is no well-known one, then its value.
@@ -64,12 +66,21 @@ impl Text<'_> {
 
 impl Table {
     pub(super) const fn new(max: usize) -> Self {
-        Self { entries: VecDeque::new(), room: Vec::new(), end: 0, size: 0, max, inserted: 0 }
+        Self {
+            entries: VecDeque::new(),
+            room: Vec::new(),
+            end: 0,
+            size: 0,
+            max,
+            inserted: 0,
+            changes: 0,
+        }
     }
 
     /// RFC 7541 §4.3: the oldest fields leave until the others fit.
     pub(super) fn set_max(&mut self, max: usize) {
         self.max = max;
+        self.changes += 1;
         self.evict(max);
         self.trim();
         self.entries.shrink_to(max / OVERHEAD);
@@ -114,6 +125,7 @@ impl Table {
     /// the table is empty; what was read can be looked at all the same.
     pub(super) fn insert(&mut self, entry: Entry) {
         let size = entry.size();
+        self.changes += 1;
         self.evict(self.max.saturating_sub(size));
         if size <= self.max {
             self.end = entry.end();
@@ -188,6 +200,11 @@ impl Table {
         block::copy_few(&mut self.room[entry.at..], bytes);
         block::copy_few(&mut self.room[entry.value_at()..], value);
         self.insert(entry);
+    }
+
+    /// How often fields entered, or its size was set: where that is the same, so are its fields.
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// How many fields entered, in sixteen bits.
