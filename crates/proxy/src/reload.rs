@@ -322,7 +322,9 @@ pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
         });
         logs.chain(&listener.access_logs)
     });
-    let sinks = chains.filter_map(AccessLog::sink).chain(snapshot.outlier_log);
+    let checks = snapshot.clusters.iter().flatten().filter_map(|it| it.health_check.as_ref());
+    let checked = checks.flat_map(|check| &check.log).flat_map(|log| log.sinks.iter().copied());
+    let sinks = chains.filter_map(AccessLog::sink).chain(snapshot.outlier_log).chain(checked);
     sinks.map(|sink| sink.0 as usize).collect()
 }
 

@@ -33,6 +33,8 @@ pub(super) const DECOMPRESSOR: Kind = kind("decompressor library", "envoy.extens
 pub(super) const DNS_RESOLVER: Kind =
     kind("DNS resolver", "envoy.extensions.network.dns_resolver.");
 pub(super) const HEALTH_CHECKER: Kind = kind("health checker", "envoy.extensions.health_checkers.");
+pub(super) const HEALTH_EVENT_SINK: Kind =
+    kind("health check event sink", "envoy.extensions.health_check.event_sinks.");
 pub(super) const HTTP_FILTER: Kind = kind("HTTP filter", "envoy.extensions.filters.http.");
 pub(super) const INPUT_MATCHER: Kind =
     kind("input matcher", "envoy.extensions.matching.input_matchers.");

@@ -1,20 +1,25 @@
 //! Active health checks: what hosts are asked, when, and what their answers mean.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::Http2;
 use towpath_engine::snapshot::health::{
-    BoltProbe, GrpcProbe, HealthCheck, HttpProbe, Pauses, Probe, TcpProbe,
+    BoltProbe, GrpcProbe, HealthCheck, HealthLog, HttpProbe, Pauses, Probe, TcpProbe,
 };
 use towpath_engine::snapshot::http2::Choice;
+use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
 
 use super::Converter;
-use super::extension::HEALTH_CHECKER;
+use super::extension::{HEALTH_CHECKER, HEALTH_EVENT_SINK};
 use crate::message::{Message, Value};
+
+const FILE_SINK: &str =
+    "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink";
 
 /// A check by Bolt's heartbeat.
 pub(super) const BOLT_HEALTH_CHECK: &str = "towpath.extensions.bolt.v1.BoltHealthCheck";
@@ -55,7 +60,32 @@ impl Converter<'_> {
             healthy_threshold,
             reuse_connection: check.wrapped_flag("reuse_connection").unwrap_or(true),
             pauses,
+            log: self.health_log(check),
         }))
+    }
+
+    /// Where it is told what checks come to.
+    fn health_log(&mut self, check: &Message) -> Option<HealthLog> {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        if check.has("event_log_path") {
+            paths.push(check.text("event_log_path").into());
+        }
+        for logger in check.messages("event_logger") {
+            let (config, _) = self.extension(logger, HEALTH_EVENT_SINK, &[FILE_SINK])?;
+            paths.push(config.text("event_log_path").into());
+        }
+        if paths.is_empty() {
+            return None;
+        }
+        if check.has("custom_health_check") {
+            let at = check.at("custom_health_check");
+            self.report.unsupported(at, "events of checks have no name for this checker");
+        }
+        Some(HealthLog {
+            sinks: paths.into_iter().map(|path| self.sink(Sink::File(path))).collect(),
+            failures: check.flag("always_log_health_check_failures"),
+            successes: check.flag("always_log_health_check_success"),
+        })
     }
 
     fn pauses(&mut self, check: &Message) -> Pauses {

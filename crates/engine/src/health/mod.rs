@@ -7,6 +7,7 @@
 //! makes no host look slow, and a slow host costs no worker a wake-up. Workers learn of health as they learn of DNS: by
 //! a finished list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
+mod check_event;
 mod event;
 mod grpc;
 mod outlier;
@@ -25,6 +26,7 @@ use towpath_proto::{
     Address, AttemptId, Close, ConnectionId, Input, Instant, Machine, Output, Timers, tls,
 };
 
+use self::check_event::Concluded;
 use self::outlier::Detector;
 use self::probe::{Dialogue, Outcome};
 use self::session::{Checks, Line, Session, Stage};
@@ -53,6 +55,8 @@ pub struct Monitor {
     outputs: VecDeque<Output<Message>>,
     /// Where it is told which hosts are left out.
     outlier_log: Option<SinkId>,
+    /// Lines of checks that are to be handed on.
+    check_lines: BTreeMap<SinkId, Vec<u8>>,
     /// Whether it was told of its clusters, and has said that each host was checked.
     warmth: Warmth,
 }
@@ -168,6 +172,7 @@ impl Monitor {
             out: Out::new(),
             outputs: VecDeque::new(),
             outlier_log: None,
+            check_lines: BTreeMap::new(),
             warmth: Warmth::Cold,
         }
     }
@@ -269,6 +274,8 @@ impl Monitor {
                     hostname: Arc::clone(&endpoint.hostname),
                     socket: endpoint.socket,
                     authority: watched.authority(endpoint),
+                    locality: Arc::clone(&endpoint.locality),
+                    filter_metadata: endpoint.filter_metadata.clone(),
                     status: HostStatus::new(),
                     stage: Stage::Resting(None),
                 });
@@ -276,6 +283,10 @@ impl Monitor {
                 self.timers.set(TimerSlot::Session(number).number(), now + jitter);
                 number
             });
+            if let Some(session) = self.sessions.get_mut(number) {
+                session.locality = Arc::clone(&endpoint.locality);
+                session.filter_metadata.clone_from(&endpoint.filter_metadata);
+            }
             watched.hosts.insert(endpoint.address.clone(), number);
         }
         watched.is_stale = true;
@@ -460,9 +471,20 @@ impl Monitor {
         let before = session.status.health_flags();
         let first = !session.status.is_checked();
         let pause = session.status.conclude(outcome, check, watched.has_traffic, &mut self.random);
-        watched.is_stale |= first || before != session.status.health_flags();
+        let after = session.status.health_flags();
+        watched.is_stale |= first || before != after;
+        if let Some(log) = &check.log {
+            let http_status = session.stage.line().map_or(0, |line| line.dialogue.http_status());
+            let concluded = Concluded { outcome, http_status, first, before, after };
+            let mut lines = Vec::new();
+            let at = (now, &self.clock);
+            concluded.write(session, &watched.config.name, log, at, &mut lines);
+            for sink in &log.sinks {
+                self.check_lines.entry(*sink).or_default().extend_from_slice(&lines);
+            }
+        }
         if let (Outcome::Success { .. }, Some((detector, stats))) = (outcome, &mut watched.outliers)
-            && !session.status.health_flags().failed_check
+            && !after.failed_check
         {
             watched.is_stale |= detector.acquit(&session.host, stats, now);
         }
@@ -577,7 +599,13 @@ impl Monitor {
             let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
-        if let Some(sink) = self.outlier_log.filter(|_| !lines.is_empty()) {
+        if let Some(sink) = self.outlier_log {
+            self.check_lines.entry(sink).or_default().extend_from_slice(&lines);
+        }
+        for (sink, lines) in std::mem::take(&mut self.check_lines) {
+            if lines.is_empty() {
+                continue;
+            }
             let message = FromMonitor::Log { sink, lines: lines.into() };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }

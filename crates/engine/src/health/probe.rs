@@ -41,20 +41,22 @@ pub(super) enum Outcome {
 /// What is spoken on a connection for checks.
 #[derive(Debug)]
 pub(super) enum Dialogue {
-    Http {
-        client: Box<Client>,
-        /// What the head of the answer came to.
-        said: Option<Outcome>,
-        content: Pieces,
-        /// How much of the answer's content came.
-        length: u64,
-    },
+    Http { client: Box<Client>, answer: HttpAnswer },
     Tcp(Pieces),
-    Bolt {
-        decoder: Decoder,
-        asked: u32,
-    },
+    Bolt { decoder: Decoder, asked: u32 },
     Grpc(GrpcDialogue),
+}
+
+/// An answer to a check by HTTP, as far as it came.
+#[derive(Debug, Default)]
+pub(super) struct HttpAnswer {
+    /// What its head came to.
+    said: Option<Outcome>,
+    /// 0 until there is a head.
+    status: u16,
+    content: Pieces,
+    /// How much of its content came.
+    length: u64,
 }
 
 /// What came of the pieces that are wanted one behind the other.
@@ -72,7 +74,7 @@ impl Dialogue {
         match &check.probe {
             Probe::Http(_) => {
                 let client = Box::new(Client::new(Arc::clone(&cluster.http1)));
-                Self::Http { client, said: None, content: Pieces::default(), length: 0 }
+                Self::Http { client, answer: HttpAnswer::default() }
             }
             Probe::Tcp(_) => Self::Tcp(Pieces::default()),
             Probe::Bolt(_) => {
@@ -95,9 +97,8 @@ impl Dialogue {
         out: &mut Out,
     ) {
         match (self, &check.probe) {
-            (Self::Http { client, said, content, length }, Probe::Http(probe)) => {
-                (*said, *length) = (None, 0);
-                content.clear();
+            (Self::Http { client, answer }, Probe::Http(probe)) => {
+                *answer = HttpAnswer::default();
                 let is_empty = probe.send.is_empty();
                 client.encode_head(&question(probe, authority, now), is_empty, out);
                 if !is_empty {
@@ -128,9 +129,9 @@ impl Dialogue {
         out: &mut Out,
     ) -> Option<Outcome> {
         match (self, &check.probe) {
-            (Self::Http { client, said, content, length }, Probe::Http(probe)) => {
+            (Self::Http { client, answer }, Probe::Http(probe)) => {
                 client.receive(chunk);
-                read_http(client, said, (content, length), probe, heads)
+                answer.read(client, probe, heads)
             }
             (Self::Tcp(pieces), Probe::Tcp(probe)) => {
                 let is_whole = pieces.take(&chunk, &probe.receive);
@@ -150,13 +151,21 @@ impl Dialogue {
     /// The host sends nothing more: an answer that nothing else ends is over.
     pub(super) fn ended(&mut self, check: &HealthCheck, heads: &mut HeadPool) -> Outcome {
         match (self, &check.probe) {
-            (Self::Http { client, said, content, length }, Probe::Http(probe)) => {
+            (Self::Http { client, answer }, Probe::Http(probe)) => {
                 client.ended();
-                read_http(client, said, (content, length), probe, heads).unwrap_or(Outcome::Broken)
+                answer.read(client, probe, heads).unwrap_or(Outcome::Broken)
             }
             (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {
                 Outcome::Broken
             }
+        }
+    }
+
+    /// The status of the answer, 0 where there is none.
+    pub(super) const fn http_status(&self) -> u16 {
+        match self {
+            Self::Http { answer, .. } => answer.status,
+            Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_) => 0,
         }
     }
 
@@ -214,48 +223,51 @@ fn question(probe: &HttpProbe, authority: &str, now: Instant) -> Head {
     head
 }
 
-/// Reads on until the answer is whole.
-fn read_http(
-    client: &mut Client,
-    said: &mut Option<Outcome>,
-    (content, length): (&mut Pieces, &mut u64),
-    probe: &HttpProbe,
-    heads: &mut HeadPool,
-) -> Option<Outcome> {
-    // An answer that the status is good of is not good without its content.
-    let whole = |said: Option<Outcome>, content: &Pieces| match said {
-        Some(Outcome::Success { .. }) if content.matched < probe.receive.len() => {
-            Some(Outcome::Refused)
-        }
-        said => said,
-    };
-    loop {
-        match client.poll(heads) {
-            Ok(Some(Event::Head { head, end })) => {
-                let outcome = judge(&head, probe);
-                heads.give(head);
-                *said = Some(outcome);
-                if end {
-                    return whole(*said, content);
+impl HttpAnswer {
+    /// Reads on until it is whole.
+    fn read(
+        &mut self,
+        client: &mut Client,
+        probe: &HttpProbe,
+        heads: &mut HeadPool,
+    ) -> Option<Outcome> {
+        loop {
+            match client.poll(heads) {
+                Ok(Some(Event::Head { head, end })) => {
+                    (self.said, self.status) = (Some(judge(&head, probe)), head.status());
+                    heads.give(head);
+                    if end {
+                        return self.outcome(probe);
+                    }
                 }
+                Ok(Some(Event::Informational(head))) => heads.give(head),
+                Ok(Some(Event::Trailers(trailers))) => {
+                    heads.give(trailers);
+                    return self.outcome(probe);
+                }
+                Ok(Some(Event::End)) => return self.outcome(probe),
+                Ok(Some(Event::Data(chunk))) => {
+                    let left = match probe.looked_at {
+                        0 => u64::MAX,
+                        most => most.saturating_sub(self.length),
+                    };
+                    let seen = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+                    self.content.take(&chunk[..seen], &probe.receive);
+                    self.length = self.length.saturating_add(chunk.len() as u64);
+                }
+                Ok(None) => return None,
+                Err(_) => return Some(Outcome::Broken),
             }
-            Ok(Some(Event::Informational(head))) => heads.give(head),
-            Ok(Some(Event::Trailers(trailers))) => {
-                heads.give(trailers);
-                return whole(*said, content);
+        }
+    }
+
+    /// One that the status is good of is not good without its content.
+    fn outcome(&self, probe: &HttpProbe) -> Option<Outcome> {
+        match self.said {
+            Some(Outcome::Success { .. }) if self.content.matched < probe.receive.len() => {
+                Some(Outcome::Refused)
             }
-            Ok(Some(Event::End)) => return whole(*said, content),
-            Ok(Some(Event::Data(chunk))) => {
-                let left = match probe.looked_at {
-                    0 => u64::MAX,
-                    most => most.saturating_sub(*length),
-                };
-                let seen = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-                content.take(&chunk[..seen], &probe.receive);
-                *length = length.saturating_add(chunk.len() as u64);
-            }
-            Ok(None) => return None,
-            Err(_) => return Some(Outcome::Broken),
+            said => said,
         }
     }
 }

@@ -12,6 +12,7 @@ use super::status::HostStatus;
 use crate::snapshot::ClusterId;
 use crate::snapshot::health::HealthCheck;
 use crate::stats::HealthCheckStats;
+use crate::stream_info::FilterMetadata;
 
 /// How the hosts of a cluster are asked, and what is counted of it.
 #[derive(Debug)]
@@ -34,6 +35,9 @@ pub(super) struct Session {
     pub(super) socket: Option<u16>,
     /// What HTTP checks name as their host.
     pub(super) authority: Arc<str>,
+    /// `region/zone/sub_zone`.
+    pub(super) locality: Arc<str>,
+    pub(super) filter_metadata: FilterMetadata,
     pub(super) status: HostStatus,
     pub(super) stage: Stage,
 }

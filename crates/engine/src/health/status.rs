@@ -136,6 +136,7 @@ mod tests {
                 no_traffic: seconds(60),
                 no_traffic_healthy: seconds(61),
             },
+            log: None,
         }
     }
 

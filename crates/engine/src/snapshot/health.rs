@@ -8,6 +8,7 @@ use std::time::Duration;
 use towpath_proto::Address;
 use towpath_proto::bolt::Version;
 
+use super::SinkId;
 use super::route::HeaderOps;
 
 /// Envoy `core.v3.HealthCheck`: each host is asked on its own whether it is well.
@@ -31,6 +32,20 @@ pub struct HealthCheck {
     pub reuse_connection: bool,
     /// The pauses between checks.
     pub pauses: Pauses,
+    /// Where it is told what checks come to.
+    pub log: Option<HealthLog>,
+}
+
+/// The log of a cluster's health checks: a line where a host becomes healthy, unhealthy, degraded or is so no more, and
+/// where its first check fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthLog {
+    /// `event_logger` and `event_log_path`.
+    pub sinks: Vec<SinkId>,
+    /// `always_log_health_check_failures`: every failure is told.
+    pub failures: bool,
+    /// `always_log_health_check_success`: every success is told.
+    pub successes: bool,
 }
 
 /// The pauses between the end of a check and the next one.

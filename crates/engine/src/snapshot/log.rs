@@ -94,7 +94,7 @@ pub struct EntryStream {
 }
 
 /// An index into [`Snapshot::sinks`](super::Snapshot::sinks).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SinkId(pub u32);
 
 /// A destination of log lines.

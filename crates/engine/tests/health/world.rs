@@ -298,6 +298,7 @@ pub fn check(probe: Probe) -> HealthCheck {
             no_traffic: pause,
             no_traffic_healthy: pause,
         },
+        log: None,
     }
 }
 
