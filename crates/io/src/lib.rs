@@ -8,6 +8,7 @@
 //! | [`memory`] | giving back what a start-up left behind |
 //! | [`resolver`] | [`Names`]: whom to ask for the addresses of names |
 //! | [`network`] | what network there is, and when that changes (rtnetlink) |
+//! | [`thread`] | running before ordinary threads |
 //! | [`counters`] | [`Counters`]: what a driver did, readable from any thread |
 //!
 //! A driver knows nothing about protocols, routes or pools. What arrives are events of the kernel,
@@ -40,6 +41,7 @@ pub mod readiness;
 pub mod resolver;
 mod socket;
 mod sys;
+pub mod thread;
 
 pub use clock::Clock;
 pub use counters::Counters;

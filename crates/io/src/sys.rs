@@ -106,6 +106,23 @@ pub(crate) fn wake_on_time() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
 }
 
+/// `SCHED_FIFO` for this thread.
+#[cfg(target_os = "linux")]
+pub(crate) fn become_realtime(priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the thread is the calling one, hence alive; `parameters` is read during the call, and no pointer kept.
+    let error = unsafe {
+        libc::pthread_setschedparam(libc::pthread_self(), libc::SCHED_FIFO, &raw const parameters)
+    };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Elsewhere no thread asks for it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn become_realtime(_priority: i32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Hands free pages of the C library's heap back to the kernel; elsewhere does nothing.
 pub(crate) fn trim_heap() {
     // SAFETY: `malloc_trim` takes the allocator's own locks and touches free memory only.

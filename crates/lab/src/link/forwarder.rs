@@ -8,11 +8,6 @@ use std::time::{Duration, Instant as Clock};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
-use thread_priority::unix::{
-    RealtimeThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
-};
-use thread_priority::{ThreadPriority, ThreadPriorityValue};
 use towpath_proto::time::Instant;
 use towpath_sim::link::{Conditions, Direction, Path, Verdict};
 
@@ -62,7 +57,8 @@ impl Forwarder {
         let (ready, is_ready) = mpsc::channel();
         let bell = Arc::clone(&wake);
         let thread = std::thread::Builder::new().name("forwarder".to_owned()).spawn(move || {
-            let _ = ready.send(become_realtime());
+            // Otherwise neighbours on the CPU delay packets by milliseconds, with it by tens of microseconds.
+            let _ = ready.send(towpath_io::thread::become_realtime(PRIORITY).is_ok());
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
             Worker::new(from, to, direction, route).run(&inbox, &bell);
         })?;
@@ -336,18 +332,6 @@ fn cut(packet: &Packet<'_>, segments: std::ops::Range<usize>, is_marked: bool) -
     bytes
 }
 
-/// Without this, neighbours on the CPU delay packets by milliseconds; with it, by tens of microseconds.
-fn become_realtime() -> bool {
-    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    let Ok(priority) = ThreadPriorityValue::try_from(10u8) else { return false };
-    set_thread_priority_and_policy(
-        thread_native_id(),
-        ThreadPriority::Crossplatform(priority),
-        policy,
-    )
-    .is_ok()
-}
-
 fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: duration.as_secs().min(3600) as i64,
@@ -355,6 +339,8 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
+/// Above all ordinary threads, and below those of the kernel that serve interrupts (50).
+const PRIORITY: i32 = 10;
 /// Segments of one super-packet that are due within this time stay together.
 const TOGETHER: Duration = Duration::from_micros(20);
 /// Bytes on their way in one direction; what is more is dropped and counted.
