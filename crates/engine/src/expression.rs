@@ -23,7 +23,7 @@ mod absent {
 
         /// The text with all matches replaced.
         #[must_use]
-        pub fn replace_all<'a>(&self, _text: &'a [u8], _replacement: &[u8]) -> Cow<'a, [u8]> {
+        pub fn replace_all<'a, R>(&self, _text: &'a [u8], _replacement: R) -> Cow<'a, [u8]> {
             match *self {}
         }
     }
