@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use time::{Date, Month, UtcDateTime};
 use towpath_engine::local::message::Transport;
 
 use crate::url::Url;
@@ -214,10 +215,11 @@ fn parse_field(field: &str) -> Option<(u64, bool)> {
 
 /// As curl has it: a dot before those that mean the ones below them as well, and when it ends (UTC).
 fn line(name: &str, host: Host) -> String {
-    let (days, second) = (host.expires_s / DAY_S, host.expires_s % DAY_S);
-    let (year, month, day) = date_of(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let dot = if host.subdomains { "." } else { "" };
+    let seconds = i64::try_from(host.expires_s.min(LATEST_S)).unwrap_or_default();
+    let time = UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::UNIX_EPOCH);
+    let (year, month, day) = time.to_calendar_date();
+    let (hour, minute, second) = time.as_hms();
+    let (dot, month) = (if host.subdomains { "." } else { "" }, u8::from(month));
     format!("{dot}{name} \"{year:04}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}\"\n")
 }
 
@@ -235,55 +237,23 @@ fn parse_line(line: &str) -> Option<(String, Host)> {
 fn parse_time(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| {
         let digits = text.get(from..to).filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
-        digits?.parse::<u64>().ok()
+        digits?.parse::<u16>().ok()
     };
+    let part = |from: usize| u8::try_from(number(from, from + 2)?).ok();
     let divided = text.get(8..9)? == " " && text.get(11..12)? == ":" && text.get(14..15)? == ":";
-    let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
-    let (hour, minute, second) = (number(9, 11)?, number(12, 14)?, number(15, 17)?);
-    let in_range = (1970..=9999).contains(&year) && hour < 24 && minute < 60 && second < 61;
-    let days = (1..=12).contains(&month).then(|| days_until(year, month))? + day.checked_sub(1)?;
-    let fits = divided && in_range && day <= 31 && text.len() == 17;
-    fits.then_some(days * DAY_S + hour * 3600 + minute * 60 + second)
-}
-
-/// Days from 1970 to the beginning of a month.
-fn days_until(year: u64, month: u64) -> u64 {
-    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
-    let before = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
-    before + (1..month).map(|month| days_of(year, month)).sum::<u64>()
-}
-
-const fn days_of(year: u64, month: u64) -> u64 {
-    match month {
-        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => {
-            29
-        }
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Year, month and day.
-fn date_of(days: u64) -> (u64, u64, u64) {
-    let mut year = 1970 + days / 366;
-    while days_until(year + 1, 1) <= days {
-        year += 1;
-    }
-    let mut month = 1;
-    while month < 12 && days_until(year, month + 1) <= days {
-        month += 1;
-    }
-    (year, month, days - days_until(year, month) + 1)
+    let month = Month::try_from(part(4)?).ok()?;
+    let date = Date::from_calendar_date(number(0, 4)?.into(), month, part(6)?).ok()?;
+    let time = date.with_hms(part(9)?, part(12)?, part(15)?).ok()?.as_utc();
+    let seconds = u64::try_from(time.unix_timestamp()).ok()?;
+    (divided && text.len() == 17).then_some(seconds)
 }
 
 fn now_s() -> u64 {
     unix_ns() / 1_000_000_000
 }
 
-const DAY_S: u64 = 86_400;
 /// Ten years.
-const LONGEST_S: u64 = 3650 * DAY_S;
+const LONGEST_S: u64 = 3650 * 86_400;
 /// The last second that the file can have, in the year 9999.
 const LATEST_S: u64 = 253_402_300_799;
 const MOST: usize = 2000;
@@ -401,9 +371,10 @@ mod tests {
             let host = Host { subdomains: false, expires_s: seconds };
             assert_eq!(line("a", host), format!("a \"{text}\"\n"));
         }
-        for day in (0..80_000).step_by(13) {
-            let (year, month, date) = date_of(day);
-            assert_eq!(days_until(year, month) + date - 1, day);
+        for text in
+            ["19691231 23:59:59", "20250229 00:00:00", "20250101 24:00:00", "20250101 00:00"]
+        {
+            assert_eq!(parse_time(text), None, "{text}");
         }
     }
 

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use time::{Date, Month, UtcDateTime};
 
 use super::json::Json;
 use super::schema::EnumType;
@@ -188,18 +189,13 @@ fn civil(text: &str) -> Option<i64> {
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let mut time = time.splitn(3, ':').map(number);
     let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days = match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if is_leap => 29,
-        2 => 28,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=days).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    Some(((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
+    let small = |number: i64| u8::try_from(number).ok();
+    let month = Month::try_from(small(month)?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, small(day)?).ok()?;
+    // A second that is inserted is the first of the next minute.
+    let is_time = hour < 24 && minute < 60 && second <= 60;
+    let midnight = date.midnight().as_utc().unix_timestamp();
+    is_time.then_some(midnight + (hour * 60 + minute) * 60 + second)
 }
 
 fn number(digits: &str) -> Option<i64> {
@@ -207,29 +203,6 @@ fn number(digits: &str) -> Option<i64> {
     is_number.then(|| digits.parse().ok())?
 }
 
-/// Counted in years that begin in March, so that the day that comes every four years is the last.
-const fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let month = (month + 9) % 12;
-    let days = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    days + (153 * month + 2) / 5 + day - 1 - DAYS_TO_1970
-}
-
-/// Year, month and day of so many days since 1970.
-const fn date_of(days: i64) -> (i64, i64, i64) {
-    let days = days + DAYS_TO_1970;
-    let era = days.div_euclid(146_097);
-    let day = days.rem_euclid(146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let year = year + era * 400;
-    let day = day - (153 * month + 2) / 5 + 1;
-    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
-}
-
-/// From the first of March of year 0.
-const DAYS_TO_1970: i64 = 719_468;
 /// The first second of year 1.
 const FIRST_SECOND: i64 = -62_135_596_800;
 /// The last second of year 9999.
@@ -280,9 +253,9 @@ pub(super) fn print_timestamp((seconds, nanos): Time) -> Result<String, &'static
     if !(0..=999_999_999).contains(&nanos) {
         return Err("nanos must be in range [0, +999,999,999]");
     }
-    let (year, month, day) = date_of(seconds.div_euclid(86_400));
-    let rest = seconds.rem_euclid(86_400);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    let time = UtcDateTime::from_unix_timestamp(seconds).map_err(|_| "seconds out of range")?;
+    let ((year, month, day), (hour, minute, second)) = (time.to_calendar_date(), time.as_hms());
+    let month = u8::from(month);
     let fraction = fraction(nanos.unsigned_abs());
     Ok(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"))
 }
@@ -372,6 +345,12 @@ mod tests {
         ] {
             assert!(timestamp(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_leap_second_is_the_first_of_the_next_minute() {
+        assert_eq!(timestamp("2016-12-31T23:59:60Z"), timestamp("2017-01-01T00:00:00Z"));
+        assert!(timestamp("2016-12-31T23:59:61Z").is_err());
     }
 
     #[test]
