@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use towpath_engine::json::json_string;
 use towpath_engine::local::report::{
     Attempt, AttemptOutcome, Limited, Lookup, Ping, Report, Rested, Resumed, Try, Widened,
 };
@@ -193,15 +194,9 @@ struct Text<'a>(&'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for letter in self.0.chars() {
-            match letter {
-                '"' | '\\' => write!(f, "\\{letter}")?,
-                '\0'..='\x1f' => write!(f, "\\u{:04x}", u32::from(letter))?,
-                _ => f.write_char(letter)?,
-            }
-        }
-        f.write_char('"')
+        let mut quoted = Vec::with_capacity(self.0.len() + 2);
+        json_string(&mut quoted, self.0.as_bytes());
+        f.write_str(&String::from_utf8_lossy(&quoted))
     }
 }
 
@@ -211,7 +206,7 @@ mod tests {
 
     #[test]
     fn strings_are_quoted() {
-        assert_eq!(Text("a\"b\\c\n\u{1}é").to_string(), r#""a\"b\\c\u000a\u0001é""#);
+        assert_eq!(Text("a\"b\\c\n\u{1}é").to_string(), r#""a\"b\\c\n\u0001é""#);
     }
 
     #[test]
