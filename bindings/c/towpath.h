@@ -535,9 +535,9 @@ typedef struct towpath_ask_options {
 typedef struct towpath_link_state {
     size_t size;          /* sizeof(towpath_link_state) */
     uint64_t connections; /* that there were */
-    uint64_t beats;       /* that were sent */
+    uint64_t heartbeats;  /* that were sent */
     uint64_t wakeups;     /* of its thread */
-    uint64_t interval_ms; /* the silence after which the next beat is sent */
+    uint64_t interval_ms; /* the silence after which the next heartbeat is sent */
     uint32_t connected;   /* not 0: there is a connection */
     towpath_error failure; /* why there was none when one was last tried for; TOWPATH_OK since the server has spoken */
 } towpath_link_state;

@@ -131,9 +131,9 @@ fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut rest = text;
     while let Some((before, escape)) = rest.split_once('\\') {
         bytes.extend_from_slice(before.as_bytes());
-        let letter = escape.chars().next().ok_or("a lone backslash")?;
-        rest = &escape[letter.len_utf8()..];
-        match letter {
+        let character = escape.chars().next().ok_or("a lone backslash")?;
+        rest = &escape[character.len_utf8()..];
+        match character {
             'r' => bytes.push(b'\r'),
             'n' => bytes.push(b'\n'),
             't' => bytes.push(b'\t'),
@@ -152,7 +152,7 @@ fn unescape(text: &str) -> Result<Vec<u8>, String> {
                 bytes.extend_from_slice(text.repeat(count).as_bytes());
                 rest = after;
             }
-            _ => return Err(format!("unknown escape: \\{letter}")),
+            _ => return Err(format!("unknown escape: \\{character}")),
         }
     }
     bytes.extend_from_slice(rest.as_bytes());

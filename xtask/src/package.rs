@@ -105,7 +105,7 @@ fn described(name: &str, package: &Value) -> Vec<String> {
 }
 
 fn is_keyword(word: &str) -> bool {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-+".contains(letter);
+    let fits = |character: char| character.is_ascii_alphanumeric() || "_-+".contains(character);
     word.len() <= 20
         && word.starts_with(|it: char| it.is_ascii_alphanumeric())
         && word.chars().all(fits)

@@ -59,7 +59,7 @@ impl fmt::Display for Figure {
 }
 
 /// A way to build the library.
-struct Way {
+struct Build {
     name: &'static str,
     profile: &'static str,
     /// Below `target`, so that ways with different flags do not undo each other's work.
@@ -70,7 +70,7 @@ struct Way {
     has_goal: bool,
 }
 
-const RELEASE: Way = Way {
+const RELEASE: Build = Build {
     name: "release",
     profile: "release",
     folder: "",
@@ -78,9 +78,9 @@ const RELEASE: Way = Way {
     link_flags: &[],
     has_goal: false,
 };
-const SMALL: Way = Way { name: "small", profile: "small", ..RELEASE };
+const SMALL: Build = Build { name: "small", profile: "small", ..RELEASE };
 /// Gives up decoding, speed in handshakes and systems older than 2022 for size.
-const SMALLEST: Way = Way {
+const SMALLEST: Build = Build {
     name: "smallest",
     profile: "smallest",
     folder: "smallest",
@@ -90,7 +90,7 @@ const SMALLEST: Way = Way {
     has_goal: true,
 };
 
-impl Way {
+impl Build {
     /// Builds both libraries and answers where they are.
     fn build(&self) -> Result<PathBuf> {
         let mut command = cargo();

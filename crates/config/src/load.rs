@@ -1,4 +1,4 @@
-//! The doors: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
+//! Entry points: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub fn reload(sources: &Sources, options: &Options, base: &Base) -> Result<Loade
     let convert = |message: &Message, mut report: Report| {
         let Converted { snapshot, prints, bootstrap, .. } =
             converter(message, options, base, &Discovered::default(), None, &mut report).convert();
-        report.verdict()?;
+        report.outcome()?;
         Ok(Loaded {
             snapshot,
             prints,

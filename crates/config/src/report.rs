@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// Whether a snapshot may be made of it.
-    pub(crate) fn verdict(&mut self) -> Result<(), Error> {
+    pub(crate) fn outcome(&mut self) -> Result<(), Error> {
         self.invalid()?;
         let changing: Vec<Finding> = self
             .findings

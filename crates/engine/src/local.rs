@@ -92,11 +92,11 @@ impl Default for Local {
 impl Local {
     /// Whether there is a way to an origin, as far as the platform says.
     pub(crate) fn reaches(&self, origin: &message::Origin) -> bool {
-        self.online || self.spares(origin)
+        self.online || self.is_exempt(origin)
     }
 
     /// Whether what the platform says of the network does not concern an origin.
-    pub(crate) fn spares(&self, origin: &message::Origin) -> bool {
+    pub(crate) fn is_exempt(&self, origin: &message::Origin) -> bool {
         self.spares_loopback && origin.is_loopback()
     }
 }

@@ -20,17 +20,17 @@ pub struct Rules(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Policies { action: Action, policies: Vec<Policy> },
-    Tree(Tree<Verdict>),
+    Tree(Tree<MatchedAction>),
 }
 
 /// Where a matcher leads: an `envoy.config.rbac.v3.Action`.
 #[derive(Clone, Copy, Debug)]
-pub struct Verdict {
+pub struct MatchedAction {
     action: Action,
     details: &'static str,
 }
 
-impl Verdict {
+impl MatchedAction {
     /// An action with its name.
     #[must_use]
     pub fn new(name: &str, action: Action) -> Self {
@@ -107,7 +107,7 @@ impl Rules {
 
     /// A matcher decides. What it leads nowhere is refused.
     #[must_use]
-    pub const fn matching(tree: Tree<Verdict>) -> Self {
+    pub const fn matching(tree: Tree<MatchedAction>) -> Self {
         Self(Kind::Tree(tree))
     }
 

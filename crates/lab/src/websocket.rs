@@ -13,8 +13,8 @@ pub(crate) fn key(nonce: [u8; 16]) -> String {
     text(&websocket::key(nonce))
 }
 
-fn text(letters: &[u8]) -> String {
-    letters.iter().map(|&letter| char::from(letter)).collect()
+fn text(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
 }
 
 /// The value of a field of a head; of the last one, where it is there more than once.

@@ -45,7 +45,7 @@ mod sse2 {
         mask(bitor_m128i(bitor_m128i(letters, digits), marks))
     }
 
-    /// Where `bytes` are those of `name` in any case. A name has small letters, digits and hyphens: letters are what
+    /// Where `bytes` are those of `name` in any case. A name has lower-case letters, digits and hyphens: letters are what
     /// has 0x40 set.
     #[inline(always)]
     pub(crate) fn same_name(bytes: &[u8; 16], name: &[u8; 16]) -> u32 {
@@ -62,7 +62,7 @@ mod sse2 {
         mask(bitor_m128i(ends, equal(bytes, 0)))
     }
 
-    /// With the letters of the first `length` bytes small.
+    /// With the letters of the first `length` bytes in lower case.
     #[inline(always)]
     pub(crate) fn lowercase(bytes: &[u8; 16], length: usize) -> [u8; 16] {
         let first = super::FIRST[16 - length.min(16)..].first_chunk().unwrap_or(&[0; 16]);
@@ -236,7 +236,7 @@ fn copy_ends<const N: usize>(room: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// From `16 - n` on: `n` bytes of what makes a letter small, then none.
+/// From `16 - n` on: `n` bytes of what makes a letter lower-case, then none.
 const FIRST: [u8; 32] = {
     let mut first = [0; 32];
     let mut at = 0;

@@ -27,14 +27,14 @@ pub fn accept(key: &[u8]) -> [u8; 28] {
     base64(context.finish().as_ref())
 }
 
-/// RFC 4648 §4, of as many bytes as fill `N` letters.
+/// RFC 4648 §4, of as many bytes as fill `N` characters.
 fn base64<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = [b'='; N];
-    for (group, letters) in bytes.chunks(3).zip(text.chunks_mut(4)) {
+    for (group, characters) in bytes.chunks(3).zip(text.chunks_mut(4)) {
         let bits = (0..3).fold(0, |bits, at| bits << 8 | u32::from(*group.get(at).unwrap_or(&0)));
-        for (at, letter) in letters.iter_mut().enumerate().take(group.len() + 1) {
-            *letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
+        for (at, character) in characters.iter_mut().enumerate().take(group.len() + 1) {
+            *character = ALPHABET[(bits >> (18 - 6 * at) & 63) as usize];
         }
     }
     text

@@ -57,17 +57,17 @@ impl Check {
     }
 
     fn run_recorded(&self, file: Option<&Path>, recording: &Path) -> ExitCode {
-        let verdict = match offline::judge(file, recording, self.options()) {
-            Ok(verdict) => verdict,
+        let outcome = match offline::judge(file, recording, self.options()) {
+            Ok(outcome) => outcome,
             Err(error) => {
                 // Where standard error is closed nothing can be told.
                 let _ = writeln!(io::stderr(), "towpath check: {error}");
                 return ExitCode::FAILURE;
             }
         };
-        let text = if self.json { format!("{:#}\n", verdict.as_json()) } else { verdict.as_text() };
+        let text = if self.json { format!("{:#}\n", outcome.as_json()) } else { outcome.as_text() };
         match io::stdout().write_all(text.as_bytes()) {
-            Ok(()) if !verdict.is_bad() => ExitCode::SUCCESS,
+            Ok(()) if !outcome.is_bad() => ExitCode::SUCCESS,
             Ok(()) | Err(_) => ExitCode::FAILURE,
         }
     }

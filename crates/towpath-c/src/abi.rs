@@ -299,7 +299,7 @@ pub struct AskOptions {
 pub struct LinkState {
     pub size: usize,
     pub connections: u64,
-    pub beats: u64,
+    pub heartbeats: u64,
     pub wakeups: u64,
     pub interval_ms: u64,
     pub connected: u32,

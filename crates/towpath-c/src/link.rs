@@ -149,7 +149,7 @@ impl Link {
         LinkState {
             size: size_of::<LinkState>(),
             connections: state.connections,
-            beats: state.beats,
+            heartbeats: state.heartbeats,
             wakeups: self.link.wakeups(),
             interval_ms: u64::try_from(state.interval.as_millis()).unwrap_or(u64::MAX),
             connected: state.connected.into(),

@@ -100,7 +100,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_ask_options", AskOptions, size, content, length, class_name, headers);
     same!("towpath_ask_options", AskOptions, header_count, on_answer, user, timeout_ms, waits);
     same!("towpath_ask_options", AskOptions, codec, reserved);
-    same!("towpath_link_state", LinkState, size, connections, beats, wakeups, interval_ms);
+    same!("towpath_link_state", LinkState, size, connections, heartbeats, wakeups, interval_ms);
     same!("towpath_link_state", LinkState, connected, failure);
     same!("towpath_socket_event", SocketEvent, size, user, data, length, text, kind, error);
     same!("towpath_socket_event", SocketEvent, is_text, close_code, status);

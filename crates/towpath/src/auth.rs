@@ -215,7 +215,7 @@ impl Scheme {
         let (mut schemes, mut left) = (Vec::<Self>::new(), field);
         while schemes.len() < MOST_SCHEMES {
             left = left.trim_start_matches([' ', '\t', ',']);
-            let end = left.find(|letter| !is_token(letter)).unwrap_or(left.len());
+            let end = left.find(|character| !is_token(character)).unwrap_or(left.len());
             let (word, after) = left.split_at(end);
             if word.is_empty() {
                 break;
@@ -245,15 +245,15 @@ impl Scheme {
 /// A parameter's value, with or without quotes, and what follows.
 fn take_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
-        let end = text.find(|letter| !is_token(letter)).unwrap_or(text.len());
+        let end = text.find(|character| !is_token(character)).unwrap_or(text.len());
         return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
     };
-    let (mut value, mut letters) = (String::new(), quoted.char_indices());
-    while let Some((at, letter)) = letters.next() {
-        match letter {
+    let (mut value, mut characters) = (String::new(), quoted.char_indices());
+    while let Some((at, character)) = characters.next() {
+        match character {
             '"' => return Some((value, &quoted[at + 1..])),
-            '\\' => value.push(letters.next()?.1),
-            letter => value.push(letter),
+            '\\' => value.push(characters.next()?.1),
+            character => value.push(character),
         }
     }
     None
@@ -266,7 +266,7 @@ fn take_token(after: &str) -> (Option<String>, &str) {
     let (word, rest) = text.split_at(end);
     let bare = word.trim_end_matches('=');
     let is_alone = rest.trim_start().is_empty() || rest.trim_start().starts_with(',');
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-._~+/".contains(letter);
+    let fits = |character: char| character.is_ascii_alphanumeric() || "-._~+/".contains(character);
     if !bare.is_empty() && bare.chars().all(fits) && is_alone && text.len() < after.len() {
         (Some(word.to_owned()), rest)
     } else {
@@ -274,8 +274,8 @@ fn take_token(after: &str) -> (Option<String>, &str) {
     }
 }
 
-fn is_token(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(letter)
+fn is_token(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(character)
 }
 
 const MOST_ATTEMPTS: usize = 3;

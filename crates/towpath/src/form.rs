@@ -45,7 +45,7 @@ impl Form {
     ) -> Self {
         let (name, file_name) = (quoted(name), quoted(file_name));
         let content_type: String =
-            content_type.chars().filter(|letter| !letter.is_control()).collect();
+            content_type.chars().filter(|character| !character.is_control()).collect();
         let head = format!(
             "content-disposition: form-data; name=\"{name}\"; filename=\"{file_name}\"\r\n\
              content-type: {content_type}\r\n"

@@ -1,9 +1,9 @@
-//! One request of a [`Trail`], and what stands between it and the engine.
+//! One request of a [`RedirectChain`], and what stands between it and the engine.
 //!
 //! Arrives: the request that is next. Leaves: the request to send, or its answer where none has to be sent; and after
 //! the server's answer, or a failure, the response that goes on.
 
-use crate::redirect::Trail;
+use crate::redirect::RedirectChain;
 #[cfg(any(feature = "interceptors", feature = "hsts"))]
 use crate::timeline::Entry;
 use crate::{Error, Response};
@@ -45,7 +45,7 @@ impl Leg {
     }
 }
 
-impl Trail {
+impl RedirectChain {
     /// What is done next.
     pub(crate) fn step(&mut self) -> Result<Step, Error> {
         #[cfg(feature = "interceptors")]

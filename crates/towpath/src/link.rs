@@ -150,7 +150,7 @@ pub struct State {
     /// spoken.
     pub failure: Option<Failed>,
     /// Heartbeats sent.
-    pub beats: u64,
+    pub heartbeats: u64,
     /// After how long a silence the next one is sent.
     pub interval: Duration,
 }
@@ -359,7 +359,7 @@ impl Link {
         Request::new(Arc::clone(&self.life), content.into())
     }
 
-    /// Whether a user looks on: beats come more often then, so that a dead link is found sooner, and nothing is tried
+    /// Whether a user looks on: heartbeats come more often then, so that a dead link is found sooner, and nothing is tried
     /// out.
     pub fn set_foreground(&self, in_foreground: bool) {
         let _ = self.life.inner.order(Order::Foreground(in_foreground));

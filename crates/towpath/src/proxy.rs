@@ -144,7 +144,7 @@ impl Proxy {
     }
 
     /// How it is asked for a place; the fields of the request that it forwards, in the second case.
-    pub(crate) fn before(&self, url: &Url, needs_tunnel: bool) -> Result<Way, Error> {
+    pub(crate) fn before(&self, url: &Url, needs_tunnel: bool) -> Result<Hop, Error> {
         let fits = |text: &str| text.bytes().all(|byte| byte == b'\t' || !byte.is_ascii_control());
         let is_token = |name: &str| {
             let odd = b"!#$%&'*+-.^_`|~";
@@ -155,7 +155,7 @@ impl Proxy {
             return Err(Error::Proxy("one of its fields is malformed"));
         }
         if self.gives_tunnel(url, needs_tunnel) || self.server.protocol == ProxyProtocol::Socks5 {
-            return Ok(Way::Tunnel(Arc::new(self.server.clone())));
+            return Ok(Hop::Tunnel(Arc::new(self.server.clone())));
         }
         let mut server = self.server.clone();
         server.protocol = ProxyProtocol::Forward;
@@ -163,7 +163,7 @@ impl Proxy {
         if let Some(who) = server.credentials.take() {
             fields.push((AUTHORIZATION.to_owned(), who.basic()));
         }
-        Ok(Way::Forward(Arc::new(server), fields))
+        Ok(Hop::Forward(Arc::new(server), fields))
     }
 
     fn gives_tunnel(&self, url: &Url, needs_tunnel: bool) -> bool {
@@ -182,7 +182,7 @@ impl Proxy {
 const AUTHORIZATION: &str = "proxy-authorization";
 
 /// How a request goes through a proxy.
-pub(crate) enum Way {
+pub(crate) enum Hop {
     Tunnel(Arc<message::Proxy>),
     /// With these fields, and its target in absolute-form.
     Forward(Arc<message::Proxy>, Vec<(String, String)>),
@@ -199,7 +199,7 @@ pub(crate) enum Proxying {
 
 impl Request {
     /// How it goes through a proxy, where it does.
-    pub(crate) fn way(&self) -> Result<Option<Way>, Error> {
+    pub(crate) fn way(&self) -> Result<Option<Hop>, Error> {
         let url = self.url.as_ref().map_err(Clone::clone)?;
         let Some(proxy) = self.proxy_before(url) else { return Ok(None) };
         let known = self.defaults.proxy_authenticator.as_ref().and_then(|authenticator| {
@@ -242,10 +242,10 @@ impl Request {
     }
 
     /// Makes it, and its head, such as goes that way.
-    pub(crate) fn go_through(&mut self, way: Way, head: &mut Head) -> Result<(), Error> {
+    pub(crate) fn go_through(&mut self, way: Hop, head: &mut Head) -> Result<(), Error> {
         match way {
-            Way::Tunnel(proxy) => self.options.proxy = Some(proxy),
-            Way::Forward(proxy, fields) => {
+            Hop::Tunnel(proxy) => self.options.proxy = Some(proxy),
+            Hop::Forward(proxy, fields) => {
                 let url = self.url.as_ref().map_err(Clone::clone)?;
                 head.set_path(absolute(url).as_bytes());
                 for (name, value) in fields {

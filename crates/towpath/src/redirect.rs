@@ -43,7 +43,7 @@ pub(crate) struct Policy {
 }
 
 /// A request's way from place to place.
-pub(crate) struct Trail {
+pub(crate) struct RedirectChain {
     /// The next to send.
     pub(crate) request: Request,
     pub(crate) redirects: Vec<Redirect>,
@@ -66,7 +66,7 @@ pub(crate) struct Trail {
     pub(crate) is_local: bool,
 }
 
-/// What gives up the one request of a trail that is under way.
+/// What gives up the one request of a chain that is under way.
 #[derive(Clone, Default)]
 pub(crate) struct Current(Arc<Mutex<UnderWay>>);
 
@@ -79,7 +79,7 @@ struct UnderWay {
 /// Follows and decodes for a handler.
 struct Follower<H> {
     handler: H,
-    trail: Trail,
+    chain: RedirectChain,
     /// What is done with the response; taken when there is one.
     leg: Option<Leg>,
     follows: bool,
@@ -121,7 +121,7 @@ impl Default for Policy {
     }
 }
 
-impl Trail {
+impl RedirectChain {
     pub(crate) fn new(request: Request) -> Self {
         Self {
             request,
@@ -320,7 +320,7 @@ pub(crate) fn start<H: Handler + 'static>(
     request.check()?;
     let current = Current::default();
     let handler = handler(current.clone());
-    match go_on(Trail::new(request.detached()), handler, current.clone()) {
+    match go_on(RedirectChain::new(request.detached()), handler, current.clone()) {
         Ok(()) => Ok(current),
         Err((error, _)) => Err(error),
     }
@@ -332,18 +332,18 @@ const MOST_UNUSED: usize = 32 << 20;
 
 /// An error gives the handler back.
 fn go_on<H: Handler + 'static>(
-    mut trail: Trail,
+    mut chain: RedirectChain,
     handler: H,
     current: Current,
 ) -> Result<(), (Error, H)> {
-    match trail.step() {
+    match chain.step() {
         Ok(Step::Send(request, leg)) => {
-            send(request, Follower::new(handler, trail, Some(leg), current))
+            send(request, Follower::new(handler, chain, Some(leg), current))
         }
         #[cfg(feature = "interceptors")]
         Ok(Step::Answer(response)) => {
-            let background = trail.request.background().clone();
-            let follower = Follower::new(handler, trail, None, current);
+            let background = chain.request.background().clone();
+            let follower = Follower::new(handler, chain, None, current);
             // Not here: the app may hold a lock that its handler wants.
             background.run(move || follower.answer(response));
             Ok(())
@@ -389,10 +389,10 @@ impl<H: Handler + 'static> Slot<H> {
 }
 
 impl<H: Handler + 'static> Follower<H> {
-    fn new(handler: H, trail: Trail, leg: Option<Leg>, current: Current) -> Self {
+    fn new(handler: H, chain: RedirectChain, leg: Option<Leg>, current: Current) -> Self {
         Self {
             handler,
-            trail,
+            chain,
             leg,
             follows: false,
             current,
@@ -407,7 +407,7 @@ impl<H: Handler + 'static> Follower<H> {
 
     /// A response, with what is there of its body: the server's word is as it came.
     fn begin(&mut self, mut response: Response) {
-        match self.trail.follow(&mut response) {
+        match self.chain.follow(&mut response) {
             Ok(true) => self.follows = true,
             #[cfg(feature = "interceptors")]
             Err(error) if !matches!(error, Error::Redirect(_)) => {
@@ -416,7 +416,7 @@ impl<H: Handler + 'static> Follower<H> {
             }
             // One too many is an answer like any other: a handler has had no error before its head.
             Ok(false) | Err(_) => {
-                let mut response = response.after(&mut self.trail);
+                let mut response = response.after(&mut self.chain);
                 #[cfg(feature = "interceptors")]
                 let stored = response.take_stored();
                 self.decoder = response.take_decoder();
@@ -493,8 +493,8 @@ impl<H: Handler + 'static> Follower<H> {
         if self.leg.is_none() || self.error.is_some() {
             return outcome;
         }
-        let trail = &mut self.trail;
-        match catch_unwind(AssertUnwindSafe(|| trail.tells_proxy(&outcome))) {
+        let chain = &mut self.chain;
+        match catch_unwind(AssertUnwindSafe(|| chain.tells_proxy(&outcome))) {
             Ok(false) => return outcome,
             Ok(true) => self.follows = true,
             Err(_) => self.error = Some(Error::Handler),
@@ -509,7 +509,7 @@ impl<H: Handler + 'static> Follower<H> {
         #[cfg(feature = "cache")]
         let outcome = match (outcome, self.leg.take()) {
             // There was no head: a cache may have one.
-            (Err(error), Some(leg)) => self.trail.arrived(leg, Err(error)).and_then(|response| {
+            (Err(error), Some(leg)) => self.chain.arrived(leg, Err(error)).and_then(|response| {
                 let told = catch_unwind(AssertUnwindSafe(|| self.begin(response)));
                 told.map_err(|_| Error::Handler)
             }),
@@ -521,9 +521,9 @@ impl<H: Handler + 'static> Follower<H> {
         if !self.follows || is_given_up {
             return self.handler.on_end(outcome, report);
         }
-        self.trail.note(report.map(|report| Arc::new(report.clone())));
-        let Self { handler, trail, current, .. } = self;
-        if let Err((error, mut handler)) = go_on(trail, handler, current) {
+        self.chain.note(report.map(|report| Arc::new(report.clone())));
+        let Self { handler, chain, current, .. } = self;
+        if let Err((error, mut handler)) = go_on(chain, handler, current) {
             handler.on_end(Err(error), None);
         }
     }
@@ -548,7 +548,7 @@ impl<H: Handler + 'static> Handler for Slot<H> {
     fn on_head(&mut self, response: Response) {
         self.with(|follower| {
             let Some(leg) = follower.leg.take() else { return };
-            match follower.trail.arrived(leg, Ok(response)) {
+            match follower.chain.arrived(leg, Ok(response)) {
                 Ok(response) => follower.begin(response),
                 Err(error) => {
                     follower.error = Some(error);

@@ -21,7 +21,7 @@ use crate::engine::Life;
 use crate::form::{self, Form};
 use crate::leg::Step;
 use crate::proxy::Proxying;
-use crate::redirect::{self, Current, Policy, Trail};
+use crate::redirect::{self, Current, Policy, RedirectChain};
 use crate::upload::Sender;
 use crate::url::Url;
 use crate::{Chunk, Error, HttpVersions, Priority, Proxies, Proxy, Response, Trailers, Upload};
@@ -458,9 +458,9 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is, no response came, or this is the engine's own thread.
     pub fn send(self) -> Result<Response, Error> {
-        let mut trail = Trail::new(self);
+        let mut chain = RedirectChain::new(self);
         loop {
-            let mut response = match trail.step()? {
+            let mut response = match chain.step()? {
                 #[cfg(feature = "interceptors")]
                 Step::Answer(response) => response,
                 Step::Send(request, leg) => {
@@ -470,18 +470,18 @@ impl Request {
                         let head = guard.call().wait(begun)?;
                         Ok(Response::new(head, guard.release(), life))
                     });
-                    if trail.tells_proxy(&answered) {
+                    if chain.tells_proxy(&answered) {
                         continue;
                     }
-                    trail.arrived(leg, answered)?
+                    chain.arrived(leg, answered)?
                 }
             };
-            if !trail.follow(&mut response)? {
-                return Ok(response.after(&mut trail));
+            if !chain.follow(&mut response)? {
+                return Ok(response.after(&mut chain));
             }
             // Its connection can be used again once its body has come, if that is short.
             let _ = response.body().bytes(MOST_UNREAD);
-            trail.note(response.into_body().into_report());
+            chain.note(response.into_body().into_report());
         }
     }
 
@@ -491,24 +491,24 @@ impl Request {
     /// # Errors
     /// As [`Request::send`].
     pub async fn send_async(self) -> Result<Response, Error> {
-        let mut trail = Trail::new(self);
+        let mut chain = RedirectChain::new(self);
         loop {
-            let mut response = match trail.step()? {
+            let mut response = match chain.step()? {
                 #[cfg(feature = "interceptors")]
                 Step::Answer(response) => response,
                 Step::Send(request, leg) => {
                     let answered = request.answered().await;
-                    if trail.tells_proxy(&answered) {
+                    if chain.tells_proxy(&answered) {
                         continue;
                     }
-                    trail.arrived(leg, answered)?
+                    chain.arrived(leg, answered)?
                 }
             };
-            if !trail.follow(&mut response)? {
-                return Ok(response.after(&mut trail));
+            if !chain.follow(&mut response)? {
+                return Ok(response.after(&mut chain));
             }
             let _ = response.body().bytes_async(MOST_UNREAD).await;
-            trail.note(response.into_body().into_report());
+            chain.note(response.into_body().into_report());
         }
     }
 
@@ -569,15 +569,15 @@ impl Request {
     /// # Errors
     /// When it cannot be sent as it is, or has a body already.
     pub fn upload(self, length: Option<u64>) -> Result<Upload, Error> {
-        let mut trail = Trail::new(self.with_pieces(length)?);
-        match trail.step()? {
+        let mut chain = RedirectChain::new(self.with_pieces(length)?);
+        match chain.step()? {
             #[cfg(feature = "interceptors")]
             Step::Answer(_) => {
                 Err(Error::Upload("an interceptor answered what has a body to come"))
             }
             Step::Send(this, leg) => {
                 let life = this.life.clone();
-                Ok(Upload::new(this.open(|_| None)?, length, trail, leg, life))
+                Ok(Upload::new(this.open(|_| None)?, length, chain, leg, life))
             }
         }
     }

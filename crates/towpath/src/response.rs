@@ -18,7 +18,7 @@ use crate::cache::Filling;
 use crate::call::{Call, State};
 use crate::decode::Decoder;
 use crate::engine::Life;
-use crate::redirect::{Redirect, Trail};
+use crate::redirect::{Redirect, RedirectChain};
 use crate::timeline::Entry;
 
 /// A response whose head is there. Dropping it before its end gives the request up.
@@ -191,8 +191,8 @@ impl Response {
         Some(decoder)
     }
 
-    pub(crate) fn after(self, trail: &mut Trail) -> Self {
-        let (redirects, history) = (mem::take(&mut trail.redirects), mem::take(&mut trail.history));
+    pub(crate) fn after(self, chain: &mut RedirectChain) -> Self {
+        let (redirects, history) = (mem::take(&mut chain.redirects), mem::take(&mut chain.history));
         Self { redirects, history, ..self }
     }
 

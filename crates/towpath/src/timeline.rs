@@ -113,7 +113,7 @@ pub fn entries(report: &Report) -> Vec<Entry> {
             limited.at,
             match limited.limit {
                 FlowLimit::Receive(Some(bytes)) => {
-                    format!("a long way: the server may have {} KiB under way", bytes >> 10)
+                    format!("a long path: the server may have {} KiB under way", bytes >> 10)
                 }
                 FlowLimit::Receive(None) => "the way bears more than that".to_owned(),
                 FlowLimit::Send(Some(rate)) => {

@@ -12,7 +12,7 @@ use towpath_proto::head::Head;
 use crate::call::{Call, State};
 use crate::engine::Life;
 use crate::leg::Leg;
-use crate::redirect::{Current, Trail};
+use crate::redirect::{Current, RedirectChain};
 use crate::request::begun;
 use crate::{Error, Response};
 
@@ -26,7 +26,7 @@ pub struct Upload {
     /// A response has taken over: it decides whether the request goes on.
     answered: bool,
     /// Hears what the server says beside its answer.
-    trail: Trail,
+    chain: RedirectChain,
     leg: Option<Leg>,
 }
 
@@ -102,11 +102,11 @@ impl Upload {
     pub(crate) const fn new(
         call: Arc<Call>,
         length: Option<u64>,
-        trail: Trail,
+        chain: RedirectChain,
         leg: Leg,
         life: Option<Arc<Life>>,
     ) -> Self {
-        Self { call: Some(call), life, left: length, answered: false, trail, leg: Some(leg) }
+        Self { call: Some(call), life, left: length, answered: false, chain, leg: Some(leg) }
     }
 
     /// Sends a piece. Blocks while there is no room for it.
@@ -218,10 +218,10 @@ impl Upload {
     fn response(&mut self, head: Head, call: Arc<Call>) -> Result<Response, Error> {
         let response = Response::new(head, call, self.life.take());
         let Some(leg) = self.leg.take() else { return Err(Error::Upload("it has ended")) };
-        let mut response = self.trail.arrived(leg, Ok(response))?;
+        let mut response = self.chain.arrived(leg, Ok(response))?;
         // A body in pieces is not sent again: it is the last answer.
-        self.trail.follow(&mut response)?;
-        Ok(response.after(&mut self.trail))
+        self.chain.follow(&mut response)?;
+        Ok(response.after(&mut self.chain))
     }
 
     fn end(&self) -> Result<Arc<Call>, Error> {

@@ -25,7 +25,7 @@ pub struct Span {
     _here: PhantomData<*const ()>,
 }
 
-/// The begin took the long way, and the end does.
+/// The begin took the slow path, and the end does.
 const ELSEWHERE: u64 = 1 << 63;
 /// A marker was written for the begin.
 const MARKED: u64 = 1 << 62;
@@ -42,7 +42,7 @@ impl Span {
     #[inline(always)]
     pub fn begin<const N: usize>(callsite: &'static Callsite, values: [Value<'_>; N]) -> Self {
         if detours() != 0 {
-            // A copy, so that the values of the short way need not lie in memory.
+            // A copy, so that the values of the fast path need not lie in memory.
             let begin = begin_elsewhere(callsite, callsite.name(), &{ values });
             return Self { begin, callsite: Some(callsite), _here: PhantomData };
         }

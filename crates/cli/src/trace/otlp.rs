@@ -92,7 +92,7 @@ impl<'a> Out<'a> {
                 written.map_err(|error| format!("{}: {error}", path.display()))?;
                 Ok(String::new())
             }
-            Self::Collector(collector) => collector.verdict(),
+            Self::Collector(collector) => collector.outcome(),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Collector {
         Ok(())
     }
 
-    fn verdict(&self) -> Result<String, String> {
+    fn outcome(&self) -> Result<String, String> {
         let Self { url, rejected, said, .. } = self;
         match (rejected, said.as_str()) {
             (0, "") => Ok(String::new()),

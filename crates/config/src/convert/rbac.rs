@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::matcher::Input;
-use towpath_engine::rbac::{Action, Policy, Rule, Rules, Verdict, Whose};
+use towpath_engine::rbac::{Action, MatchedAction, Policy, Rule, Rules, Whose};
 use towpath_engine::snapshot::listener::NetworkRbac;
 
 use super::Converter;
@@ -92,7 +92,7 @@ impl Converter<'_> {
             Place { name: "the RBAC HTTP filter", allows: is_for_rules }
         };
         let tree = self.matcher_tree(matcher, place, &[ACTION], &mut |_, config| {
-            Some(Verdict::new(config.text("name"), action(config)))
+            Some(MatchedAction::new(config.text("name"), action(config)))
         })?;
         Some(Rules::matching(tree))
     }

@@ -240,12 +240,12 @@ impl Case {
         if output.status.success() == self.envoy_takes {
             return None;
         }
-        let verdict = if output.status.success() {
+        let answer = if output.status.success() {
             "takes it".to_owned()
         } else {
             String::from_utf8_lossy(&output.stderr).into_owned()
         };
-        Some(format!("{}: Envoy {verdict}", self.name))
+        Some(format!("{}: Envoy {answer}", self.name))
     }
 }
 

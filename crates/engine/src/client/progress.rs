@@ -1,7 +1,7 @@
 //! Whether a connection that should be moving still does.
 //!
 //! Arrives: what the kernel knows of the path (`TCP_INFO` on Linux), and when bytes last came. Leaves: a
-//! [`Verdict`] and when to look again.
+//! [`Liveness`] and when to look again.
 //!
 //! A kernel repeats unacknowledged bytes after ever longer waits and gives up after a quarter of an hour. What is
 //! not acknowledged within three round trips, and a second at least, will hardly be: from then on no new request
@@ -14,7 +14,7 @@ use towpath_proto::{ConnectOptions, Instant, PathFacts};
 
 /// What is thought of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Liveness {
     /// Everything that was sent is acknowledged, or not for long enough to say; look again then.
     Fine(Instant),
     /// Nothing has been acknowledged for so long.
@@ -37,17 +37,17 @@ pub fn patience(round_trip: Duration) -> Duration {
 
 /// Judges a connection by what the kernel says of it. `since` is when the request was given to it.
 #[must_use]
-pub fn judge(facts: &PathFacts, since: Instant, now: Instant) -> Verdict {
+pub fn judge(facts: &PathFacts, since: Instant, now: Instant) -> Liveness {
     let patience = patience(facts.round_trip);
     // Before the request there was nothing to acknowledge.
     let silent = facts.since_ack.min(now - since);
     if facts.unacknowledged == 0 {
-        return Verdict::Fine(now + patience);
+        return Liveness::Fine(now + patience);
     }
     if silent >= patience {
-        return Verdict::Suspect(silent);
+        return Liveness::Suspect(silent);
     }
-    Verdict::Fine(now + (patience - silent))
+    Liveness::Fine(now + (patience - silent))
 }
 
 const LEAST_RTO: Duration = Duration::from_millis(50);
@@ -84,18 +84,18 @@ mod tests {
 
     #[test]
     fn what_is_not_acknowledged_for_long_is_suspect() {
-        assert_eq!(judge(&facts(50, 1, 5_000), at(0), at(5_000)), Verdict::Suspect(ms(5_000)));
-        assert_eq!(judge(&facts(50, 1, 999), at(0), at(5_000)), Verdict::Fine(at(5_001)));
-        assert_eq!(judge(&facts(50, 1, 1_000), at(0), at(5_000)), Verdict::Suspect(ms(1_000)));
+        assert_eq!(judge(&facts(50, 1, 5_000), at(0), at(5_000)), Liveness::Suspect(ms(5_000)));
+        assert_eq!(judge(&facts(50, 1, 999), at(0), at(5_000)), Liveness::Fine(at(5_001)));
+        assert_eq!(judge(&facts(50, 1, 1_000), at(0), at(5_000)), Liveness::Suspect(ms(1_000)));
     }
 
     #[test]
     fn a_slow_server_is_not() {
-        assert_eq!(judge(&facts(50, 0, 60_000), at(0), at(60_000)), Verdict::Fine(at(61_000)));
+        assert_eq!(judge(&facts(50, 0, 60_000), at(0), at(60_000)), Liveness::Fine(at(61_000)));
     }
 
     #[test]
     fn what_was_silent_before_the_request_counts_from_the_request() {
-        assert_eq!(judge(&facts(50, 1, 60_000), at(1_000), at(1_400)), Verdict::Fine(at(2_000)));
+        assert_eq!(judge(&facts(50, 1, 60_000), at(1_000), at(1_400)), Liveness::Fine(at(2_000)));
     }
 }

@@ -29,7 +29,7 @@ pub struct Options {
     /// How long one attempt may take: default 10 s.
     pub attempt_timeout: Duration,
     /// Attempts under way beyond those that are wanted: default 5, at least 1.
-    pub spares: usize,
+    pub extra_attempts: usize,
     /// Connections that are opened at the same time for as many waiting requests: default 6.
     pub parallel: usize,
 }
@@ -40,7 +40,7 @@ impl Default for Options {
             stagger: STAGGER,
             step: Duration::from_millis(250),
             attempt_timeout: Duration::from_secs(10),
-            spares: 5,
+            extra_attempts: 5,
             parallel: 6,
         }
     }
@@ -219,7 +219,9 @@ impl Race {
         if is_probe && probes.next(now) > now {
             return None;
         }
-        if self.running.len() >= self.options.spares.max(1) + wanted.min(self.options.parallel) {
+        if self.running.len()
+            >= self.options.extra_attempts.max(1) + wanted.min(self.options.parallel)
+        {
             return self.make_room(why, now);
         }
         if is_probe && !probes.take(now) {

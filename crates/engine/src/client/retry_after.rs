@@ -107,12 +107,12 @@ mod tests {
             "Sun Nov  6 08:50:37 1994",
             "18446744073709551615",
         ];
-        let letters = b"0123456789 ,-:GMTJanxyz\xff\0";
+        let bytes = b"0123456789 ,-:GMTJanxyz\xff\0";
         for _ in 0..50_000 {
             let mut value = seeds[random(seeds.len())].as_bytes().to_vec();
             for _ in 0..random(4) {
                 let at = random(value.len());
-                value[at] = letters[random(letters.len())];
+                value[at] = bytes[random(bytes.len())];
             }
             let wait = parse(&value, Some(&value), [0, NOW, u64::MAX][random(3)]);
             let begins_with_digit = value.trim_ascii().first().is_some_and(u8::is_ascii_digit);

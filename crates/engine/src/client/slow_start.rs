@@ -6,7 +6,7 @@
 //! Slow start doubles what is under way with each round trip until something is lost. Where a path bears little, that
 //! happens in the last flight of an ordinary transfer, and what was lost comes a round trip later.
 //!
-//! What comes is limited by the receiver's window (as in rLEDBAT, RFC 9840): a connection over a long way begins with
+//! What comes is limited by the receiver's window (as in rLEDBAT, RFC 9840): a connection over a long path begins with
 //! [`WINDOW`] bytes, and gets what the kernel thinks right as soon as the path shows that it bears more. A bucket that
 //! runs empty somewhat below the rate at which that window would be the limit says so: on a fast path the first flight
 //! of ten segments (RFC 6928) makes it run over, two round trips before the window can be in the way.
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use towpath_proto::{FlowLimit, Instant, PathFacts};
 
-/// What is known of a connection over a long way.
+/// What is known of a connection over a long path.
 #[derive(Clone, Debug)]
 pub struct SlowStart {
     round_trip: Duration,
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_is_protected_has_an_end() {
-        let mut state = SlowStart::new(Duration::from_secs(1), at(0.0)).expect("a long way");
+        let mut state = SlowStart::new(Duration::from_secs(1), at(0.0)).expect("a long path");
         let released = (1..1000).find(|second| state.receive(1448, at(f64::from(*second))));
         assert_eq!(released, Some(182));
         assert!(!state.receive(1 << 20, at(1001.0)), "once");
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_stands_is_not_made_longer() {
-        let mut state = SlowStart::new(Duration::from_millis(200), at(0.0)).expect("a long way");
+        let mut state = SlowStart::new(Duration::from_millis(200), at(0.0)).expect("a long path");
         // Nothing is known before a first flight was acknowledged.
         assert_eq!(state.judge(&facts(1, 400, 25_000)), None);
         assert_eq!(state.judge(&facts(14_000, 400, 25_000)), None);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn pacing_ends_with_the_body_and_with_what_is_protected() {
-        let mut state = SlowStart::new(Duration::from_millis(200), at(0.0)).expect("a long way");
+        let mut state = SlowStart::new(Duration::from_millis(200), at(0.0)).expect("a long path");
         assert_eq!(state.judge(&facts(0, 400, 0)), None);
         assert!(state.judge(&facts(20_000, 400, 10_000)).is_some());
         assert!(state.begin_body());

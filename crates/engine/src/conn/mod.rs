@@ -190,7 +190,7 @@ pub(crate) struct Upstream {
 pub(crate) struct AppPath {
     /// When bytes last came, where a quiet server is asked ahead of streams.
     pub(crate) heard: Option<Instant>,
-    /// Over a long way.
+    /// Over a long path.
     pub(crate) slow_start: Option<SlowStart>,
     /// Whether the peer is there, where many streams depend on it.
     pub(crate) contact: Option<OfHttp2<Contact>>,

@@ -499,14 +499,14 @@ impl Exchange {
             reroutes: false,
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
-        let verdict =
+        let outcome =
             watcher.map_or(OnAnswer::GoOn, |(_, watcher)| decide(&mut **watcher, &mut view));
         let reroutes = view.reroutes;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.request.put(head, &mut self.env.heads);
         stream.body.restore(kept);
         stream.filters = Some(filters);
-        match verdict {
+        match outcome {
             OnAnswer::Reply(reply) => {
                 self.log_new_request(index, now);
                 self.answer_by_filter(index, reply, now);

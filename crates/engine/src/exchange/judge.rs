@@ -44,7 +44,7 @@ impl Exchange {
         let tls = connection.downstream_tls();
         let Some(downstream) = connection.downstream() else { return false };
         let context = Rc::clone(&downstream.context);
-        let verdict = context.judge(&Subject {
+        let outcome = context.judge(&Subject {
             local: Some(&connection.local),
             direct: Some(connection.direct_peer()),
             remote: Some(&connection.peer),
@@ -52,7 +52,7 @@ impl Exchange {
             tls: tls.as_deref(),
             ..Subject::default()
         });
-        let Some((details, delay)) = verdict else {
+        let Some((details, delay)) = outcome else {
             if let Some(downstream) = connection.downstream_mut() {
                 downstream.unjudged = context.judges_all();
             }

@@ -216,10 +216,10 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
         let spelt: String = text.chars().take(3).collect();
         format!("'%{spelt}' is no time specifier that is known")
     };
-    let mut letters = text.chars();
-    let letter = letters.next().ok_or_else(unknown)?;
-    let rest = letters.as_str();
-    let piece = match letter {
+    let mut characters = text.chars();
+    let character = characters.next().ok_or_else(unknown)?;
+    let rest = characters.as_str();
+    let piece = match character {
         'Y' => Piece::Digits(0..4),
         'y' => Piece::Digits(2..4),
         'C' => Piece::Digits(0..2),
@@ -242,7 +242,7 @@ fn specifier<'a>(text: &'a str, pieces: &mut Vec<Piece>) -> Result<&'a str, Stri
         'f' => Piece::Fraction(9),
         '1'..='9' => {
             let Some(rest) = rest.strip_prefix('f') else { return Err(unknown()) };
-            pieces.push(Piece::Fraction(letter as u8 - b'0'));
+            pieces.push(Piece::Fraction(character as u8 - b'0'));
             return Ok(rest);
         }
         'E' => return extended(rest, pieces).ok_or_else(unknown),

@@ -142,12 +142,12 @@ enum Class {
 /// Translates the escape at the start of `rest`; what follows it comes back.
 fn escape<'a>(rest: &'a str, out: &mut String, in_class: bool) -> &'a str {
     let after = &rest[1..];
-    let Some(letter) = after.chars().next() else {
+    let Some(character) = after.chars().next() else {
         out.push('\\');
         return after;
     };
-    let tail = &after[letter.len_utf8()..];
-    match letter {
+    let tail = &after[character.len_utf8()..];
+    match character {
         'd' => out.push_str(if in_class { "0-9" } else { "[0-9]" }),
         'D' => out.push_str("[^0-9]"),
         'w' => out.push_str(if in_class { "0-9A-Za-z_" } else { "[0-9A-Za-z_]" }),
@@ -163,7 +163,7 @@ fn escape<'a>(rest: &'a str, out: &mut String, in_class: bool) -> &'a str {
         }
         _ => {
             out.push('\\');
-            out.push(letter);
+            out.push(character);
         }
     }
     tail

@@ -86,7 +86,7 @@ fn is_whole(version: &[u8]) -> bool {
         && minor.is_ascii_digit())
 }
 
-/// Longer than any that is registered; a client that sends more letters than that speaks something else.
+/// Longer than any that is registered; a client that sends more bytes than that speaks something else.
 const LONGEST_METHOD: usize = 32;
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl Upstreams {
         now: Instant,
     ) -> bool {
         let key = self.app.origins.get(&id).map(|origin| &origin.key);
-        if !key.is_some_and(|key| self.app.spares(key)) {
+        if !key.is_some_and(|key| self.app.is_exempt(key)) {
             return false;
         }
         if let Some(origin) = self.app.origins.get_mut(&id) {

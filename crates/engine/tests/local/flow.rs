@@ -1,4 +1,4 @@
-//! A connection over a long way has little under way at first, in either direction.
+//! A connection over a long path has little under way at first, in either direction.
 
 use towpath_proto::{FlowLimit, PathFacts};
 

@@ -267,9 +267,9 @@ fn words(metric: &str) -> String {
     // A percentile is written small everywhere.
     let is_percentile =
         words.starts_with('p') && words[1..].starts_with(|c: char| c.is_ascii_digit());
-    let mut letters = words.chars();
-    match letters.next() {
-        Some(first) if !is_percentile => first.to_uppercase().chain(letters).collect(),
+    let mut characters = words.chars();
+    match characters.next() {
+        Some(first) if !is_percentile => first.to_uppercase().chain(characters).collect(),
         Some(_) | None => words,
     }
 }

@@ -102,7 +102,7 @@ impl Bars {
         let sums = self.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>());
         let longest = sums.chain(self.bands.iter().map(|band| band.1)).fold(0.0, f64::max);
         let names = self.bars.iter().map(|(name, _)| name.chars().count());
-        let left = (names.max().unwrap_or(0) as f64 * LETTER + 16.0).clamp(margin, whole * 0.45);
+        let left = (names.max().unwrap_or(0) as f64 * CHARACTER + 16.0).clamp(margin, whole * 0.45);
         let length =
             |value: f64| if longest > 0.0 { value / longest * (whole - left - 90.0) } else { 0.0 };
         let legend = Legend::new(self.parts.iter().map(String::as_str), left, whole);
@@ -196,7 +196,7 @@ impl Curves {
                 "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"var(--bad)\" \
                  stroke-dasharray=\"4 3\"/>"
             );
-            let is_right = x + 8.0 + name.chars().count() as f64 * LETTER > whole;
+            let is_right = x + 8.0 + name.chars().count() as f64 * CHARACTER > whole;
             let (x, anchor) = if is_right { (x - 4.0, "end") } else { (x + 4.0, "start") };
             text(&mut svg, x, top + 12.0, anchor, "", name);
         }
@@ -256,7 +256,7 @@ impl Timeline {
                 escape(name)
             );
             // A name that would run into the one before, or out of the picture, is in the title alone.
-            let wide = name.chars().count() as f64 * LETTER;
+            let wide = name.chars().count() as f64 * CHARACTER;
             let left = x.min(whole - wide);
             if left > end {
                 text(&mut svg, left, 14.0, "start", "sx", name);
@@ -444,7 +444,7 @@ impl Screen {
 
 /// A name that fits in front of the axis.
 pub(super) fn cut(name: &str, left: f64) -> String {
-    let most = ((left - 14.0) / LETTER) as usize;
+    let most = ((left - 14.0) / CHARACTER) as usize;
     if name.chars().count() <= most {
         return name.to_owned();
     }
@@ -454,7 +454,7 @@ pub(super) fn cut(name: &str, left: f64) -> String {
 /// The number below a line of the axis: within the chart also where the line is its edge, and left out where it
 /// would touch the one before, which ends at `end`.
 pub(super) fn tick(svg: &mut String, at: (f64, f64), whole: f64, label: &str, end: &mut f64) {
-    let half = label.chars().count() as f64 * LETTER / 2.0;
+    let half = label.chars().count() as f64 * CHARACTER / 2.0;
     let x = at.0.min(whole - half);
     if x - half > *end + 5.0 {
         text(svg, x, at.1, "middle", "sx", label);
@@ -474,7 +474,7 @@ pub(super) struct Legend<'n> {
 impl<'n> Legend<'n> {
     pub(super) fn new(names: impl Iterator<Item = &'n str>, left: f64, whole: f64) -> Self {
         let names: Vec<(&str, f64)> =
-            names.map(|name| (name, 34.0 + name.chars().count() as f64 * LETTER)).collect();
+            names.map(|name| (name, 34.0 + name.chars().count() as f64 * CHARACTER)).collect();
         // Above the axis, unless a name needs the whole width.
         let longest = names.iter().fold(0.0, |longest, (_, width)| width.max(longest));
         let left = if left + longest > whole { 4.0 } else { left };
@@ -541,5 +541,5 @@ fn trim(number: String) -> String {
 /// Right of an axis.
 const RIGHT: f64 = 20.0;
 /// A character's width, on the safe side: numbers in DejaVu Sans, the widest of the usual fonts, need no more.
-pub(super) const LETTER: f64 = 7.2;
+pub(super) const CHARACTER: f64 = 7.2;
 pub(super) const LINE: f64 = 18.0;

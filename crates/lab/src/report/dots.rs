@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::chart::{
-    LETTER, LINE, Legend, Range, Scale, Screen, color, cut, open, show, text, tick,
+    CHARACTER, LINE, Legend, Range, Scale, Screen, color, cut, open, show, text, tick,
 };
 use super::escape;
 
@@ -37,7 +37,7 @@ impl Dots {
     pub(super) fn draw(&self, screen: Screen) -> String {
         let whole = screen.width();
         let longest = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let wanted = longest as f64 * LETTER + 16.0;
+        let wanted = longest as f64 * CHARACTER + 16.0;
         // A name that does not fit in front of its line stands above it.
         let above = if wanted > whole * 0.5 { LINE } else { 0.0 };
         let left = if above > 0.0 { 12.0 } else { wanted.max(80.0) };

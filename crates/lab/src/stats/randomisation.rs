@@ -2,7 +2,7 @@
 //!
 //! The second run of a pair may be slower, noise may come in bursts that last for several runs and have tails as
 //! heavy as they like: when A and B do not differ, the same figures would have come in the same places had the lot
-//! fallen otherwise, and only the letters would have been exchanged. So the figures are held fixed and the letters
+//! fallen otherwise, and only the labels would have been exchanged. So the figures are held fixed and the labels
 //! dealt anew in every way that the lot allows; p is the share of these that are at least as lopsided
 //! (Fisher 1935, chapter II). That share is at most what is stated under any noise whatever.
 
@@ -53,7 +53,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     raised
 }
 
-/// What stays when letters are dealt anew, and the sign that they gave it.
+/// What stays when labels are dealt anew, and the sign that they gave it.
 struct Place {
     /// Twice the rank among magnitudes, ties sharing their mean rank; zero for a difference of zero.
     rank: usize,

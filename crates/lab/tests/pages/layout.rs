@@ -1,6 +1,6 @@
 //! Where things lie on a page, computed from what is written, without a browser.
 //!
-//! Letters are as wide as in the widest of the usual fonts (DejaVu Sans), so that what fits here fits in others.
+//! Characters are as wide as in the widest of the usual fonts (DejaVu Sans), so that what fits here fits in others.
 
 use std::sync::LazyLock;
 
@@ -231,14 +231,14 @@ fn labels(drawing: &str) -> impl Iterator<Item = Label> {
         .map(|it| {
             let number = |at: usize| it[at].parse::<f64>().unwrap();
             let (x, y, text) = (number(1), number(2), plain(&it[4]));
-            let width = text_width(&text, LETTERS, false);
+            let width = text_width(&text, DRAWN_FONT, false);
             let left = match &it[3] {
                 "start" => x,
                 "middle" => x - width / 2.0,
                 _ => x - width,
             };
             let below = if text.contains(DESCENDING) { 0.22 } else { 0.02 };
-            let (top, bottom) = (y - LETTERS * 0.76, y + LETTERS * below);
+            let (top, bottom) = (y - DRAWN_FONT * 0.76, y + DRAWN_FONT * below);
             Label { text, left, right: left + width, top, bottom }
         })
         .collect();
@@ -310,12 +310,12 @@ fn plain(html: &str) -> String {
 }
 
 pub(crate) fn text_width(text: &str, font: f64, bold: bool) -> f64 {
-    let em: u32 = text.chars().map(letter).sum();
+    let em: u32 = text.chars().map(width_of).sum();
     f64::from(em) / 1000.0 * font * if bold { 1.1 } else { 1.0 }
 }
 
-/// Thousandths of the letters' height.
-fn letter(c: char) -> u32 {
+/// Thousandths of the font size.
+fn width_of(c: char) -> u32 {
     match c {
         'i' | 'j' | 'l' => 278,
         'f' | 't' | ' ' | '.' | ',' | '·' | 'I' | 'J' | '|' => 392,
@@ -331,7 +331,7 @@ fn letter(c: char) -> u32 {
     }
 }
 
-/// Letters that reach below their line.
+/// Characters that reach below their line.
 const DESCENDING: [char; 12] = ['g', 'j', 'p', 'q', 'y', ',', ';', '(', ')', '/', '_', 'Q'];
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap()
@@ -347,7 +347,7 @@ static MARK: LazyLock<Regex> =
 static COMMAND: LazyLock<Regex> = LazyLock::new(|| pattern(r"([MHhv])([-0-9.]+)(?: ([-0-9.]+))?"));
 static TAG: LazyLock<Regex> = LazyLock::new(|| pattern("<[^>]*>"));
 
-/// Letters in drawings, in the drawing's own units.
-const LETTERS: f64 = 12.0;
-/// Letters of the page.
+/// The size of texts in drawings, in the drawing's own units.
+const DRAWN_FONT: f64 = 12.0;
+/// The size of texts on the page.
 const FONT: f64 = 15.0;

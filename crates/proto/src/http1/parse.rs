@@ -3,9 +3,9 @@
 //! Bytes arrive as one slice that begins where the section begins and grows between calls. Ranges over
 //! it leave, in a [`Head`], and the few facts that framing needs, in [`Facts`].
 //!
-//! Each line is tried on a fast way, which accepts only what is right and whole. Whatever it does not
+//! Each line is tried on a fast path, which accepts only what is right and whole. Whatever it does not
 //! take goes to [`Cursor::judge`], which finds out whether the line is incomplete or what is wrong with
-//! it. So the fast way need not tell errors apart, and the slow one can accept nothing. Judgement
+//! it. So the fast path need not tell errors apart, and the slow one can accept nothing. Judgement
 //! waits for the end of the line: the answer does not depend on how the bytes were cut.
 
 use std::ops::Range;

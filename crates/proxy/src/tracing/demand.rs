@@ -102,7 +102,7 @@ const AROUND: Duration = Duration::from_millis(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// What may come between two looks; beyond that writing fails.
-const SPARE: usize = 64 << 20;
+const MARGIN: usize = 64 << 20;
 
 struct Demanded<'a>(&'a Tracing);
 
@@ -132,7 +132,7 @@ impl Bounded {
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut file = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.len() + bytes.len() > LARGEST + SPARE {
+        if file.len() + bytes.len() > LARGEST + MARGIN {
             return Err(io::ErrorKind::StorageFull.into());
         }
         file.extend_from_slice(bytes);
@@ -153,10 +153,10 @@ mod tests {
     fn a_file_in_memory_ends_somewhere() {
         let mut file = Bounded::default();
         let mebibyte = vec![0; 1 << 20];
-        let room = (LARGEST + SPARE) >> 20;
+        let room = (LARGEST + MARGIN) >> 20;
         assert!((0..room).all(|_| file.write_all(&mebibyte).is_ok()));
-        assert_eq!(file.len(), LARGEST + SPARE);
+        assert_eq!(file.len(), LARGEST + MARGIN);
         assert_eq!(file.write_all(&[0]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(file.take().len(), LARGEST + SPARE);
+        assert_eq!(file.take().len(), LARGEST + MARGIN);
     }
 }

@@ -19,7 +19,7 @@ struct Judged {
 }
 
 /// What a recording comes to.
-pub(crate) struct Verdict {
+pub(crate) struct Outcome {
     steps: Vec<Judged>,
     /// What waits for more: kind and name.
     waits: Vec<(String, String)>,
@@ -35,7 +35,7 @@ pub(crate) fn judge(
     file: Option<&Path>,
     recording: &Path,
     options: Options,
-) -> Result<Verdict, String> {
+) -> Result<Outcome, String> {
     let recording = Recording::read(recording)?;
     let source = match (file, &recording.bootstrap) {
         (Some(file), _) => Source::read(file).map_err(|error| error.to_string())?,
@@ -47,7 +47,7 @@ pub(crate) fn judge(
     let mut resources =
         Resources::new(Sources::file(source), options).map_err(|error| error.to_string())?;
     let mut base = Base::default();
-    let mut verdict = Verdict {
+    let mut outcome = Outcome {
         steps: Vec::new(),
         waits: Vec::new(),
         listeners: Vec::new(),
@@ -56,22 +56,22 @@ pub(crate) fn judge(
         encoder: Encoder::default(),
     };
     for (timed, number) in recording.steps.iter().zip(1_u64..) {
-        let judged = verdict.step(timed, number, &mut resources, &mut base)?;
-        verdict.steps.push(judged);
+        let judged = outcome.step(timed, number, &mut resources, &mut base)?;
+        outcome.steps.push(judged);
     }
     let build = resources.rebuild(&base);
-    verdict.waits = build
+    outcome.waits = build
         .warming
         .iter()
         .map(|(kind, name)| (kind.message().to_owned(), name.clone()))
         .collect();
-    verdict.listeners =
+    outcome.listeners =
         build.snapshot.listeners.iter().map(|listener| listener.name.to_string()).collect();
-    verdict.clusters = build.snapshot.clusters.iter().flatten().count();
-    Ok(verdict)
+    outcome.clusters = build.snapshot.clusters.iter().flatten().count();
+    Ok(outcome)
 }
 
-impl Verdict {
+impl Outcome {
     fn step(
         &mut self,
         timed: &Timed,

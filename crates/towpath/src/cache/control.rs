@@ -44,14 +44,14 @@ pub(super) fn delta_seconds(text: &str) -> u64 {
 /// The parts of a list, divided by commas that are not inside quotes (RFC 9110 §5.6.1).
 pub(super) fn elements(value: &str) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
-    let parts = value.split(move |letter| {
+    let parts = value.split(move |character| {
         let is_escaped = std::mem::take(&mut escaped);
-        match letter {
+        match character {
             '\\' if quoted => escaped = !is_escaped,
             '"' if !is_escaped => quoted = !quoted,
             _ => {}
         }
-        letter == ',' && !quoted
+        character == ',' && !quoted
     });
     parts.map(str::trim).filter(|part| !part.is_empty())
 }

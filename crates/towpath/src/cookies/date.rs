@@ -33,8 +33,8 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0))
 }
 
-fn is_delimiter(letter: char) -> bool {
-    matches!(letter, '\t' | ' '..='/' | ';'..='@' | '['..='`' | '{'..='~')
+fn is_delimiter(character: char) -> bool {
+    matches!(character, '\t' | ' '..='/' | ';'..='@' | '['..='`' | '{'..='~')
 }
 
 /// Its digits at the beginning, if there are so many; what follows must be no digit.

@@ -27,7 +27,11 @@ fn what_is_learned_is_below_the_timeout_and_close_to_it() {
         scene.learn();
         let (found, lost) = (scene.state.interval, scene.state.connections);
         scene.is_close_below(timeout);
-        assert!(scene.state.beats <= 16, "{} beats for {timeout:?}", scene.state.beats);
+        assert!(
+            scene.state.heartbeats <= 16,
+            "{} heartbeats for {timeout:?}",
+            scene.state.heartbeats
+        );
         // From here on nothing is lost.
         scene.run(3 * HOUR);
         assert_eq!(scene.state.connections, lost, "{found:?} of {timeout:?} does not hold");

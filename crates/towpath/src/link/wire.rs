@@ -120,7 +120,7 @@ struct Up {
     heard: Instant,
     /// The silence before the first frame to which nothing has come yet.
     silence: Option<Duration>,
-    beat: Option<Instant>,
+    asked_at: Option<Instant>,
     unsent: usize,
     alive: bool,
     is_bolt: bool,
@@ -436,7 +436,7 @@ impl Wire {
             moved: now,
             heard: now,
             silence: None,
-            beat: None,
+            asked_at: None,
             unsent: 0,
             alive: false,
             is_bolt: true,
@@ -483,7 +483,7 @@ impl Wire {
         self.heartbeat.survived(silence, now);
         self.tell_learned(now);
         let Phase::Up(up) = &mut self.phase else { return };
-        (up.moved, up.heard, up.beat, up.alive) = (now, now, None, true);
+        (up.moved, up.heard, up.asked_at, up.alive) = (now, now, None, true);
         self.failures = 0;
         self.state.failure = None;
         up.decoder.receive(plain);
@@ -518,7 +518,7 @@ impl Wire {
                 let event = Event::Pushed { connection, frame };
                 self.out.push_back(Output::Message(LinkMessage::Event(event)));
             }
-            // That it came is what a beat asks for. A server that goes away closes.
+            // That it came is what a heartbeat asks for. A server that goes away closes.
             (Kind::Response | Kind::Oneway, Command::Heartbeat)
             | (Kind::Request | Kind::Oneway | Kind::Response, Command::GoAway) => {}
         }
@@ -566,18 +566,18 @@ impl Wire {
             self.tell(id, Err(Error::TimedOut { sent: sent.is_some() }));
             if let (Some((_, at)), Phase::Up(up)) = (sent, &self.phase)
                 && up.heard < at
-                && up.beat.is_none()
+                && up.asked_at.is_none()
             {
-                self.beat(now);
+                self.send_heartbeat(now);
             }
         }
         match &self.phase {
             Phase::Pausing(until) if *until <= now => self.begin(now),
             Phase::Dialling(_) if self.round_ends() <= now => self.end_round(now),
             Phase::Dialling(_) => self.advance(now),
-            Phase::Up(up) => match up.beat {
+            Phase::Up(up) => match up.asked_at {
                 Some(at) if at + self.settings.beat_timeout <= now => self.found_dead(now),
-                None if up.heard + self.heartbeat.interval(now) <= now => self.beat(now),
+                None if up.heard + self.heartbeat.interval(now) <= now => self.send_heartbeat(now),
                 Some(_) | None => {}
             },
             Phase::Offline | Phase::Pausing(_) => {}
@@ -592,13 +592,13 @@ impl Wire {
         self.failed(why, now);
     }
 
-    fn beat(&mut self, now: Instant) {
+    fn send_heartbeat(&mut self, now: Instant) {
         let number = self.number();
         self.send(&Message::heartbeat(Version::V1, number), now);
         if let Phase::Up(up) = &mut self.phase {
-            up.beat = Some(now);
+            up.asked_at = Some(now);
         }
-        self.state.beats += 1;
+        self.state.heartbeats += 1;
     }
 
     fn found_dead(&mut self, now: Instant) {
@@ -618,7 +618,7 @@ impl Wire {
             Phase::Offline => Instant::FAR_FUTURE,
             Phase::Pausing(until) => *until,
             Phase::Dialling(dial) => dial.deadline().min(self.round_ends()),
-            Phase::Up(up) => match up.beat {
+            Phase::Up(up) => match up.asked_at {
                 Some(at) => at + self.settings.beat_timeout,
                 None => up.heard + self.heartbeat.interval(now),
             },

@@ -34,7 +34,7 @@ impl Wish {
         random[..8].copy_from_slice(&random_seed().to_ne_bytes());
         random[8..].copy_from_slice(&random_seed().to_ne_bytes());
         let key = key(random);
-        let text = |letters: &[u8]| String::from_utf8_lossy(letters).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         // Over HTTP/1.1 unless the app says otherwise: a server of HTTP/2 need not take such (RFC 8441 §3).
         let versions = match request.options.http {
             HttpVersions::Negotiated => HttpVersions::Http1,

@@ -42,14 +42,14 @@ fn a_server_that_ends_its_direction_without_an_answer_is_asked_again_where_that_
     let mut response = engine.client().get(&server.url("/")).send().unwrap();
     assert_eq!(response.body().bytes(100).unwrap(), "hello");
     assert_eq!(response.body().report().unwrap().tries.len(), 2);
-    let mute = Server::new(|stream, _| {
+    let silent = Server::new(|stream, _| {
         read_request(stream);
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let post = engine.client().post(&mute.url("/"), "once").repeat(Repeat::Never);
+    let post = engine.client().post(&silent.url("/"), "once").repeat(Repeat::Never);
     assert!(matches!(post.send(), Err(Error::Failed(_))));
-    assert_eq!(mute.connections(), 1);
+    assert_eq!(silent.connections(), 1);
 }
 
 #[test]

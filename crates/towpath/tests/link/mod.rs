@@ -140,9 +140,9 @@ fn answered_beats_keep_a_silent_link() {
     let (server, engine, link) = opened(|link| link.heartbeat(EVERY_SECOND));
     let mut peer = server.accept();
     for _ in 0..2 {
-        let beat = peer.read();
-        assert_eq!((beat.kind(), beat.command()), (Kind::Request, Command::Heartbeat));
-        peer.write(&Message::heartbeat_answer(Version::V1, beat.id()));
+        let heartbeat = peer.read();
+        assert_eq!((heartbeat.kind(), heartbeat.command()), (Kind::Request, Command::Heartbeat));
+        peer.write(&Message::heartbeat_answer(Version::V1, heartbeat.id()));
     }
     let request = link.request("still").send_async().unwrap();
     peer.echo();
@@ -180,13 +180,13 @@ fn silences(engine: &Engine, number: u16) -> String {
 }
 
 #[test]
-fn a_beat_that_nobody_answers_finds_a_dead_link() {
+fn an_unanswered_heartbeat_finds_a_dead_link() {
     let limit = Duration::from_millis(100);
     let (server, _engine, link) = opened(|link| link.heartbeat(EVERY_SECOND).beat_timeout(limit));
     let _silent = server.accept();
     let _next = server.accept();
     assert!(link.wait_until(PATIENCE, |state| state.connections >= 2));
-    assert!(link.state().beats >= 1);
+    assert!(link.state().heartbeats >= 1);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_request_without_an_answer_has_the_link_looked_at() {
     assert_eq!(request, Err(Error::TimedOut { sent: true }));
     let _next = server.accept();
     assert!(link.wait_until(PATIENCE, |state| state.connections >= 2));
-    assert_eq!(link.state().beats, 1);
+    assert_eq!(link.state().heartbeats, 1);
 }
 
 #[test]
@@ -343,7 +343,7 @@ impl Peer {
         self.stream.flush().unwrap();
     }
 
-    /// Answers one request with its own content, and the beats before it.
+    /// Answers one request with its own content, and the heartbeats before it.
     fn echo(&mut self) {
         let mut frame = self.read();
         while frame.command() == Command::Heartbeat {

@@ -132,7 +132,7 @@ fn each_waiting_request_gets_an_attempt_up_to_the_limit() {
 
 #[test]
 fn attempts_are_given_up_to_make_room_for_fresh_ones() {
-    let mut race = Race::new(Options { spares: 1, ..Options::default() });
+    let mut race = Race::new(Options { extra_attempts: 1, ..Options::default() });
     race.set_candidates(vec![address(1)]);
     let mut probes = plenty();
     let mut cancelled = Vec::new();

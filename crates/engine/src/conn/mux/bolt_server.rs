@@ -20,7 +20,7 @@ pub(crate) struct Server {
     config: Arc<BoltProxy>,
     decoder: Decoder,
     /// Heartbeats to answer.
-    beats: Vec<Reply>,
+    heartbeats: Vec<Reply>,
     numbers: Numbers,
     /// What its calls' answers need, by number.
     calls: Vec<Asked>,
@@ -59,7 +59,7 @@ impl Server {
         Self {
             config,
             decoder,
-            beats: Vec::new(),
+            heartbeats: Vec::new(),
             numbers: Numbers::default(),
             calls: Vec::new(),
             waiting: 0,
@@ -80,7 +80,7 @@ impl Server {
         while let Some(frame) = self.decoder.poll()? {
             self.version = frame.version();
             match (frame.kind(), frame.command()) {
-                (Kind::Request, Command::Heartbeat) => self.beats.push(Reply::to(&frame)),
+                (Kind::Request, Command::Heartbeat) => self.heartbeats.push(Reply::to(&frame)),
                 (Kind::Request | Kind::Oneway, Command::Rpc) => {
                     return Ok(Some((self.begin(&frame), frame)));
                 }
@@ -155,7 +155,7 @@ impl Server {
     }
 
     pub(crate) fn take_beats(&mut self) -> Vec<Reply> {
-        std::mem::take(&mut self.beats)
+        std::mem::take(&mut self.heartbeats)
     }
 
     /// A call begins to wait for a connection upstream, or ceases to.

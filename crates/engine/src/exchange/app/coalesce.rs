@@ -207,5 +207,5 @@ const fn own_pool(cluster: ClusterId) -> PoolKey {
     PoolKey { cluster, pool: 0 }
 }
 
-/// Names whose verdict is kept for each connection.
+/// Names whose outcome is kept for each connection.
 const MOST_NAMES: usize = 32;

@@ -1,4 +1,4 @@
-//! What an app's connection over a long way has under way: little at first.
+//! What an app's connection over a long path has under way: little at first.
 //!
 //! Arrives: a connection that took long to make, pieces of responses, looks at bodies on their way. Leaves: bounds for
 //! the driver, as [`SlowStart`] wants them, each with a note in the report.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
 
 use crate::client::progress;
-use crate::client::progress::Verdict;
+use crate::client::progress::Liveness;
 use crate::conn::spans::Part;
 use crate::exchange::Exchange;
 use crate::exchange::app::liveness::QUIET;
@@ -220,10 +220,10 @@ impl Exchange {
             self.follow_upload(index, id, facts.as_ref(), now);
         }
         let soon = facts.and_then(|facts| self.pace(index, &facts, now));
-        let verdict =
-            facts.map_or(Verdict::Fine(now + AGAIN), |facts| progress::judge(&facts, began, now));
-        match verdict {
-            Verdict::Suspect(_) => {
+        let liveness =
+            facts.map_or(Liveness::Fine(now + AGAIN), |facts| progress::judge(&facts, began, now));
+        match liveness {
+            Liveness::Suspect(_) => {
                 if let Some(upstream) =
                     self.conns.table.get_mut(id).and_then(|connection| connection.upstream_mut())
                 {
@@ -232,7 +232,7 @@ impl Exchange {
                 self.move_streams(id, StandbyReason::Stuck, now);
                 self.watch_at(index, now + AGAIN);
             }
-            Verdict::Fine(again) => {
+            Liveness::Fine(again) => {
                 // A PING tells more where there is one.
                 let has_ping = self.conns.table.get(id).is_some_and(|it| it.contact().is_some());
                 if !has_ping && now - began >= SILENT_AFTER {

@@ -73,13 +73,13 @@ impl Exchange {
         stream.recorder.note(|record| record.upstream_last_received = None);
         stream.recorder.note(|record| record.response_start = Some(now));
         stream.status = status;
-        let verdict = local_status(stream.flags, status);
+        let status_sent = local_status(stream.flags, status);
         let is_oneway = stream.is_oneway;
         let Leg { connection: downstream, number } = stream.downstream;
         self.conns.encode_for(downstream, &mut self.env);
         if let Some(connection) = self.conns.table.get_mut(downstream).filter(|_| !is_oneway) {
             let before = self.conns.out.len();
-            let answer = Message::response(Version::V1, 0, verdict);
+            let answer = Message::response(Version::V1, 0, status_sent);
             // Without parts it is never too long.
             let _ = connection.mux.send_answer(number, answer, &mut self.conns.out);
             let wire_sent = (self.conns.out.len() - before) as u64;

@@ -189,7 +189,7 @@ struct Compression {
 
 /// Why a response stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spared {
+enum Skipped {
     Length,
     Type,
     Etag,
@@ -264,15 +264,16 @@ impl Compression {
     fn begin_response(&mut self, head: &mut Head, ends: bool) {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config.response;
-        let spared = self.spares(head);
+        let skipped = self.skips(head);
         let told = config.tells_status && !ends;
         // Where the reason is told, clients are asked last.
         let asks = !ends
             && self.enabled
-            && if told { spared.is_none() } else { spared != Some(Spared::Length) };
+            && if told { skipped.is_none() } else { skipped != Some(Skipped::Length) };
         let is_chosen = asks && self.is_chosen(head);
         let length = head.get(Name::ContentLength).map(<[u8]>::to_vec);
-        self.response = if is_chosen && spared.is_none() { self.library().encoder() } else { None };
+        self.response =
+            if is_chosen && skipped.is_none() { self.library().encoder() } else { None };
         let coding = self.library().coding().name();
         if self.response.is_some() {
             change_etag(head, config.weakens_etag);
@@ -282,46 +283,46 @@ impl Compression {
         } else {
             shared.response_stats.not_compressed.inc();
         }
-        if spared.is_none() {
+        if skipped.is_none() {
             add_vary(head);
         }
         if told {
-            tell(head, coding, spared, self.response.is_some(), &length.unwrap_or_default());
+            tell(head, coding, skipped, self.response.is_some(), &length.unwrap_or_default());
         }
     }
 
     /// Whether a response is none that is compressed, and why.
-    fn spares(&self, head: &Head) -> Option<Spared> {
+    fn skips(&self, head: &Head) -> Option<Skipped> {
         let config = &self.shared.config.response;
         if !self.enabled {
-            return Some(Spared::Silently);
+            return Some(Skipped::Silently);
         }
         // What says why is looked at in another order.
         if config.tells_status && (self.begins_tunnel(head) || !may_be_coded(head)) {
-            return Some(Spared::Silently);
+            return Some(Skipped::Silently);
         }
         if !self.shared.response.takes_length(head) {
             self.shared.response_stats.content_length_too_small.inc();
-            return Some(Spared::Length);
+            return Some(Skipped::Length);
         }
         if self.begins_tunnel(head) {
-            return Some(Spared::Silently);
+            return Some(Skipped::Silently);
         }
         if !self.shared.response.takes_type(media_type(head)) {
-            return Some(Spared::Type);
+            return Some(Skipped::Type);
         }
         if super::coding::forbids_transform(head) {
-            return Some(Spared::Silently);
+            return Some(Skipped::Silently);
         }
         let spares_etag = config.spares_etag && !config.weakens_etag;
         if spares_etag && head.get(Name::Etag).is_some() {
             self.shared.choice_stats.not_compressed_etag.inc();
-            return Some(Spared::Etag);
+            return Some(Skipped::Etag);
         }
         if head.get(Name::ContentEncoding).is_some() {
-            return Some(Spared::Silently);
+            return Some(Skipped::Silently);
         }
-        config.spared_statuses.contains(&head.status()).then_some(Spared::Status)
+        config.spared_statuses.contains(&head.status()).then_some(Skipped::Status)
     }
 
     fn begins_tunnel(&self, head: &Head) -> bool {
@@ -355,14 +356,14 @@ impl std::fmt::Debug for Compression {
 }
 
 /// Adds `x-envoy-compression-status`.
-fn tell(head: &mut Head, coding: &str, spared: Option<Spared>, compressed: bool, length: &[u8]) {
-    let reason = match spared {
+fn tell(head: &mut Head, coding: &str, skipped: Option<Skipped>, compressed: bool, length: &[u8]) {
+    let reason = match skipped {
         None if compressed => "Compressed;OriginalLength=",
-        None | Some(Spared::Silently) => return,
-        Some(Spared::Length) => "ContentLengthTooSmall",
-        Some(Spared::Type) => "ContentTypeNotAllowed",
-        Some(Spared::Etag) => "EtagNotAllowed",
-        Some(Spared::Status) => "StatusCodeNotAllowed",
+        None | Some(Skipped::Silently) => return,
+        Some(Skipped::Length) => "ContentLengthTooSmall",
+        Some(Skipped::Type) => "ContentTypeNotAllowed",
+        Some(Skipped::Etag) => "EtagNotAllowed",
+        Some(Skipped::Status) => "StatusCodeNotAllowed",
     };
     let mut text = format!("{coding};{reason}").into_bytes();
     if compressed {

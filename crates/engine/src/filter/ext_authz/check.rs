@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
-use super::{Body, Question, ResponseAction, Service, Shared, Verdict, VerdictKind, grpc, http};
+use super::{Body, CheckStatus, Decision, Question, ResponseAction, Service, Shared, grpc, http};
 use crate::filter::{
     Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
@@ -65,8 +65,8 @@ impl Check {
         }
     }
 
-    fn allow(&mut self, verdict: Verdict, request: &mut RequestView<'_>) {
-        let Verdict { set, add, append, remove, response, .. } = verdict;
+    fn allow(&mut self, decision: Decision, request: &mut RequestView<'_>) {
+        let Decision { set, add, append, remove, response, .. } = decision;
         let changes = ![&set, &add, &append].iter().all(|fields| fields.is_empty());
         let changes = changes || !remove.is_empty();
         request.reroutes |= self.shared.config.clears_route && changes;
@@ -90,14 +90,14 @@ impl Check {
         self.response = response;
     }
 
-    fn deny(&self, verdict: Verdict, status: u16, body: Vec<u8>) -> Reply {
+    fn deny(&self, decision: Decision, status: u16, body: Vec<u8>) -> Reply {
         let mut reply = Reply::new(status, &body, "ext_authz_denied");
         reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
         reply.charges_cluster = self.shared.config.charges_cluster;
-        for (name, _) in &verdict.set {
+        for (name, _) in &decision.set {
             reply.head.remove_named(name);
         }
-        for (name, value) in &verdict.set {
+        for (name, value) in &decision.set {
             reply.head.append_named(name, value);
         }
         reply
@@ -112,29 +112,29 @@ impl StreamFilter for Check {
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
-        let mut verdict = match &config.service {
-            Service::Http(service) => http::verdict(service, answer),
-            Service::Grpc(_) => grpc::verdict(answer),
+        let mut decision = match &config.service {
+            Service::Http(service) => http::decision(service, answer),
+            Service::Grpc(_) => grpc::decision(answer),
         };
         let cluster = request.facts.cluster;
-        let metadata = std::mem::take(&mut verdict.metadata);
+        let metadata = std::mem::take(&mut decision.metadata);
         if !metadata.is_empty()
             && let Some(info) = request.facts.info
         {
             // What is too much for one stream is left out, as a whole.
             let _ = info.add_metadata(NAMESPACE, metadata);
         }
-        match std::mem::take(&mut verdict.kind) {
-            VerdictKind::Allowed => {
+        match std::mem::take(&mut decision.kind) {
+            CheckStatus::Allowed => {
                 shared.count(cluster, |stats| stats.ok.inc());
-                self.allow(verdict, request);
+                self.allow(decision, request);
                 OnAnswer::GoOn
             }
-            VerdictKind::Denied { status, body } => {
+            CheckStatus::Denied { status, body } => {
                 shared.count(cluster, |stats| stats.denied.inc());
-                OnAnswer::Reply(self.deny(verdict, status, body))
+                OnAnswer::Reply(self.deny(decision, status, body))
             }
-            VerdictKind::Error => {
+            CheckStatus::Error => {
                 shared.count(cluster, |stats| stats.error.inc());
                 if config.failure_mode_allow {
                     shared.count(cluster, |stats| stats.failure_mode_allowed.inc());

@@ -8,7 +8,7 @@ use towpath_proto::{Address, Head, Name};
 use super::check::PARTIAL;
 use super::wire::{self, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, Request};
 use super::{
-    ExtAuthz, Fields, GrpcService, ResponseAction, RouteExtAuthz, Verdict, VerdictKind, any,
+    CheckStatus, Decision, ExtAuthz, Fields, GrpcService, ResponseAction, RouteExtAuthz, any,
     changeable, is_value,
 };
 use crate::filter::grpc_service::message_of;
@@ -133,39 +133,39 @@ impl CheckRequest {
     }
 }
 
-pub(super) fn verdict(answer: Answer) -> Verdict {
+pub(super) fn decision(answer: Answer) -> Decision {
     message_of::<CheckResponse>(&answer).map(of_response).unwrap_or_default()
 }
 
-fn of_response(response: CheckResponse) -> Verdict {
+fn of_response(response: CheckResponse) -> Decision {
     let CheckResponse { status, denied, ok, dynamic_metadata } = response;
-    let mut verdict = Verdict {
+    let mut decision = Decision {
         metadata: dynamic_metadata.map(protobuf::Struct::into_values).unwrap_or_default(),
-        ..Verdict::default()
+        ..Decision::default()
     };
     if status.is_none_or(|status| status.code == 0) {
-        verdict.kind = VerdictKind::Allowed;
+        decision.kind = CheckStatus::Allowed;
         let ok = ok.unwrap_or_default();
         for option in &ok.headers {
             let appends = option.append == Some(BoolValue { value: true });
-            let to = if appends { &mut verdict.append } else { &mut verdict.set };
+            let to = if appends { &mut decision.append } else { &mut decision.set };
             to.extend(field(option));
         }
-        verdict.remove =
+        decision.remove =
             ok.headers_to_remove.iter().filter_map(|it| changeable(it.as_bytes())).collect();
         for option in &ok.response_headers_to_add {
             let action = response_action(option);
-            verdict.response.extend(field(option).map(|(name, value)| (action, name, value)));
+            decision.response.extend(field(option).map(|(name, value)| (action, name, value)));
         }
-        return verdict;
+        return decision;
     }
     let denied = denied.unwrap_or_default();
     let code = denied.status.map(|status| status.code).and_then(|code| u16::try_from(code).ok());
     let status = code.filter(|code| (200..600).contains(code)).unwrap_or(403);
     let fields: Fields = denied.headers.iter().filter_map(field).collect();
-    verdict.set = fields;
-    verdict.kind = VerdictKind::Denied { status, body: denied.body.into_bytes() };
-    verdict
+    decision.set = fields;
+    decision.kind = CheckStatus::Denied { status, body: denied.body.into_bytes() };
+    decision
 }
 
 fn response_action(option: &HeaderValueOption) -> ResponseAction {

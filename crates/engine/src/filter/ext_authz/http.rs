@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
-use super::{ExtAuthz, Fields, HttpService, ResponseAction, Verdict, VerdictKind, any, changeable};
+use super::{
+    CheckStatus, Decision, ExtAuthz, Fields, HttpService, ResponseAction, any, changeable,
+};
 use crate::filter::{Answer, Callout, RequestView};
 use crate::header_ops::Subject;
 use crate::stream_info::{Struct, Value};
@@ -43,44 +45,44 @@ pub(super) fn question(
     })
 }
 
-pub(super) fn verdict(service: &HttpService, answer: Answer) -> Verdict {
-    let Answer::Response { head, body, .. } = answer else { return Verdict::default() };
+pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
+    let Answer::Response { head, body, .. } = answer else { return Decision::default() };
     let status = head.status();
     if status >= 500 {
-        return Verdict::default();
+        return Decision::default();
     }
     let allows = status == 200;
-    let mut verdict = Verdict::default();
+    let mut decision = Decision::default();
     for field in head.iter() {
         let lower = field.name_bytes.to_ascii_lowercase();
         if lower == TO_REMOVE {
             let names = field.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-            verdict.remove.extend(names.filter_map(changeable));
+            decision.remove.extend(names.filter_map(changeable));
             continue;
         }
         let Some(name) = changeable(&lower).filter(|_| !is_of_connection(&lower)) else { continue };
         let value = field.value.to_vec();
         if any(&service.metadata, &lower) {
-            add_metadata(&mut verdict.metadata, &lower, &value);
+            add_metadata(&mut decision.metadata, &lower, &value);
         }
         let set =
             if allows { any(&service.upstream, &lower) } else { tells_client(service, &lower) };
         if set {
-            verdict.set.push((name.clone(), value.clone()));
+            decision.set.push((name.clone(), value.clone()));
         }
         if allows && any(&service.appended, &lower) {
-            verdict.add.push((name.clone(), value.clone()));
+            decision.add.push((name.clone(), value.clone()));
         }
         if allows && any(&service.client_on_success, &lower) {
-            verdict.response.push((ResponseAction::Add, name, value));
+            decision.response.push((ResponseAction::Add, name, value));
         }
     }
-    verdict.kind = match allows {
-        true => VerdictKind::Allowed,
-        false => VerdictKind::Denied { status, body: body.to_vec() },
+    decision.kind = match allows {
+        true => CheckStatus::Allowed,
+        false => CheckStatus::Denied { status, body: body.to_vec() },
     };
-    join_repeated(&mut verdict.set, allows);
-    verdict
+    join_repeated(&mut decision.set, allows);
+    decision
 }
 
 /// Whether the client sees a field of a refusal.

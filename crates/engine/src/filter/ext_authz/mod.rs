@@ -219,8 +219,8 @@ impl HttpFilter for Instance {
 
 /// What a server has decided.
 #[derive(Debug, Default)]
-struct Verdict {
-    kind: VerdictKind,
+struct Decision {
+    kind: CheckStatus,
     /// To be set in the request, or in the refusal.
     set: Fields,
     /// To be added to the request.
@@ -245,7 +245,7 @@ enum ResponseAction {
 }
 
 #[derive(Debug, Default)]
-enum VerdictKind {
+enum CheckStatus {
     Allowed,
     Denied {
         status: u16,

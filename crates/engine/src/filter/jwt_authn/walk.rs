@@ -36,7 +36,7 @@ pub(super) struct Walk {
     realm: Vec<u8>,
 }
 
-type Verdict = Result<(), Status>;
+type Outcome = Result<(), Status>;
 
 /// Tokens that are verified together.
 #[derive(Debug, Default)]
@@ -45,12 +45,12 @@ struct Leaf {
     found: Vec<Found>,
     /// One whose keys are asked for, and its provider.
     waiting: Option<(Found, Rc<Token>, usize)>,
-    verdict: Option<Verdict>,
+    outcome: Option<Outcome>,
 }
 
 /// How far a walk has come.
 enum Step {
-    Done(Verdict),
+    Done(Outcome),
     Ask(Box<Callout>),
 }
 
@@ -82,7 +82,7 @@ impl Walk {
     pub(super) fn begin(mut self, request: &mut RequestView<'_>) -> OnRequest {
         match self.step(request) {
             Step::Ask(callout) => OnRequest::Ask(Box::new(self), callout),
-            Step::Done(verdict) => match self.conclude(verdict, request) {
+            Step::Done(outcome) => match self.conclude(outcome, request) {
                 Some(reply) => OnRequest::Answer(reply),
                 None => OnRequest::Pass,
             },
@@ -91,8 +91,8 @@ impl Walk {
 
     fn step(&mut self, request: &mut RequestView<'_>) -> Step {
         let requirement = Arc::clone(&self.requirement);
-        if let Some(verdict) = self.judge(&requirement, 0, request) {
-            return Step::Done(verdict);
+        if let Some(outcome) = self.judge(&requirement, 0, request) {
+            return Step::Done(outcome);
         }
         let mut waiting = self.leaves.iter().flatten().filter_map(|leaf| leaf.waiting.as_ref());
         let provider = waiting.next().map(|(_, _, provider)| *provider);
@@ -111,7 +111,7 @@ impl Walk {
         requirement: &Requirement,
         mut first: usize,
         request: &mut RequestView<'_>,
-    ) -> Option<Verdict> {
+    ) -> Option<Outcome> {
         match requirement {
             Requirement::Nothing => Some(Ok(())),
             Requirement::Tokens(tokens) => self.judge_tokens(tokens, first, request),
@@ -148,15 +148,15 @@ impl Walk {
         tokens: &Tokens,
         number: usize,
         request: &mut RequestView<'_>,
-    ) -> Option<Verdict> {
+    ) -> Option<Outcome> {
         let mut leaf = match self.leaves.get_mut(number)?.take() {
             Some(leaf) => leaf,
             None => Leaf { found: tokens.begin(request.head), ..Leaf::default() },
         };
-        while leaf.verdict.is_none() && !self.judge_next(tokens, &mut leaf, request) {}
-        let verdict = leaf.verdict;
+        while leaf.outcome.is_none() && !self.judge_next(tokens, &mut leaf, request) {}
+        let outcome = leaf.outcome;
         *self.leaves.get_mut(number)? = Some(leaf);
-        verdict
+        outcome
     }
 
     /// Verifies the next token; says whether keys are waited for.
@@ -180,7 +180,7 @@ impl Walk {
             }
             None => {
                 let Some(found) = leaf.found.pop() else {
-                    leaf.verdict = Some(tokens.lenience.of_end(Err(Status::Missing)));
+                    leaf.outcome = Some(tokens.lenience.of_end(Err(Status::Missing)));
                     return false;
                 };
                 let mut provider = tokens.provider;
@@ -188,7 +188,7 @@ impl Walk {
                 (found, checked, provider)
             }
         };
-        let verdict = match checked {
+        let outcome = match checked {
             Ok(Checked::Waits(token, provider)) => {
                 leaf.waiting = Some((found, token, provider));
                 return true;
@@ -205,9 +205,9 @@ impl Walk {
                 Err(status)
             }
         };
-        let goes_on = verdict.is_ok() || tokens.lenience != Lenience::None;
+        let goes_on = outcome.is_ok() || tokens.lenience != Lenience::None;
         if !goes_on || leaf.found.is_empty() {
-            leaf.verdict = Some(tokens.lenience.of_end(verdict));
+            leaf.outcome = Some(tokens.lenience.of_end(outcome));
         }
         false
     }
@@ -252,7 +252,7 @@ impl Walk {
     }
 
     /// Whether a provider's keys have signed a token; `None` while they are not there.
-    fn verify(&self, token: &Token, provider: usize, request: &RequestView<'_>) -> Option<Verdict> {
+    fn verify(&self, token: &Token, provider: usize, request: &RequestView<'_>) -> Option<Outcome> {
         let fetched = self.fetched.iter().find(|(number, _)| *number == provider);
         let keys = match fetched {
             Some((_, None)) => return Some(Err(Status::FetchFailed)),
@@ -328,14 +328,14 @@ impl Walk {
     }
 
     /// Leaves behind what there is to say, and the refusal of a request that is not let through.
-    fn conclude(&mut self, verdict: Verdict, request: &mut RequestView<'_>) -> Option<Reply> {
+    fn conclude(&mut self, outcome: Outcome, request: &mut RequestView<'_>) -> Option<Reply> {
         let shared = Rc::clone(&self.shared);
         let metadata = std::mem::take(&mut self.metadata);
         if let (Some(info), false) = (request.facts.info, metadata.is_empty()) {
             // What is too much for one stream is left out, as a whole.
             let _ = info.add_metadata(NAMESPACE, metadata);
         }
-        let Err(status) = verdict else {
+        let Err(status) = outcome else {
             shared.stats.allowed.inc();
             request.reroutes |= self.reroutes;
             return self.unsayable.take().map(|header| refuse_header(&header));
@@ -363,7 +363,7 @@ impl StreamFilter for Walk {
         }
         match self.step(request) {
             Step::Ask(callout) => OnAnswer::Ask(callout),
-            Step::Done(verdict) => match self.conclude(verdict, request) {
+            Step::Done(outcome) => match self.conclude(outcome, request) {
                 Some(reply) => OnAnswer::Reply(reply),
                 None => OnAnswer::GoOn,
             },
@@ -382,18 +382,18 @@ impl Tokens {
 }
 
 impl Lenience {
-    /// What the last verdict of several tokens is worth.
-    fn of_end(&self, verdict: Verdict) -> Verdict {
-        match (self, verdict) {
+    /// What the last outcome of several tokens is worth.
+    fn of_end(&self, outcome: Outcome) -> Outcome {
+        match (self, outcome) {
             (Self::Failed | Self::Told(_), _) | (Self::Missing, Err(Status::Missing)) => Ok(()),
-            (Self::None | Self::Missing, verdict) => verdict,
+            (Self::None | Self::Missing, outcome) => outcome,
         }
     }
 }
 
 impl Provider {
     /// Whether a token's claims are allowed at this second since 1970.
-    fn check(&self, tokens: &Tokens, token: &Token, now: u64) -> Verdict {
+    fn check(&self, tokens: &Tokens, token: &Token, now: u64) -> Outcome {
         token.check_time(now, self.clock_skew_seconds)?;
         if !tokens.audiences.as_ref().unwrap_or(&self.audiences).allow(&token.audiences) {
             return Err(Status::AudienceNotAllowed);

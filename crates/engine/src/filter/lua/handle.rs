@@ -85,7 +85,7 @@ impl Shown {
     }
 
     /// Takes the head back, and leaves what was set of the metadata.
-    pub(super) fn take_back(&mut self, head: &mut Head, facts: &Facts<'_>) {
+    pub(super) fn write_back(&mut self, head: &mut Head, facts: &Facts<'_>) {
         *head = std::mem::take(&mut self.head);
         for (namespace, entries) in self.set.drain(..) {
             if let Some(info) = facts.info {

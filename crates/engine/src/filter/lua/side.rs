@@ -99,7 +99,7 @@ impl Side {
         let keeps = self.waits_for_piece();
         {
             let mut shown = self.shared.borrow_mut();
-            shown.take_back(request.head, request.facts);
+            shown.write_back(request.head, request.facts);
             let changes = std::mem::take(&mut shown.is_changed) && host.config.clears_route;
             request.reroutes |= changes || std::mem::take(&mut shown.clears_route);
             if keeps {
@@ -127,7 +127,7 @@ impl Side {
         let outcome = self.run(host, machine, values, has);
         let keeps = matches!(self.wait, Wait::Chunk | Wait::Trailers);
         let mut shown = self.shared.borrow_mut();
-        shown.take_back(head, facts);
+        shown.write_back(head, facts);
         if keeps {
             shown.head.clone_from(head);
             shown.is_gone = true;

@@ -34,12 +34,12 @@ fn what_is_allowed_changes_the_request() {
         headers_to_remove: vec!["c".into(), ":path".into()],
         response_headers_to_add: vec![option("d", "3", None)],
     };
-    let verdict = verdict(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
-    assert!(matches!(verdict.kind, VerdictKind::Allowed));
-    assert_eq!(names(&verdict.set), [("a", &b"1"[..])]);
-    assert_eq!(names(&verdict.append), [("b", &b"2"[..])]);
-    assert_eq!(verdict.remove.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["c"]);
-    assert_eq!(verdict.response.len(), 1);
+    let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
+    assert!(matches!(decision.kind, CheckStatus::Allowed));
+    assert_eq!(names(&decision.set), [("a", &b"1"[..])]);
+    assert_eq!(names(&decision.append), [("b", &b"2"[..])]);
+    assert_eq!(decision.remove.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert_eq!(decision.response.len(), 1);
 }
 
 #[test]
@@ -54,16 +54,16 @@ fn what_is_denied_says_so_in_its_own_words() {
         denied: Some(denied),
         ..Default::default()
     };
-    let verdict = verdict(answer(&response, b"0"));
-    let VerdictKind::Denied { status: 401, body } = verdict.kind else { panic!("{verdict:?}") };
-    assert_eq!((&body[..], verdict.set.len()), (&b"no"[..], 1));
+    let decision = decision(answer(&response, b"0"));
+    let CheckStatus::Denied { status: 401, body } = decision.kind else { panic!("{decision:?}") };
+    assert_eq!((&body[..], decision.set.len()), (&b"no"[..], 1));
 }
 
 #[test]
 fn a_refusal_without_a_status_is_403() {
     let response = CheckResponse { status: Some(Status { code: 7 }), ..Default::default() };
-    let verdict = verdict(answer(&response, b"0"));
-    assert!(matches!(verdict.kind, VerdictKind::Denied { status: 403, .. }), "{verdict:?}");
+    let decision = decision(answer(&response, b"0"));
+    assert!(matches!(decision.kind, CheckStatus::Denied { status: 403, .. }), "{decision:?}");
 }
 
 #[test]
@@ -75,23 +75,23 @@ fn what_cannot_stand_in_a_head_is_left_out() {
         option("", "1", None),
     ];
     let ok = Allowed { headers, ..Default::default() };
-    let verdict = verdict(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
-    assert_eq!(names(&verdict.set), []);
+    let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
+    assert_eq!(names(&decision.set), []);
 }
 
 #[test]
 fn no_answer_and_a_broken_one_are_errors() {
     let whole = answer(&CheckResponse::default(), b"0");
-    assert!(matches!(verdict(whole).kind, VerdictKind::Allowed));
+    assert!(matches!(decision(whole).kind, CheckStatus::Allowed));
     let failed = answer(&CheckResponse::default(), b"14");
-    assert!(matches!(verdict(failed).kind, VerdictKind::Error));
+    assert!(matches!(decision(failed).kind, CheckStatus::Error));
     for body in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x01", b"\x01\0\0\0\0", b"\0\0\0\0\x02\x0a\xff"] {
         let mut trailers = Head::default();
         trailers.set(Name::GrpcStatus, b"0");
         let (head, body) = (Head::response(200), Bytes::copy_from_slice(body));
         let answer = Answer::Response { head, body, trailers: Some(trailers) };
-        assert!(matches!(verdict(answer).kind, VerdictKind::Error));
+        assert!(matches!(decision(answer).kind, CheckStatus::Error));
     }
     let none = Answer::Failed(crate::filter::Failed::TimedOut);
-    assert!(matches!(verdict(none).kind, VerdictKind::Error));
+    assert!(matches!(decision(none).kind, CheckStatus::Error));
 }
