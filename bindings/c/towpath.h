@@ -359,7 +359,7 @@ typedef struct towpath_request_options {
     /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
     uint32_t decode;
 
-    /* Since 1.4: who asks, told to the origin of the URL once it wants to know (401), by Basic, or by Digest where the
+    /* Since 1.4: credentials, sent to the origin of the URL once it asks for them (401), by Basic, or by Digest where the
      * library was built with it (cargo feature digest; without auth it refuses). Not in an outbox, nor with
      * body_follows. */
     const char *auth_user;

@@ -233,7 +233,7 @@ fn messages_are_lines() {
 }
 
 #[test]
-fn who_asks_is_said_once_the_server_wants_to_know() {
+fn credentials_are_sent_once_the_server_asks_for_them() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {

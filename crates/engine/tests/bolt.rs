@@ -223,7 +223,7 @@ fn what_is_not_bolt_ends_its_connection_and_no_other() {
 }
 
 #[test]
-fn a_malformed_frame_costs_its_sender_the_connection_and_nobody_else() {
+fn a_malformed_frame_costs_its_sender_the_connection_and_no_other_client() {
     for (frame, what) in malformed() {
         let mut story = Story::new(1, Setting::default());
         let origins = story.origins(1, Habits::default());
@@ -655,7 +655,7 @@ fn origin(
     )
 }
 
-/// A client that sends all its calls in bursts on one connection; its numbers are everybody else's too.
+/// A client that sends all its calls in bursts on one connection; its numbers are those of other clients too.
 fn client(
     asks: Vec<Ask>,
     is_deaf: bool,

@@ -227,7 +227,7 @@ fn a_family_that_is_broken_costs_one_stagger() {
 }
 
 #[test]
-fn where_nobody_listens_it_ends_at_once() {
+fn without_a_listener_it_ends_at_once() {
     for_each_seed(300, |seed| {
         let mut world: World<()> = World::new(seed);
         world.set_faults(path(Duration::from_millis(20)));

@@ -18,7 +18,7 @@ use rig::Rig;
 use scene::Plan;
 
 #[test]
-fn with_nobody_there_it_ends_at_once() {
+fn without_clients_it_ends_at_once() {
     let mut rig = Rig::new(Plan::new(1));
     rig.drain();
     assert!(rig.drained);

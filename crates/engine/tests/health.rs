@@ -115,7 +115,7 @@ fn when_too_few_are_well_all_are_asked() {
 }
 
 #[test]
-fn without_panic_nobody_is_asked_when_nobody_is_well() {
+fn without_panic_no_host_is_asked_when_none_is_healthy() {
     let mut setup = HealthWorld::without_panic(1, 2, check(http()));
     setup.run(milliseconds(200));
     setup.set_behaviour(1, Behaviour::Unlisted);

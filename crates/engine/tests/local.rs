@@ -648,7 +648,7 @@ fn behind_a_limit_on_connecting_the_time_for_an_answer_begins_with_the_connectio
 }
 
 #[test]
-fn where_nobody_listens_it_fails_at_once() {
+fn without_a_listener_it_fails_at_once() {
     for_each_seed(50, |seed| {
         let mut app = App::new(seed, Settings::default());
         app.world.set_faults(path());

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_hang_hold_up_nobody_until_all_threads_hang_and_then_the_newest_is_first() {
+    fn names_that_hang_hold_up_no_other_until_all_threads_hang_and_then_the_newest_is_first() {
         let (mut poll, shared) = driver();
         let mut resolver = Resolver::new(Names::System);
         resolver.resolve = Arc::new(gated);

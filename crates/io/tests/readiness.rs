@@ -115,7 +115,7 @@ driver_suite! { Readiness:
     connecting :: {
         a_connect_tells_our_own_address,
         bytes_that_come_with_the_connect_are_read,
-        nobody_there_is_refused,
+        an_address_without_a_listener_is_refused,
         a_cancelled_connect_is_never_answered,
         a_connect_that_ends_at_once_can_still_be_cancelled,
         a_connect_comes_from_where_it_is_told_to,
@@ -132,7 +132,7 @@ driver_suite! { Readiness:
         a_stopped_unix_listener_takes_its_file_along,
         a_wildcard_listener_tells_the_address_that_was_dialled,
         an_ipv6_wildcard_takes_ipv4_when_asked,
-        few_accepts_at_a_time_lose_nobody,
+        few_accepts_at_a_time_lose_no_connection,
         child_with_few_descriptors,
         descriptors_run_out_and_come_back,
     }

@@ -54,7 +54,7 @@ fn every_arrival_process_sends_what_it_intends() {
 }
 
 #[test]
-fn a_busy_generator_is_as_slow_as_it_is_told_and_charges_it_to_nobody() {
+fn a_busy_generator_is_as_slow_as_it_is_told_and_charges_it_to_no_server() {
     let server = spawn(&Origin::http(local(), 100)).unwrap();
     let mut plan = plan(&server);
     plan.busy = Duration::from_millis(4);

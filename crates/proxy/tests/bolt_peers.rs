@@ -98,7 +98,7 @@ fn a_server_that_dies_is_told_to_the_call_that_waits_for_it_and_the_next_one_ser
 
 #[test]
 #[ignore = "needs sofa-bolt"]
-fn a_client_that_dies_leaves_its_calls_and_nobody_elses_answer_is_mistaken() {
+fn a_client_that_dies_leaves_its_calls_and_no_answer_is_mistaken_for_another() {
     let server = Java::server(PEER);
     let proxy = Proxy::start(&bootstrap(server.address), &["--concurrency", "1"]);
     let entry = proxy.listener("ingress");

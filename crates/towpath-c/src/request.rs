@@ -103,7 +103,7 @@ impl Wishes<'_> {
         Ok(())
     }
 
-    /// One that says who asks, to the origin of the URL alone.
+    /// One that sends credentials, to the origin of the URL alone.
     fn client(&self, client: &Client) -> Result<Client> {
         match (self.auth_user, self.auth_password) {
             (None, None) => Ok(client.clone()),

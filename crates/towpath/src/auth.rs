@@ -1,4 +1,4 @@
-//! Saying who asks when a server wants to know (RFC 9110 §11): Basic (RFC 7617), Bearer (RFC 6750), and with the
+//! Credentials for servers that ask for them (401; RFC 9110 §11): Basic (RFC 7617), Bearer (RFC 6750), and with the
 //! feature `digest` Digest (RFC 7616).
 //!
 //! ```no_run
@@ -30,10 +30,10 @@ use crate::{Request, Response};
 
 pub(crate) use proxy::{ProxyAuthenticator, tell_forwarder, tell_tunnel};
 
-/// What a server wants to know.
+/// What a server asks for (`WWW-Authenticate`).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Challenge {
-    /// Of who asks.
+    /// Of the request that was answered so.
     url: Url,
     method: String,
     /// What is asked for, as the request says it.
@@ -43,7 +43,7 @@ pub struct Challenge {
     is_of_proxy: bool,
 }
 
-/// A way to say who asks, as the server offers it.
+/// An authentication scheme that the server offers, with its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scheme {
     name: String,
@@ -51,7 +51,7 @@ pub struct Scheme {
     parameters: Vec<(String, String)>,
 }
 
-/// Who asks.
+/// What authenticates the user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(Kind);
 
@@ -61,7 +61,7 @@ enum Kind {
     Field(String),
 }
 
-/// Is asked who asks; nothing lets the 401 stand. It may be called on the engine's thread, and must not block.
+/// Is asked for credentials; with none the 401 stands. It may be called on the engine's thread, and must not block.
 pub(crate) type Authenticator = dyn Fn(&Challenge) -> Option<Credentials> + Send + Sync;
 
 impl Credentials {
@@ -165,7 +165,7 @@ impl Challenge {
     }
 }
 
-/// The same request, saying who asks; none where that is not known, or it cannot be sent again.
+/// The same request with credentials; none where there are none, or it cannot be sent again.
 pub(crate) fn answer(request: &Request, response: &Response, attempt: usize) -> Option<Request> {
     let authenticator = request.defaults.authenticator.clone()?;
     if response.status() != 401 || attempt >= MOST_ATTEMPTS || request.pieces.is_some() {

@@ -5,7 +5,7 @@
 //! | [`engine`] | [`Engine`]: one background thread for all requests, or [`Runner`]: the same on a thread of the app |
 //! | [`request`] | [`Client`], [`Request`]: what to ask, how long, whether it may be repeated |
 //! | [`response`] | [`Response`], [`Body`]: what comes, in pieces, as fast as it is used |
-//! | [`auth`] | [`Credentials`](auth::Credentials): who asks, for servers that want to know |
+//! | [`auth`] | [`Credentials`](auth::Credentials): for servers that ask for them |
 //! | `cache` | with the feature `cache`: a `Cache` of responses, in memory or in a folder |
 //! | `cookies` | with the feature `cookies`: a `Jar` that keeps what servers set |
 //! | `hsts` | with the feature `hsts`: `Hosts` that want to be asked under TLS alone |

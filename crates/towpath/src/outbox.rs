@@ -234,7 +234,7 @@ impl Builder {
     }
 
     /// Sends all its requests, those of earlier lives among them, as this client would: with its fields where they have
-    /// none of the name, its cookies of that moment, its word on who asks, and what else it was made with. By default,
+    /// none of the name, its cookies of that moment, its credentials, and what else it was made with. By default,
     /// and beside that, a request has the fields of the client that made it, as they were when it was put. It goes
     /// through the outbox's engine, which this does not keep running.
     pub fn client(mut self, client: &Client) -> Self {

@@ -8,7 +8,7 @@
 //! name. Races, probes, repetitions and limits on time are those of requests without a proxy: a connection counts as
 //! usable once the origin answers through it.
 //!
-//! Who asks is said with the first request where a proxy has [credentials](Proxy::credentials), and when it asks (407)
+//! Credentials are sent with the first request where a proxy has [credentials](Proxy::credentials), and when it asks (407)
 //! where a client has [a callback that answers](crate::Client::authenticate_proxy).
 //!
 //! Not done: PAC scripts, which are refused; the platform's own settings; SOCKS 4; Negotiate; proxies that are reached
@@ -120,7 +120,7 @@ impl Proxy {
         Ok(proxy.credentials(&decoded(user)?, &decoded(password)?))
     }
 
-    /// Says who asks: by Basic (RFC 7617), to SOCKS as RFC 1929 has it.
+    /// A user and a password: sent by Basic (RFC 7617), to SOCKS as RFC 1929 has it.
     #[must_use]
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
         let (user, password) = (user.to_owned(), password.to_owned());
@@ -170,7 +170,7 @@ impl Proxy {
         url.transport == Transport::Tls || needs_tunnel || self.tunnels
     }
 
-    /// With this field, in place of what it says itself of who asks.
+    /// With this field, in place of its own credentials.
     fn saying(mut self, authorization: String) -> Self {
         self.server.credentials = None;
         self.server.fields.retain(|(name, _)| name != AUTHORIZATION);

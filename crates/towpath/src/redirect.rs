@@ -52,7 +52,7 @@ pub(crate) struct RedirectChain {
     pub(crate) began: Instant,
     /// Where the last one went.
     sent: Option<Url>,
-    /// How often it was asked who asks.
+    /// How often a server asked for credentials.
     challenges: usize,
     /// The same of proxies.
     proxy_challenges: usize,
@@ -96,7 +96,7 @@ struct Follower<H> {
 }
 
 impl Redirect {
-    /// The answer's status: 301, 302, 303, 307 or 308; 401, or 407 of a proxy, where who asks was said then.
+    /// The answer's status: 301, 302, 303, 307 or 308; 401, or 407 of a proxy, where credentials were sent then.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
@@ -208,7 +208,7 @@ impl RedirectChain {
         Ok(true)
     }
 
-    /// Whether there was no tunnel, and the next request may get one: the app has said who asks.
+    /// Whether there was no tunnel, and the next request may get one: the app has given credentials.
     pub(crate) fn tells_proxy<T>(&mut self, answered: &Result<T, Error>) -> bool {
         let Err(error) = answered else { return false };
         let tells = auth::tell_tunnel(&self.request, error, self.proxy_challenges);
@@ -488,7 +488,7 @@ impl<H: Handler + 'static> Follower<H> {
         Ok(())
     }
 
-    /// Goes on where a proxy gave no tunnel, and the app has said who asks.
+    /// Goes on where a proxy gave no tunnel, and the app has given credentials.
     fn tell_proxy(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
         if self.leg.is_none() || self.error.is_some() {
             return outcome;

@@ -167,7 +167,7 @@ impl Client {
         self.with(|defaults| defaults.hsts = Some(hosts.clone()))
     }
 
-    /// One that answers servers which ask who asks (401): `who` is given the challenge, and what it answers is sent;
+    /// One that answers servers which ask for credentials (401): `who` is given the challenge, and what it answers is sent;
     /// with nothing the 401 is the app's. It may be called on the engine's thread, and must not block.
     #[must_use]
     pub fn authenticate(
@@ -294,13 +294,13 @@ impl Request {
         }
     }
 
-    /// Says who asks, by name and password (RFC 7617). A name has no colon.
+    /// Authenticates the user by name and password (Basic, RFC 7617). A name has no colon.
     pub fn basic_auth(self, user: &str, password: &str) -> Self {
         let credentials = form::base64(format!("{user}:{password}").as_bytes());
         self.without("authorization").header("authorization", &format!("Basic {credentials}"))
     }
 
-    /// Says who asks, by a token (RFC 6750).
+    /// Authenticates the user by a token (Bearer, RFC 6750).
     pub fn bearer_auth(self, token: &str) -> Self {
         self.without("authorization").header("authorization", &format!("Bearer {token}"))
     }

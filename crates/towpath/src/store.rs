@@ -180,7 +180,7 @@ const VERSION: &str = "4";
 const NAME: &str = "name ";
 /// What a line of a network's silences begins with.
 const SILENCE: &str = "silence";
-/// One day, as no one waits longer for a heartbeat.
+/// One day: no link waits longer for a heartbeat.
 const LONGEST_SILENCE_S: f64 = 86_400.0;
 /// Thirty years: older than anything that is of use.
 const OLDEST: Duration = Duration::from_secs(999_999_999);

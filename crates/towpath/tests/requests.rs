@@ -413,7 +413,7 @@ fn an_answer_before_the_body_is_complete_ends_the_upload() {
 }
 
 #[test]
-fn where_nobody_listens_it_fails_at_once() {
+fn without_a_listener_it_fails_at_once() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let engine = Engine::new().unwrap();
     let failed = engine.client().get(&format!("http://{closed}/")).send().unwrap_err();

@@ -150,7 +150,7 @@ def _response(
 
 
 def _url(url: httpx.URL) -> str:
-    # Without who asks: httpx has made a field of that.
+    # Without credentials: httpx has made a field of that.
     return f"{url.scheme}://{url.netloc.decode('ascii')}{url.raw_path.decode('ascii')}"
 
 

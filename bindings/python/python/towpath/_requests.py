@@ -240,7 +240,7 @@ def _bytes(piece: Any) -> bytes:
 
 
 def _url(url: str) -> str:
-    # Without who asks: requests has made a field of that.
+    # Without credentials: requests has made a field of that.
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 

@@ -27,13 +27,13 @@ pub(super) struct Content {
     /// A name and its value to add to the URL's query; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     url_query: Vec<(String, String)>,
-    /// Who asks (Basic); what has no password has an empty one
+    /// User and password (Basic); without a colon the password is empty
     #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "oauth2_bearer")]
     user: Option<String>,
-    /// Say who asks by the best scheme that the server offers (Digest, Basic), once it wants to know
+    /// Send them by the best scheme that the server offers (Digest, Basic), once it asks for them
     #[arg(long, requires = "user")]
     anyauth: bool,
-    /// Who asks, by a token
+    /// Authenticate by a token (Bearer)
     #[arg(long, value_name = "TOKEN")]
     oauth2_bearer: Option<String>,
 }
@@ -75,7 +75,7 @@ impl Content {
         }))
     }
 
-    /// A client that says who asks when the server wants to know, to the origin of the URL alone.
+    /// A client that sends credentials when the server asks for them, to the origin of the URL alone.
     pub(super) fn client(&self, client: Client, url: &str) -> Client {
         let Some((user, password)) = self.user().filter(|_| self.anyauth) else { return client };
         let (credentials, url) = (Credentials::password(user, password), url.to_owned());

@@ -56,7 +56,7 @@ impl Host {
 }
 
 impl Host {
-    /// What is said of it to who asks for it by its address: what was found out before what is written.
+    /// What filters are shown of it by its address: what was found out before what is written.
     pub(crate) const fn status(&self) -> HealthStatus {
         let written = self.endpoint.status;
         match written {

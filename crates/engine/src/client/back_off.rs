@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_names_holds_and_everybody_comes_a_little_later() {
+    fn what_the_server_names_holds_and_every_client_comes_a_little_later() {
         let mut rest = BackOff::default();
         assert_eq!(rest.wait(HIGH, at(0)), None);
         rest.begin(at(900), Some(ms(8_000)), MOST, HIGH, at(1_000));

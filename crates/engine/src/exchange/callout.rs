@@ -62,7 +62,7 @@ struct Running {
 pub(crate) enum Asker {
     /// A filter of a stream.
     Filter(FilterOf),
-    /// No one: the request is a copy, whose answer is dropped.
+    /// Nothing: the request is a copy, whose answer is dropped.
     Dropped,
     /// Spans that have left.
     Reporter {

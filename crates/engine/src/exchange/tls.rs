@@ -220,7 +220,7 @@ impl Exchange {
         self.fail_upstream(id, ResetReason::Terminated, Close::Flush, now);
     }
 
-    /// The end of an established connection came without `close_notify`: anybody on the way may have cut it
+    /// The end of an established connection came without `close_notify`: an attacker on the way may have cut it
     /// (RFC 8446 §6.1). So it does not end a message that is ended by nothing else.
     pub(crate) fn on_cut(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
@@ -269,7 +269,7 @@ impl Exchange {
         self.drop_client(id, Close::Flush, Closer::Remote, now);
     }
 
-    /// A client sends nothing more. Under TLS only it can say so: where bytes have no other end, one that anybody on
+    /// A client sends nothing more. Under TLS only it can say so: where bytes have no other end, one that an attacker on
     /// the way may have made up ends the connection, and is not passed on (RFC 8446 §6.1).
     pub(crate) fn on_client_ended(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };

@@ -432,7 +432,7 @@ impl Monitor {
         let Some(&number) = self.sessions.lines.get(&connection) else { return };
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
         let outcome = match &mut session.stage {
-            // Without `close_notify` anybody on the way may have cut it off (RFC 8446 §6.1).
+            // Without `close_notify` an attacker on the way may have cut it off (RFC 8446 §6.1).
             Stage::Asking(line) if line.tls.as_ref().is_none_or(|layer| layer.is_ended()) => {
                 line.dialogue.ended(&session.checks.config, &mut self.heads)
             }

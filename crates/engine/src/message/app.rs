@@ -294,7 +294,7 @@ pub struct Proxy {
     pub transport: Transport,
     /// How it is asked.
     pub protocol: ProxyProtocol,
-    /// Who asks.
+    /// The credentials.
     pub credentials: Option<Credentials>,
     /// More fields for its CONNECT.
     pub fields: Vec<(String, String)>,

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_authority_is_anybody() {
+    fn an_endless_authority_is_any_host() {
         let index = HostIndex::new([("*", 0), ("*a", 1)]).unwrap();
         assert_eq!(index.find(&[b'a'; LONGEST_HOST], false), Some(1));
         assert_eq!(index.find(&[b'a'; LONGEST_HOST + 1], false), Some(0));

@@ -46,7 +46,7 @@ fn the_urgent_go_first_and_in_their_own_order() {
 }
 
 #[test]
-fn nobody_waits_for_ever_behind_a_stream_of_urgent_ones() {
+fn no_request_waits_for_ever_behind_a_stream_of_urgent_ones() {
     for_each_seed(2, |seed| {
         let mut app = one_connection(seed);
         get(&mut app, Priority::High);

@@ -90,7 +90,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn somebody_elses_file_is_not_removed() {
+fn the_file_of_another_is_not_removed() {
     let (address, path) = unix("theirs");
     let listeners = Listeners::new();
     let options = ListenOptions::default();

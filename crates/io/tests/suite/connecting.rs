@@ -68,7 +68,7 @@ pub fn bytes_that_come_with_the_connect_are_read<R: Runner>() {
     greeter.join().unwrap();
 }
 
-pub fn nobody_there_is_refused<R: Runner>() {
+pub fn an_address_without_a_listener_is_refused<R: Runner>() {
     let scene = Scene::new::<R>();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     scene.connect(1, free.into(), ConnectOptions::default());

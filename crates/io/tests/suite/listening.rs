@@ -176,7 +176,7 @@ pub fn an_ipv6_wildcard_takes_ipv4_when_asked<R: Runner>() {
     }
 }
 
-pub fn few_accepts_at_a_time_lose_nobody<R: Runner>() {
+pub fn few_accepts_at_a_time_lose_no_connection<R: Runner>() {
     let scene = Scene::new::<R>();
     let options = ListenOptions { accepts_per_wake: 1, ..ListenOptions::default() };
     let address = scene.listen_as(0, loopback(0), options).unwrap().ip().unwrap();

@@ -352,7 +352,7 @@ pub fn a_bound_on_what_goes_is_kept_and_taken_back<R: Runner>() {
     for rate in [Some(64 << 10), None] {
         scene.order(Output::LimitFlow { connection, limit: FlowLimit::Send(rate) });
     }
-    // At that rate it would take four times as long as anybody's patience.
+    // At that rate it would take four times as long as the test waits.
     let began = Instant::now();
     scene.send(connection, all);
     stream.read_exact(&mut read).unwrap();

@@ -9,7 +9,7 @@ fn open(bytes: &[u8]) -> Result<Progress, Refusal> {
 }
 
 #[test]
-fn connect_names_the_host_twice_and_who_asks() {
+fn connect_names_the_host_twice_and_the_credentials() {
     let fields = [("user-agent".to_owned(), "towpath".to_owned())];
     let mut asked = Handshake::connect("a.test:443", &fields, Some(&who()));
     // The credentials are RFC 7617 §2's.

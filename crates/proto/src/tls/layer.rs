@@ -206,7 +206,7 @@ impl Layer {
         matches!(self.stage, Stage::Open | Stage::Ended)
     }
 
-    /// Whether the peer has said that nothing more comes. An end of the connection without it may be anybody's
+    /// Whether the peer has said that nothing more comes. An end of the connection without it may be an attacker's
     /// doing (RFC 8446 §6.1).
     #[must_use]
     pub const fn is_ended(&self) -> bool {

@@ -320,8 +320,8 @@ fn a_connection_may_serve_another_name_that_its_certificate_has_and_by_the_same_
     assert_eq!(vouched(pin_alone, &["x.wild.test", "b.test"]), [true, false]);
     // Where a handshake looks at nothing, one with another name says nothing of it.
     let careless = Trust { accept_untrusted: true, ..server() };
-    let anybody = Trust { roots: None, ..server() };
-    for trust in [careless, anybody, ours.trust(Names::Any), Trust::default()] {
+    let without_roots = Trust { roots: None, ..server() };
+    for trust in [careless, without_roots, ours.trust(Names::Any), Trust::default()] {
         assert_eq!(vouched(trust, &names[..2]), [false, false]);
     }
 }

@@ -136,7 +136,7 @@ fn a_cluster_takes_as_many_calls_as_its_breakers_let_in() {
 }
 
 #[test]
-fn a_line_has_what_the_frames_say_whoever_answered() {
+fn a_line_has_what_the_frames_say_from_proxy_or_origin() {
     let origin = Origin::start(|stream, served| {
         serve(stream, served, |frame| match &frame.content()[..] {
             b"silence" => None,

@@ -51,7 +51,7 @@ fn ask(entry: SocketAddr, client: u32, calls: u64) -> HashMap<Status, u64> {
     let (mut decoder, mut buffer) = (Decoder::new(Options::default()), vec![0; 64 * 1024]);
     let mut tally = HashMap::new();
     let mut waiting = HashMap::new();
-    // Numbers begin again soon, and are everybody's.
+    // Numbers begin again soon, and are those of all clients.
     let (mut number, mut sent) = (u32::MAX - 1000, 0);
     while sent < calls {
         let mut out = Out::new();

@@ -469,7 +469,7 @@ fn each_kind_may_have_a_stream_of_its_own() {
 }
 
 #[test]
-fn what_is_good_for_a_time_goes_when_nobody_says_that_it_still_is() {
+fn what_is_good_for_a_time_goes_unless_it_is_renewed() {
     for form in FORMS {
         let plane = planned(origin(Duration::ZERO));
         plane.good_for(Type::Listener, Duration::from_millis(1500));

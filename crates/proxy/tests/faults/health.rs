@@ -33,7 +33,7 @@ fn who_fails_its_checks_is_left_out_until_it_passes_them() {
 }
 
 #[test]
-fn when_all_fail_all_are_asked_unless_nobody_shall_be() {
+fn when_all_fail_all_are_asked_unless_panic_is_off() {
     for (threshold, all) in [("50", true), ("0", false)] {
         let hosts = [Host::start(1), Host::start(2)];
         hosts.iter().for_each(|host| host.set(503));

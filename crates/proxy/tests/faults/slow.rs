@@ -1,5 +1,5 @@
 //! Peers that take their time: heads and bodies that trickle, readers that do not read. Memory stays bounded, and
-//! everybody else is served.
+//! other clients are served.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::load::ask;
 use crate::{many_descriptors, memory, nothing_is_left};
 
 #[test]
-fn heads_that_trickle_are_cut_off_and_hold_nobody_up() {
+fn heads_that_trickle_are_cut_off_and_hold_no_other_up() {
     many_descriptors();
     let config = bootstrap(origin(Duration::ZERO)).replace(
         "stat_prefix: ingress",

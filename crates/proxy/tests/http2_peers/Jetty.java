@@ -31,7 +31,7 @@ final class Jetty extends Handler.Abstract {
         server.setHandler(new Jetty());
         server.start();
         System.out.println(connector.getLocalPort());
-        // Whoever started it has gone.
+        // The test that started it has gone.
         System.in.transferTo(java.io.OutputStream.nullOutputStream());
         System.exit(0);
     }

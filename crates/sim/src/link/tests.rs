@@ -24,7 +24,7 @@ fn a_perfect_link_delivers_at_once() {
 }
 
 #[test]
-fn losses_have_their_share_and_the_same_numbers_for_everybody() {
+fn losses_have_their_share_and_the_same_numbers_for_all_arms() {
     for share in [0.01, 0.05, 0.3] {
         let lost = |seed| -> Vec<u64> {
             let conditions = Conditions { loss: Loss::Bernoulli(share), ..Conditions::default() };

@@ -238,7 +238,7 @@ fn messages_keep_their_order_in_and_out() {
 }
 
 #[test]
-fn nobody_listens_means_refused() {
+fn no_listener_means_refused() {
     let mut world = World::new(1);
     let seen = log();
     world.add(caller(vec![1], &seen));

@@ -348,7 +348,7 @@ static void what_is_kept_is_there_in_the_next_life(const char *path)
     CHECK(towpath_engine_keep(NULL) == TOWPATH_ERROR_ARGUMENT);
 }
 
-static void who_asks_is_told_to_whom_wants_to_know(towpath_engine *engine)
+static void credentials_are_sent_to_servers_that_ask_for_them(towpath_engine *engine)
 {
     towpath_request_options options = options_for("/private");
     towpath_queue *queue = new_queue();
@@ -1328,7 +1328,7 @@ int main(int argc, char **argv)
     a_promised_length_is_kept(engine);
     answers_are_followed_and_decoded_where_it_is_asked_for(engine);
     what_is_kept_is_there_in_the_next_life(argv[2]);
-    who_asks_is_told_to_whom_wants_to_know(engine);
+    credentials_are_sent_to_servers_that_ask_for_them(engine);
     requests_go_through_a_proxy_where_one_is_set();
     whom_to_ask_for_names_is_the_app_s_choice();
     functions_may_cancel_and_free(engine);

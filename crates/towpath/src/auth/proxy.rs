@@ -1,4 +1,4 @@
-//! Saying who asks when a proxy wants to know (407; RFC 9110 §11.7).
+//! Credentials for proxies that ask for them (407; RFC 9110 §11.7).
 //!
 //! Arrives: what the proxy said, in its answer to a request that it was to forward, or to a CONNECT. Leaves: the field
 //! `proxy-authorization` of the next. What was said last is said to that proxy from the beginning: a tunnel that it
@@ -14,7 +14,7 @@ use crate::proxy::Asked;
 use crate::url::Url;
 use crate::{Client, Error, Failed, Request, Response};
 
-/// Is asked who asks, and what it said so far.
+/// Is asked for credentials; and those that it gave so far.
 pub(crate) struct ProxyAuthenticator {
     who: Box<Authenticator>,
     answers: Mutex<VecDeque<(Key, String)>>,
@@ -30,7 +30,7 @@ struct Key {
 }
 
 impl Client {
-    /// One that answers proxies which ask who asks (407), those that forward and those that give tunnels: as
+    /// One that answers proxies which ask for credentials (407), those that forward and those that give tunnels: as
     /// [`Client::authenticate`]; [`Challenge::host`] is the proxy's. What was said last to a proxy is said to it from
     /// the beginning by all requests of this client. With nothing the 407 is the app's, or for a tunnel
     /// [`Failed::Proxy`]. A body that follows in pieces is not sent again.
@@ -86,7 +86,7 @@ impl Key {
     }
 }
 
-/// Whether the request can be sent once more, because the app has said who asks: after the answer of a proxy that was
+/// Whether the request can be sent once more, because the app has given credentials: after the answer of a proxy that was
 /// to forward it.
 pub(crate) fn tell_forwarder(request: &Request, response: &Response, attempt: usize) -> bool {
     let forwards = |asked: &Asked| !asked.is_tunnel();

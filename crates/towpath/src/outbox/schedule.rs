@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_has_one_on_its_way_whatever_becomes_of_it() {
+    fn an_ordering_key_has_one_on_its_way_whatever_becomes_of_it() {
         let mut schedule = Schedule::new(LIMITS);
         schedule.add(1, "a", Some("x"), None);
         schedule.add(2, "b", Some("x"), None);

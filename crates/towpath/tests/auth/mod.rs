@@ -1,4 +1,4 @@
-//! A server that wants to know who asks.
+//! A server that asks for credentials.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ fn mine(challenge: &Challenge) -> Option<Credentials> {
 }
 
 #[test]
-fn who_asks_is_said_when_it_is_asked_for() {
+fn credentials_are_sent_when_they_are_asked_for() {
     let (server, asked) = guarded("Basic realm=\"x\"", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n");
     let engine = Engine::new().unwrap();
     let client = engine.client().authenticate(mine);

@@ -143,7 +143,7 @@ fn misled(authority: &Authority) -> Engine {
 }
 
 #[test]
-fn an_address_of_somebody_else_loses_against_the_server_s_own() {
+fn an_address_of_another_server_loses_against_the_server_s_own() {
     let (ours, portal) = (Authority::new("ours"), Authority::new("portal"));
     let address = ours.serve("app.test");
     let _portal = portal.serve_at("app.test", SocketAddr::from((ELSEWHERE, address.port())));

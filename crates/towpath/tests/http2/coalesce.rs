@@ -303,7 +303,7 @@ fn what_is_misdirected_is_asked_again_on_its_own_connection_and_never_there_agai
     let report = response.body().report().unwrap();
     assert_eq!(shared(report), [Some("a.app.test"), None]);
     assert_eq!((report.retries, report.tries[0].reset_reason.starts_with("421")), (1, true));
-    // Its own connection goes away, and the other one is not asked again all the same.
+    // Its own connection goes away, and the first origin is not asked again all the same.
     let leave = |name: &str| format!("{}leave", town.url(name));
     get(&engine, &leave("b.app.test"));
     let (response, report) = get(&engine, &town.url("b.app.test"));

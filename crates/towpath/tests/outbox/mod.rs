@@ -49,7 +49,7 @@ fn it_is_sent_with_one_key_until_the_answer_is_final_and_then_told() {
 }
 
 #[test]
-fn a_lane_keeps_its_order_and_holds_up_nobody_else() {
+fn an_ordering_key_keeps_its_order_and_holds_up_no_other() {
     let (seen, bodies) = mpsc::channel();
     let failures = Mutex::new(0);
     let server = Server::new(move |stream, _| {
@@ -82,7 +82,7 @@ fn a_lane_keeps_its_order_and_holds_up_nobody_else() {
 }
 
 #[test]
-fn what_nobody_answers_in_its_time_is_given_up_and_told() {
+fn what_is_not_answered_in_its_time_is_given_up_and_told() {
     let folder = Folder::new("expires");
     let engine = offline();
     let (tell, told) = mpsc::channel();

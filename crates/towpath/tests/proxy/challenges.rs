@@ -1,4 +1,4 @@
-//! Proxies that want to know who asks.
+//! Proxies that ask for credentials.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -77,7 +77,7 @@ fn a_tunnel_is_asked_for_again_with_what_the_app_says() {
 }
 
 #[test]
-fn a_tunnel_that_nobody_can_have_is_asked_for_a_few_times() {
+fn a_tunnel_that_is_always_refused_is_asked_for_a_few_times() {
     let authority = Authority::new("ours");
     let tunnels = Tunnels::to(authority.serve("app.test"), None);
     let engine = engine(&authority);
@@ -90,15 +90,15 @@ fn a_tunnel_that_nobody_can_have_is_asked_for_a_few_times() {
     let other = client.authenticate_proxy(|_| Some(Credentials::bearer("x")));
     assert_eq!(why(other.get("https://app.test/").send().unwrap_err()), refused);
     assert_eq!(asked(), 4, "the app may know of more than it is asked for");
-    let nobody = client.authenticate_proxy(|_| None);
-    assert_eq!(why(nobody.get("https://app.test/").send().unwrap_err()), refused);
+    let without = client.authenticate_proxy(|_| None);
+    assert_eq!(why(without.get("https://app.test/").send().unwrap_err()), refused);
     assert_eq!(asked(), 1);
     let second = client.authenticate_proxy(|challenge| {
         let password = if challenge.attempt() < 2 { "wrong" } else { "pass" };
         Some(Credentials::password("user", password))
     });
     assert_eq!(second.get("https://app.test/").send().unwrap().redirects().len(), 3);
-    let upload = nobody.request("PUT", "https://app.test/").upload(Some(0)).unwrap();
+    let upload = without.request("PUT", "https://app.test/").upload(Some(0)).unwrap();
     assert_eq!(why(upload.finish().unwrap_err()), refused);
     // A mistake of the app's ends its request and no other.
     let (sender, heard) = mpsc::channel();

@@ -275,8 +275,8 @@ fn a_server_that_does_not_switch_as_it_must_is_refused() {
         assert_eq!(open(&engine, &ws(&server)).map(drop), Err(expected), "{status} {fields}");
     }
     let engine = Engine::new().unwrap();
-    let nobody = open(&engine, "ws://127.0.0.1:1/").unwrap_err();
-    assert!(matches!(&nobody, Error::Failed(it) if matches!(it.why(), Failed::Connect(_))));
+    let refused = open(&engine, "ws://127.0.0.1:1/").unwrap_err();
+    assert!(matches!(&refused, Error::Failed(it) if matches!(it.why(), Failed::Connect(_))));
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn what_the_app_does_not_take_stays_with_the_server() {
         before = sent.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(300));
     }
-    assert!(before < 20_000_000, "{before} bytes were taken that nobody wants");
+    assert!(before < 20_000_000, "{before} bytes were taken that no caller reads");
     let (mut full, mut empty) = (0, 0);
     while let Some(message) = socket.receive().unwrap() {
         if message.is_empty() {
@@ -388,7 +388,7 @@ fn what_the_network_does_not_take_holds_the_app_up() {
             refused += 1;
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(sent < 400, "40 MB are somewhere that nobody took");
+        assert!(sent < 400, "40 MB are somewhere that the app has not taken");
     }
     go_on.send(()).unwrap();
     let other = socket.clone();

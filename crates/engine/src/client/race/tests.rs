@@ -110,7 +110,7 @@ fn nothing_begins_without_a_network_and_at_once_with_one() {
 }
 
 #[test]
-fn nothing_begins_when_nobody_waits_but_losers_finish() {
+fn nothing_begins_when_no_request_waits_but_losers_finish() {
     let mut silence = Silence::new(&[1, 2]);
     silence.run(0, 300);
     assert_eq!(silence.race.succeeded(1, ms(300)), Some((address(2), Duration::from_millis(50))));

@@ -255,8 +255,8 @@ impl Exchange {
     }
 }
 
-/// Whether an attempt failed of this device, not of the address: our own kernel refuses at once, without asking
-/// anybody.
+/// Whether an attempt failed of this device, not of the address: our own kernel refuses at once, without a packet
+/// sent.
 fn is_ours(reason: ResetReason, took: Option<Duration>) -> bool {
     let ResetReason::Connect(failure) = reason else { return false };
     match failure {
@@ -293,5 +293,5 @@ const fn speaks(refusal: Refusal) -> bool {
     matches!(refusal, Refusal::Status(_) | Refusal::Socks(_) | Refusal::Credentials)
 }
 
-/// Less than a round trip to anybody.
+/// Less than a round trip to any server.
 const ASKED: Duration = Duration::from_millis(1);

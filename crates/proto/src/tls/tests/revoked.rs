@@ -57,7 +57,7 @@ fn a_list_is_whole_or_refused() {
 }
 
 #[test]
-fn what_an_authority_says_is_shown_to_who_asks() {
+fn what_an_authority_says_is_shown_to_clients_that_ask() {
     use StaplePolicy::{Lenient, Must, Strict};
     let ours = Authority::new("ours");
     let leaf = numbered(&ours, 5, &[]);
