@@ -21,15 +21,11 @@ mod parser;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
-use std::task::Poll;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::background::Background;
-use crate::engine::random_seed;
+use crate::reconnects::{Reconnects, is_final, sleep_until};
 use crate::timeline::Entry;
-use crate::{Body, Error, Failed, Request, Response};
+use crate::{Body, Error, Request, Response};
 use parser::Parser;
 
 /// What a server told.
@@ -49,12 +45,7 @@ pub struct Events {
     /// Not yet taken.
     events: VecDeque<Event>,
     phase: Phase,
-    /// Attempts in a row after which no event came.
-    failures: u32,
-    began: Instant,
-    history: Vec<Entry>,
-    /// Ends the pauses of futures, for which there is no timer.
-    timer: Background,
+    reconnects: Reconnects,
 }
 
 enum Phase {
@@ -103,10 +94,7 @@ impl Request {
             parser: Parser::new(MOST_BYTES),
             events: VecDeque::new(),
             phase: Phase::Closed { due: None },
-            failures: 0,
-            began: Instant::now(),
-            history: Vec::new(),
-            timer: Background::default(),
+            reconnects: Reconnects::new("events"),
         }
     }
 }
@@ -134,7 +122,7 @@ impl Events {
     /// When it was opened, broke and was asked for again: the last 64 of such, with times since it was made.
     #[must_use]
     pub fn history(&self) -> &[Entry] {
-        &self.history
+        self.reconnects.history()
     }
 
     /// The next event, awaited; nothing after the last. Any executor will do.
@@ -151,7 +139,7 @@ impl Events {
                 Phase::Over => return Ok(None),
                 Phase::Closed { due } => {
                     if let Some(due) = *due {
-                        self.until(due).await;
+                        self.reconnects.until(due).await;
                     }
                     let answered = self.attempt().send_async().await;
                     self.opened(answered)?;
@@ -173,8 +161,7 @@ impl Events {
             match &mut self.phase {
                 Phase::Over => return Ok(None),
                 Phase::Closed { due } => {
-                    let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-                    left.into_iter().for_each(thread::sleep);
+                    due.iter().copied().for_each(sleep_until);
                     let answered = self.attempt().send();
                     self.opened(answered)?;
                 }
@@ -204,7 +191,7 @@ impl Events {
             }
             Ok(response) => match response.status() {
                 200 if is_event_stream(&response) => {
-                    self.tell("events: the stream is open".to_owned());
+                    self.reconnects.note("the stream is open");
                     self.parser.begin();
                     self.phase = Phase::Open(Box::new(response.into_body()));
                     return Ok(());
@@ -230,7 +217,7 @@ impl Events {
                     return Err(Error::Events("an event is too long"));
                 }
                 if !self.events.is_empty() {
-                    self.failures = 0;
+                    self.reconnects.succeeded();
                 }
                 return Ok(());
             }
@@ -246,30 +233,8 @@ impl Events {
     }
 
     fn break_off(&mut self, broke: bool, why: &str) {
-        let pause = pause(self.parser.retry, self.failures, broke, random_seed());
-        self.failures = self.failures.saturating_add(1);
-        self.tell(format!("events: again in {:.1} s: {why}", pause.as_secs_f64()));
-        self.phase = Phase::Closed { due: Instant::now().checked_add(pause) };
-    }
-
-    fn tell(&mut self, what: String) {
-        if self.history.len() == MOST_HISTORY {
-            self.history.remove(0);
-        }
-        self.history.push(Entry { at: self.began.elapsed(), what });
-    }
-
-    /// Without a runtime's timer.
-    async fn until(&self, due: Instant) {
-        poll_fn(|context| {
-            if Instant::now() >= due {
-                return Poll::Ready(());
-            }
-            let waker = context.waker().clone();
-            self.timer.run_at(due, move || waker.wake());
-            Poll::Pending
-        })
-        .await;
+        let due = self.reconnects.pause(self.parser.retry, broke, why);
+        self.phase = Phase::Closed { due };
     }
 }
 
@@ -281,45 +246,6 @@ impl Iterator for Events {
     }
 }
 
-/// How long to wait after so many failures before this one.
-pub(crate) fn pause(retry: Option<Duration>, failures: u32, broke: bool, chance: u64) -> Duration {
-    if broke && failures == 0 {
-        return retry.unwrap_or_default().min(LONGEST_RETRY);
-    }
-    let usual = retry.unwrap_or(PAUSE).min(LONGEST_RETRY);
-    let most = usual.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE.max(usual));
-    if failures == 0 {
-        return usual;
-    }
-    // What the server said is the least.
-    let half = most / 2;
-    let drawn = half + half.mul_f64((chance % 1024) as f64 / 1024.0);
-    drawn.max(retry.unwrap_or_default().min(LONGEST_RETRY))
-}
-
-/// Whether it fails the next time as well.
-pub(crate) fn is_final(error: &Error) -> bool {
-    match error {
-        Error::Failed(failed) => failed.why() == Failed::Cancelled,
-        Error::Decoding(_) => false,
-        Error::Url(_)
-        | Error::NotAToken(_)
-        | Error::Upload(_)
-        | Error::Proxy(_)
-        | Error::Redirect(_)
-        | Error::Events(_)
-        | Error::WebSocket(_)
-        | Error::Status(_)
-        | Error::Json(_)
-        | Error::TooLarge(_)
-        | Error::Tls(_)
-        | Error::Engine(_)
-        | Error::EngineThread
-        | Error::Handler
-        | Error::Stopped => true,
-    }
-}
-
 fn is_event_stream(response: &Response) -> bool {
     let media_type = response.header("content-type").and_then(|it| it.split(';').next());
     media_type.is_some_and(|it| it.trim().eq_ignore_ascii_case("text/event-stream"))
@@ -327,36 +253,9 @@ fn is_event_stream(response: &Response) -> bool {
 
 const MOST_BYTES: usize = 1 << 20;
 const GAP: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What a server may ask for.
-const LONGEST_RETRY: Duration = Duration::from_secs(86_400);
-const MOST_HISTORY: usize = 64;
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events").field("request", &self.request).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_are_no_shorter_than_the_server_said() {
-        let s = Duration::from_secs;
-        assert_eq!(pause(None, 0, true, 7), s(0));
-        assert_eq!(pause(None, 0, false, 7), s(1));
-        assert_eq!(pause(Some(s(5)), 0, true, 7), s(5));
-        for chance in [0, 512, 1023] {
-            for failures in 1..40 {
-                let most = s(1 << failures.min(10)).min(s(30));
-                let drawn = pause(None, failures, failures % 2 == 0, chance);
-                assert!(most / 2 <= drawn && drawn <= most, "{failures} {drawn:?}");
-                assert!(pause(Some(s(5)), failures, true, chance) >= s(5));
-            }
-        }
-        assert_eq!(pause(Some(Duration::MAX), 30, false, 0), LONGEST_RETRY);
     }
 }

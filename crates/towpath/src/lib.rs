@@ -78,6 +78,7 @@ pub mod report {
 }
 pub mod proxy;
 mod question;
+mod reconnects;
 pub mod redirect;
 pub mod request;
 pub mod response;

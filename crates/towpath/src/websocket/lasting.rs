@@ -1,15 +1,10 @@
 //! A connection that is opened again whenever it breaks.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::task::Poll;
-use std::thread;
 use std::time::Instant;
 
 use super::{CloseReason, Connect, Message, WebSocket};
-use crate::background::Background;
-use crate::engine::random_seed;
-use crate::events::{is_final, pause};
+use crate::reconnects::{Reconnects, is_final, sleep_until};
 use crate::timeline::Entry;
 use crate::{Error, Failed};
 
@@ -23,12 +18,7 @@ use crate::{Error, Failed};
 pub struct Lasting {
     connect: Connect,
     phase: Phase,
-    /// Attempts in a row after which no message came.
-    failures: u32,
-    began: Instant,
-    history: Vec<Entry>,
-    /// Ends the pauses of futures, for which there is no timer.
-    timer: Background,
+    reconnects: Reconnects,
 }
 
 /// What happened.
@@ -58,17 +48,14 @@ impl Lasting {
         Self {
             connect,
             phase: Phase::Closed { due: None },
-            failures: 0,
-            began: Instant::now(),
-            history: Vec::new(),
-            timer: Background::default(),
+            reconnects: Reconnects::new("WebSocket"),
         }
     }
 
     /// When it was opened, broke and was opened again: the last 64 of such, with times since it was made.
     #[must_use]
     pub fn history(&self) -> &[Entry] {
-        &self.history
+        self.reconnects.history()
     }
 
     /// What happens next, awaited; nothing after the end. Any executor will do.
@@ -81,7 +68,7 @@ impl Lasting {
                 Phase::Over => return Ok(None),
                 Phase::Closed { due } => {
                     if let Some(due) = *due {
-                        self.until(due).await;
+                        self.reconnects.until(due).await;
                     }
                     let opened = self.connect.clone().open_async().await;
                     self.opened(opened)?
@@ -103,8 +90,7 @@ impl Lasting {
             let incident = match &self.phase {
                 Phase::Over => return Ok(None),
                 Phase::Closed { due } => {
-                    let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-                    left.into_iter().for_each(thread::sleep);
+                    due.iter().copied().for_each(sleep_until);
                     let opened = self.connect.clone().open();
                     self.opened(opened)?
                 }
@@ -123,7 +109,7 @@ impl Lasting {
     fn opened(&mut self, opened: Result<WebSocket, Error>) -> Result<Option<Incident>, Error> {
         match opened {
             Ok(socket) => {
-                self.tell("WebSocket: open".to_owned());
+                self.reconnects.note("open");
                 self.phase = Phase::Open(socket.clone());
                 Ok(Some(Incident::Opened(socket)))
             }
@@ -149,7 +135,7 @@ impl Lasting {
     ) -> Result<Option<Incident>, Error> {
         match received {
             Ok(Some(message)) => {
-                self.failures = 0;
+                self.reconnects.succeeded();
                 return Ok(Some(Incident::Message(message)));
             }
             Ok(None) => match socket.close_reason().filter(|_| !socket.is_closed_by_app()) {
@@ -171,30 +157,7 @@ impl Lasting {
     }
 
     fn break_off(&mut self, broke: bool, why: &str) {
-        let pause = pause(None, self.failures, broke, random_seed());
-        self.failures = self.failures.saturating_add(1);
-        self.tell(format!("WebSocket: again in {:.1} s: {why}", pause.as_secs_f64()));
-        self.phase = Phase::Closed { due: Instant::now().checked_add(pause) };
-    }
-
-    fn tell(&mut self, what: String) {
-        if self.history.len() == MOST_HISTORY {
-            self.history.remove(0);
-        }
-        self.history.push(Entry { at: self.began.elapsed(), what });
-    }
-
-    /// Without a runtime's timer.
-    async fn until(&self, due: Instant) {
-        poll_fn(|context| {
-            if Instant::now() >= due {
-                return Poll::Ready(());
-            }
-            let waker = context.waker().clone();
-            self.timer.run_at(due, move || waker.wake());
-            Poll::Pending
-        })
-        .await;
+        self.phase = Phase::Closed { due: self.reconnects.pause(None, broke, why) };
     }
 }
 
@@ -210,8 +173,6 @@ impl Iterator for Lasting {
 fn ends(error: &Error) -> bool {
     matches!(error, Error::Failed(failed) if failed.why() == Failed::NoUpgrade) || is_final(error)
 }
-
-const MOST_HISTORY: usize = 64;
 
 impl fmt::Debug for Lasting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
