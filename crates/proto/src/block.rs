@@ -45,8 +45,8 @@ mod sse2 {
         mask(bitor_m128i(bitor_m128i(letters, digits), marks))
     }
 
-    /// Where `bytes` are those of `name` in any case. A name has lower-case letters, digits and hyphens: letters are what
-    /// has 0x40 set.
+    /// Where `bytes` are those of `name` in any case. A name has lower-case letters, digits and hyphens: letters are
+    /// what has 0x40 set.
     #[inline(always)]
     pub(crate) fn same_name(bytes: &[u8; 16], name: &[u8; 16]) -> u32 {
         let (bytes, name) = (load_unaligned_m128i(bytes), load_unaligned_m128i(name));

@@ -359,8 +359,8 @@ impl Link {
         Request::new(Arc::clone(&self.life), content.into())
     }
 
-    /// Whether a user looks on: heartbeats come more often then, so that a dead link is found sooner, and nothing is tried
-    /// out.
+    /// Whether a user looks on: heartbeats come more often then, so that a dead link is found sooner, and nothing is
+    /// tried out.
     pub fn set_foreground(&self, in_foreground: bool) {
         let _ = self.life.inner.order(Order::Foreground(in_foreground));
     }

@@ -8,8 +8,8 @@
 //! name. Races, probes, repetitions and limits on time are those of requests without a proxy: a connection counts as
 //! usable once the origin answers through it.
 //!
-//! Credentials are sent with the first request where a proxy has [credentials](Proxy::credentials), and when it asks (407)
-//! where a client has [a callback that answers](crate::Client::authenticate_proxy).
+//! Credentials are sent with the first request where a proxy has [credentials](Proxy::credentials), and when it asks
+//! (407) where a client has [a callback that answers](crate::Client::authenticate_proxy).
 //!
 //! Not done: PAC scripts, which are refused; the platform's own settings; SOCKS 4; Negotiate; proxies that are reached
 //! through others. [Links](crate::Link) do not go through proxies.

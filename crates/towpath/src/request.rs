@@ -167,8 +167,8 @@ impl Client {
         self.with(|defaults| defaults.hsts = Some(hosts.clone()))
     }
 
-    /// One that answers servers which ask for credentials (401): `who` is given the challenge, and what it answers is sent;
-    /// with nothing the 401 is the app's. It may be called on the engine's thread, and must not block.
+    /// One that answers servers which ask for credentials (401): `who` is given the challenge, and what it answers is
+    /// sent; with nothing the 401 is the app's. It may be called on the engine's thread, and must not block.
     #[must_use]
     pub fn authenticate(
         &self,

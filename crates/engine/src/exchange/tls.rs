@@ -269,8 +269,8 @@ impl Exchange {
         self.drop_client(id, Close::Flush, Closer::Remote, now);
     }
 
-    /// A client sends nothing more. Under TLS only it can say so: where bytes have no other end, one that an attacker on
-    /// the way may have made up ends the connection, and is not passed on (RFC 8446 §6.1).
+    /// A client sends nothing more. Under TLS only it can say so: where bytes have no other end, one that an attacker
+    /// on the way may have made up ends the connection, and is not passed on (RFC 8446 §6.1).
     pub(crate) fn on_client_ended(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
         let (Some(layer), Some(downstream)) = (&connection.tls, connection.downstream()) else {

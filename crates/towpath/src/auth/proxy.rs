@@ -86,8 +86,8 @@ impl Key {
     }
 }
 
-/// Whether the request can be sent once more, because the app has given credentials: after the answer of a proxy that was
-/// to forward it.
+/// Whether the request can be sent once more, because the app has given credentials: after the answer of a proxy that
+/// was to forward it.
 pub(crate) fn tell_forwarder(request: &Request, response: &Response, attempt: usize) -> bool {
     let forwards = |asked: &Asked| !asked.is_tunnel();
     let says = || Scheme::in_fields(response, b"proxy-authenticate");

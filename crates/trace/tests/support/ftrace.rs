@@ -47,7 +47,8 @@ impl Drop for Instance {
     }
 }
 
-/// A process that has its marker open cannot remove its instance, which keeps memory of the kernel until another process does.
+/// A process that has its marker open cannot remove its instance, which keeps memory of the kernel until another
+/// process does.
 fn remove_of_the_ended(instances: &Path) {
     for entry in std::fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
