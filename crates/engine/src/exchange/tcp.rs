@@ -190,25 +190,7 @@ impl Exchange {
     /// A TCP stream cannot go on.
     pub(crate) fn end_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let flag = match reason {
-            ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
-            ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,
-            ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
-            ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
-                Flags::UPSTREAM_CONNECTION_FAILURE
-            }
-            ResetReason::Reset | ResetReason::StreamReset | ResetReason::Refused => {
-                Flags::UPSTREAM_REMOTE_RESET
-            }
-            ResetReason::Terminated
-            | ResetReason::Protocol
-            | ResetReason::PerTryTimeout
-            | ResetReason::PerTryIdleTimeout
-            | ResetReason::RateLimited
-            | ResetReason::Headers
-            | ResetReason::Status(_)
-            | ResetReason::GrpcStatus(_) => Flags::UPSTREAM_CONNECTION_TERMINATION,
-        };
+        let (flag, local_close) = told(reason);
         // Why a tunnel was not opened has been told; of one that was open Envoy tells nothing.
         let is_told = stream.upgrade != Upgrade::No
             && !matches!(reason, ResetReason::NoHost | ResetReason::ClusterGone);
@@ -228,7 +210,7 @@ impl Exchange {
                 record.upstream_close_type = CloseType::RemoteReset;
                 record.close_type = CloseType::LocalReset;
             }
-            record.local_close = not_begun(reason);
+            record.local_close = local_close;
         });
         self.close_tcp(index, how, now);
     }
@@ -280,25 +262,26 @@ impl Exchange {
     }
 }
 
-/// Why a client's connection is closed whose upstream one did not begin, in Envoy's words and numbers.
-const fn not_begun(reason: ResetReason) -> &'static str {
+/// What logs say of the end of a stream for a reason: its flag, and where the upstream connection did not begin why the
+/// client's is closed, in Envoy's words and numbers.
+const fn told(reason: ResetReason) -> (Flags, &'static str) {
     match reason {
         ResetReason::Connect(_) | ResetReason::ConnectTimeout | ResetReason::Tls(_) => {
-            "tcp_initializion_failure:0"
+            (Flags::UPSTREAM_CONNECTION_FAILURE, "tcp_initializion_failure:0")
         }
-        ResetReason::NoHost => "tcp_initializion_failure:1",
-        ResetReason::Overflow => "tcp_initializion_failure:2",
-        ResetReason::ClusterGone => "tcp_initializion_failure:3",
-        ResetReason::Reset
-        | ResetReason::StreamReset
-        | ResetReason::Refused
-        | ResetReason::Terminated
+        ResetReason::NoHost => (Flags::NO_HEALTHY_UPSTREAM, "tcp_initializion_failure:1"),
+        ResetReason::Overflow => (Flags::UPSTREAM_OVERFLOW, "tcp_initializion_failure:2"),
+        ResetReason::ClusterGone => (Flags::NO_CLUSTER_FOUND, "tcp_initializion_failure:3"),
+        ResetReason::Reset | ResetReason::StreamReset | ResetReason::Refused => {
+            (Flags::UPSTREAM_REMOTE_RESET, "")
+        }
+        ResetReason::Terminated
         | ResetReason::Protocol
         | ResetReason::PerTryTimeout
         | ResetReason::PerTryIdleTimeout
         | ResetReason::RateLimited
         | ResetReason::Headers
         | ResetReason::Status(_)
-        | ResetReason::GrpcStatus(_) => "",
+        | ResetReason::GrpcStatus(_) => (Flags::UPSTREAM_CONNECTION_TERMINATION, ""),
     }
 }
