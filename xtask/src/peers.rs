@@ -239,6 +239,12 @@ const PEERS: &[Peer] = &[
         version: "3.",
     },
     Peer {
+        name: "dotnet",
+        // The last runtime of .NET that is a package of PyPI; Python loads it and calls its classes.
+        source: Source::Python { packages: &["dotnetcore2==3.1.23", "pythonnet==3.2.1"] },
+        version: "3.",
+    },
+    Peer {
         name: "python-debug",
         // Python that counts its references and checks its memory, with its standard library.
         source: Source::Debian {

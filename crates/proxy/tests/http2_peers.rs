@@ -20,7 +20,7 @@ const STORIES: [&str; 7] =
     ["downloads", "uploads", "to_and_fro", "trailers", "resets", "gives_up", "many_at_once"];
 
 #[test]
-#[ignore = "needs Go's peers, Node, Java and OkHttp, and Python's httpx"]
+#[ignore = "needs Go's peers, Node, Java and OkHttp, .NET, and Python's httpx"]
 fn clients_of_others_are_served_over_http2() {
     let Some(go) = peer("go-peers") else { return };
     let origin = Server::start(Command::new(&go).args(["serve", "http2"]));
@@ -53,6 +53,10 @@ fn clients_of_others_are_served_over_http2() {
         if let Some(java) = tool("java") {
             let not = ["to_and_fro", "trailers"];
             told("the JDK", Command::new(java).arg(script("Jdk.java")).arg(&to_secure), &not);
+        }
+        if let Some(dotnet) = peer("dotnet") {
+            let not = ["to_and_fro"];
+            told(".NET", Command::new(dotnet).arg(script("dotnet.py")).arg(&to_clear), &not);
         }
         for proxy in [&clear, &secure] {
             until("no request is left", || {
