@@ -10,17 +10,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/orca"
 )
 
-// serveGrpc is grpc-go's own interoperability service.
+// serveGrpc is grpc-go's own interoperability service, which reports its load with each answer.
 func serveGrpc(listener net.Listener) {
-	server := grpc.NewServer()
+	server := grpc.NewServer(orca.CallMetricsServerOption(nil))
 	testgrpc.RegisterTestServiceServer(server, interop.NewTestServer())
 	log.Fatal(server.Serve(listener))
 }
 
 // callGrpc calls such a service; a case that does not go well ends the program with what grpc-go says of it.
-func callGrpc(address string) {
+func callGrpc(address string, not []string) {
 	channel, err := grpc.Dial(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		log.Fatal(err)
@@ -58,8 +59,24 @@ func callGrpc(address string) {
 		}},
 		{"rpc_soak", soak(false)},
 		{"channel_soak", soak(true)},
+		{"orca_per_rpc", func() { orcaPerRpc(address) }},
 	} {
+		if contains(not, it.name) {
+			continue
+		}
 		it.do()
 		fmt.Println(it.name)
 	}
+}
+
+// orcaPerRpc looks at the load that comes with an answer: a binary trailer, which the interop package's own balancer reads.
+func orcaPerRpc(address string) {
+	balancer := `{"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}`
+	channel, err := grpc.Dial(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(balancer))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer channel.Close()
+	interop.DoORCAPerRPCTest(testgrpc.NewTestServiceClient(channel))
 }

@@ -1,8 +1,8 @@
 // Go's peers for tests, with a proxy between the one that serves and the one that calls.
 //
 //	go-peers serve grpc|http2            prints the port on which it serves until its input ends
-//	go-peers call grpc ADDRESS           calls what is there; prints the name of each case that went well
-//	go-peers call http2 ADDRESS [NAME…]  the same, but not these
+//	go-peers call grpc ADDRESS [NAME…]   calls what is there, but not these; prints the name of each case that went well
+//	go-peers call http2 ADDRESS [NAME…]  the same
 //	go-peers hpack                       reads header blocks and writes its own (hpack.go)
 package main
 
@@ -22,7 +22,7 @@ func main() {
 	case "serve http2":
 		serve(serveHttp2)
 	case "call grpc":
-		callGrpc(os.Args[3])
+		callGrpc(os.Args[3], os.Args[4:])
 	case "call http2":
 		callHttp2(os.Args[3], os.Args[4:])
 	case "hpack":

@@ -112,7 +112,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "go-peers",
         source: Source::Go { folder: "conformance/go", package: "." },
-        version: "grpc 1.58.3",
+        version: "grpc 1.58.3, with loads",
     },
     Peer {
         name: "grpc-java",
