@@ -4,6 +4,7 @@
 //! it is known. What is answered but is not `SERVING` is believed at once, as in Envoy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::head::{Head, HeadPool};
@@ -34,12 +35,22 @@ impl GrpcDialogue {
         Self { http2, call: None, message: Vec::new() }
     }
 
-    /// Writes the call. On a connection that takes none nothing is asked, and the check's time runs out.
-    pub(super) fn ask(&mut self, probe: &GrpcProbe, authority: &str, now: Instant, out: &mut Out) {
+    /// Writes the call, which may take so long. On a connection that takes none nothing is asked, and the check's time
+    /// runs out.
+    pub(super) fn ask(
+        &mut self,
+        probe: &GrpcProbe,
+        authority: &str,
+        timeout: Duration,
+        now: Instant,
+        out: &mut Out,
+    ) {
         self.message.clear();
         self.call = self.http2.open();
         if let Some(number) = self.call {
-            self.http2.send_head(number, &question(probe, authority, now), false, out);
+            let mut head = question(probe, authority, now);
+            grpc::set_timeout(&mut head, timeout);
+            self.http2.send_head(number, &head, false, out);
             self.http2.send_data(number, request(&probe.service));
             self.http2.send_end(number);
         }
@@ -231,7 +242,8 @@ mod tests {
             };
             let mut out = Out::new();
             self.sent.clear();
-            self.dialogue.ask(&probe, "app.test", Instant::ZERO, &mut out);
+            let timeout = Duration::from_millis(1500);
+            self.dialogue.ask(&probe, "app.test", timeout, Instant::ZERO, &mut out);
             out.drain().for_each(|chunk| self.server.receive(chunk));
             let mut back = Out::new();
             while let Some((number, arrival)) = self.server.poll(&mut self.heads).unwrap() {
@@ -291,6 +303,7 @@ mod tests {
         assert_eq!((head.method_bytes(), head.authority()), (&b"POST"[..], &b"app.test"[..]));
         assert_eq!(head.path(), b"/grpc.health.v1.Health/Check");
         assert_eq!(head.get(Name::Te), Some(&b"trailers"[..]));
+        assert_eq!(head.get(Name::GrpcTimeout), Some(&b"1500m"[..]));
         assert_eq!(peer.sent, b"\0\0\0\0\x05\x0a\x03a.B");
     }
 

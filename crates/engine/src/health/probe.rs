@@ -115,7 +115,9 @@ impl Dialogue {
                 // A heartbeat has nothing that could be too long.
                 let _ = Message::heartbeat(*version, *asked).write(out);
             }
-            (Self::Grpc(dialogue), Probe::Grpc(probe)) => dialogue.ask(probe, authority, now, out),
+            (Self::Grpc(dialogue), Probe::Grpc(probe)) => {
+                dialogue.ask(probe, authority, check.timeout, now, out);
+            }
             (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {}
         }
     }

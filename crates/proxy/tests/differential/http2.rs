@@ -9,9 +9,10 @@ use std::thread;
 use bytes::Bytes;
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http2::hpack::{Decoder, Field, Limits};
-use towpath_proto::http2::{Arrival, Connection, Options};
+use towpath_proto::http2::{Arrival, Code, Connection, Options};
 use towpath_proto::{Event, Out, http1};
 
+use crate::checks::{self, Last};
 use crate::processor::{self, Deed};
 use crate::script::{self, Step};
 use crate::spans;
@@ -28,6 +29,8 @@ pub(crate) struct Http2<'a> {
     tap: Tap,
     /// By the connection's numbers.
     requests: BTreeMap<u32, Request>,
+    /// Checks by gRPC, with their streams.
+    checks: BTreeMap<u32, u32>,
     seen: usize,
 }
 
@@ -54,6 +57,7 @@ impl<'a> Http2<'a> {
             heads: HeadPool::default(),
             tap: Tap::default(),
             requests: BTreeMap::new(),
+            checks: BTreeMap::new(),
             seen: 0,
         }
     }
@@ -75,6 +79,9 @@ impl<'a> Http2<'a> {
 
     /// False if the script ends the connection.
     fn on_arrival(&mut self, number: u32, arrival: Arrival) -> bool {
+        if self.is_check(number, &arrival) {
+            return true;
+        }
         let ended = match arrival {
             Arrival::Part(Event::Head { head, end }) => {
                 let id = self.tap.order[self.seen];
@@ -135,6 +142,40 @@ impl<'a> Http2<'a> {
         self.upstreams.tell(request.number, self.name, told);
         let steps = if ended { std::mem::take(&mut request.steps) } else { Vec::new() };
         self.follow(number, steps)
+    }
+
+    /// Whether it is a part of a check by gRPC, which takes nothing from the script; answers the last part of one.
+    fn is_check(&mut self, number: u32, arrival: &Arrival) -> bool {
+        if let Arrival::Part(Event::Head { head, .. }) = arrival
+            && head.path() == checks::PATH
+        {
+            self.checks.insert(number, self.tap.order[self.seen]);
+            self.seen += 1;
+        }
+        let Some(id) = self.checks.get(&number) else { return false };
+        match arrival {
+            Arrival::Part(Event::Data(_)) => self.connection.consumed(number),
+            Arrival::Part(Event::End) => {
+                let answer = checks::answer(&self.tap.messages[id]);
+                let is_head = matches!(answer.last, Last::Head);
+                let mut out = Out::new();
+                self.connection.send_head(number, &answer.head, is_head, &mut out);
+                self.connection.send_data(number, answer.content.into());
+                match answer.last {
+                    Last::Head => {}
+                    Last::Content => self.connection.send_end(number),
+                    Last::Trailers(trailers) => self.connection.send_trailers(number, &trailers),
+                    Last::Reset => self.connection.reset(number, Code::INTERNAL_ERROR),
+                }
+                self.flush(out);
+            }
+            Arrival::Reset(_) | Arrival::Refused => {
+                self.connection.release(number);
+                self.checks.remove(&number);
+            }
+            Arrival::Part(_) => {}
+        }
+        true
     }
 
     /// Answers what a processor is shown.

@@ -11,6 +11,7 @@
 
 mod bootstrap;
 mod case;
+mod checks;
 mod client;
 mod coding;
 mod curl;
@@ -99,6 +100,7 @@ suites!(
     fault,
     jwt_authn,
     grpc_filters,
+    grpc_health,
     transcoder,
     matchers,
     metadata,
