@@ -129,7 +129,7 @@ impl Stream {
     pub(crate) fn came_as_grpc(&self) -> bool {
         match self.filters.as_deref() {
             Some(filters) => filters.was_grpc,
-            None => grpc::is_grpc(&self.request),
+            None => self.was_grpc || grpc::is_grpc(&self.request),
         }
     }
 }

@@ -92,6 +92,9 @@ impl Exchange {
                         self.forward_last(stream, side, chunk, leg, now);
                     } else {
                         self.forward(stream, side, Item::Data(chunk), now);
+                        if side == Side::Response {
+                            self.streams.give_heads_back(stream, &mut self.env.heads);
+                        }
                     }
                     if has_windows {
                         self.take_more(stream, leg);

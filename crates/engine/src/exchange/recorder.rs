@@ -84,6 +84,11 @@ impl Recorder {
         self.0.as_deref_mut()
     }
 
+    /// Whether nothing asks.
+    pub(crate) const fn is_off(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Notes something, where it is read.
     #[inline]
     pub(crate) fn note(&mut self, note: impl FnOnce(&mut Record)) {

@@ -15,7 +15,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::bolt::Frame;
-use towpath_proto::head::{Head, HeadPool};
+use towpath_proto::head::{Head, HeadPool, Version};
+use towpath_proto::name::Name;
 
 use crate::conn::Connection;
 use crate::conn::context::{ChainContext, HttpContext};
@@ -94,6 +95,8 @@ pub(crate) struct Stream {
     pub(crate) trailers_status: Option<u8>,
     /// It is a health check of this proxy.
     pub(crate) is_health_check: bool,
+    /// It came as a call by gRPC, and its heads were given back.
+    pub(crate) was_grpc: bool,
 }
 
 /// When a stream came to where it is; see [`Record`](crate::record::Record).
@@ -412,6 +415,18 @@ impl Streams {
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
+
+    /// Gives back the heads of a stream whose response has begun and is not over, where nothing will look at them: they
+    /// are half of its memory, and such a response may last for hours.
+    pub(crate) fn give_heads_back(&mut self, index: StreamIndex, heads: &mut HeadPool) {
+        let Some(stream) = self.get_mut(index) else { return };
+        if stream.request.present().is_some() && stream.is_done_with_heads() {
+            stream.was_grpc = grpc::is_grpc(&stream.request);
+            stream.answer_status = stream.response_status();
+            stream.request.clear(heads);
+            stream.response.clear(heads);
+        }
+    }
 }
 
 /// As many as are under way at once on busy connections that carry many.
@@ -454,6 +469,7 @@ impl Stream {
             local: false,
             trailers_status: None,
             is_health_check: false,
+            was_grpc: false,
         }
     }
 
@@ -478,7 +494,7 @@ impl Stream {
         self.head_only = false;
         self.local = false;
         self.trailers_status = None;
-        self.is_health_check = false;
+        (self.is_health_check, self.was_grpc) = (false, false);
         (self.is_oneway, self.bridging) = (false, Bridging::None);
     }
 
@@ -536,7 +552,7 @@ impl Stream {
     /// Whether it is a call by gRPC whose status is none, or stands for one of 500 or more.
     fn is_failed_call(&self) -> bool {
         let said = || self.trailers_status.or_else(|| grpc::status_of(&self.response));
-        self.request.present().is_some_and(grpc::is_grpc)
+        (self.was_grpc || self.request.present().is_some_and(grpc::is_grpc))
             && said().is_none_or(|said| grpc::http_status(said) >= 500)
     }
 
@@ -553,6 +569,19 @@ impl Stream {
     /// Whether both directions are through.
     pub(crate) fn is_complete(&self) -> bool {
         self.request_end == Direction::Ended && self.response_end == Direction::Ended
+    }
+
+    /// Whether what its heads still say is its status, and whether it is a call: none waits for the request's end, no
+    /// log, filter or tunnel asks for more, and how a response to HTTP/1.0 ends is not decided by them.
+    fn is_done_with_heads(&self) -> bool {
+        self.response_end == Direction::Streaming
+            && matches!(self.kind, Kind::Http(_))
+            && (self.request_end == Direction::Ended || self.plain().forwards)
+            && (self.upgrade, self.bridging) == (Upgrade::No, Bridging::None)
+            && self.filters.is_none()
+            && self.recorder.is_off()
+            && self.request.version() != Version::Http10
+            && !self.response.names(Name::GrpcStatus)
     }
 }
 
