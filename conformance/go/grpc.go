@@ -69,7 +69,8 @@ func callGrpc(address string, not []string) {
 	}
 }
 
-// orcaPerRpc looks at the load that comes with an answer: a binary trailer, which the interop package's own balancer reads.
+// orcaPerRpc looks at the load that comes with an answer: a binary trailer, which the interop package's own balancer
+// reads.
 func orcaPerRpc(address string) {
 	balancer := `{"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}`
 	channel, err := grpc.Dial(address, grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -1,4 +1,5 @@
-//! What a stream holds whose answer has begun and goes on for long: measured as anonymous memory, in a process of its own.
+//! What a stream holds whose answer has begun and goes on for long: measured as anonymous memory, in a process of its
+//! own.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,

@@ -58,8 +58,8 @@ fn the_cases_of_interoperability_pass() {
     assert_eq!(proxy.stat("cluster.origin.upstream_cx_http1_total"), Some(0));
 }
 
-/// The same cases with both ends by grpc-go, and with one by grpc-go and the other by grpcio; its soaks; and the load that
-/// grpc-go's server reports with an answer.
+/// The same cases with both ends by grpc-go, and with one by grpc-go and the other by grpcio; its soaks; and the load
+/// that grpc-go's server reports with an answer.
 #[test]
 #[ignore = "needs Go's peers and Python's grpcio"]
 fn grpc_go_passes_its_own_cases_and_those_with_grpcio() {

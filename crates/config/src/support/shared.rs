@@ -274,7 +274,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         harmless: &[
             ("max_metadata_size", "read with allow_metadata only, which is refused"),
-            ("enable_huffman_encoding", "strings are coded where that makes them shorter"),
+            (
+                "enable_huffman_encoding",
+                "what enters a table is coded where that is shorter, and nothing else is",
+            ),
             ("max_header_field_size_kb", "a field may be as large as all of a head"),
             ("stream_reset_burst", "resets are counted in another way"),
             ("stream_reset_rate", "resets are counted in another way"),
