@@ -1,7 +1,7 @@
 //! What the log of a cluster's health checks says: Envoy's `HealthCheckEvent` as JSON, one a line.
 //!
-//! Envoy `HealthCheck.event_logger` with `HealthCheckEventFileSink`, and `event_log_path`. The fields stand in the order
-//! of their numbers.
+//! Envoy `HealthCheck.event_logger` with `HealthCheckEventFileSink`, and `event_log_path`. The fields stand in the
+//! order of their numbers.
 
 use std::io::Write as _;
 
