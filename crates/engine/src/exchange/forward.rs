@@ -60,8 +60,8 @@ impl Exchange {
             };
             let leg = Leg { connection: id, number };
             let stream = connection.streams.get(number);
-            match (arrival, stream) {
-                (Arrival::Part(Event::Head { head, end }), stream) => {
+            match arrival {
+                Arrival::Part(Event::Head { head, end }) => {
                     // Where it is the whole message, nothing else comes before what it leads to.
                     let is_last = end && connection.mux.is_alone();
                     match (side, stream) {
@@ -76,15 +76,13 @@ impl Exchange {
                         break;
                     }
                 }
-                (Arrival::Whole(frame), stream) => match (side, stream) {
+                Arrival::Whole(frame) => match (side, stream) {
                     (Side::Request, _) => self.on_call(leg, frame, now),
                     (Side::Response, Some(stream)) => self.on_answer(stream, frame, now),
                     (Side::Response, None) => {}
                 },
-                (Arrival::Part(Event::Informational(head)), Some(stream)) => {
-                    self.on_informational(stream, head, now)
-                }
-                (Arrival::Part(Event::Data(chunk)), Some(stream)) => {
+                Arrival::Part(Event::Data(chunk)) => {
+                    let Some(stream) = stream else { continue };
                     let has_windows = connection.mux.has_windows();
                     let (is_last, is_alone) =
                         (connection.mux.take_end(), connection.mux.is_alone());
@@ -103,29 +101,53 @@ impl Exchange {
                         break;
                     }
                 }
-                (Arrival::Part(Event::Trailers(head)), Some(stream)) => {
+                Arrival::Part(Event::End) => {
+                    let Some(stream) = stream else { continue };
+                    self.forward(stream, side, Item::End, now);
+                }
+                Arrival::Part(Event::Trailers(head)) => {
+                    let Some(stream) = stream else { continue };
                     self.forward(stream, side, Item::Trailers(head), now);
                 }
-                (Arrival::Part(Event::End), Some(stream)) => {
-                    self.forward(stream, side, Item::End, now)
+                Arrival::Part(Event::Informational(head)) => {
+                    let Some(stream) = stream else { continue };
+                    self.on_informational(stream, head, now);
                 }
-                (Arrival::Reset, Some(stream)) => self.on_reset(stream, side, now),
-                (Arrival::Refused, Some(stream)) => {
-                    self.reset_upstream(stream, ResetReason::Refused, now)
+                Arrival::Reset => {
+                    let Some(stream) = stream else { continue };
+                    self.on_reset(stream, side, now);
                 }
-                (Arrival::Unread(why), _) => self.on_unread(id, why, now),
-                (Arrival::Part(_) | Arrival::Reset | Arrival::Refused, None) => {}
+                Arrival::Refused => {
+                    let Some(stream) = stream else { continue };
+                    self.reset_upstream(stream, ResetReason::Refused, now);
+                }
+                Arrival::Unread(why) => self.on_unread(id, why, now),
             }
         }
+        self.after_events(id, now);
+    }
+
+    /// A connection brings nothing more for now.
+    #[inline]
+    fn after_events(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
-        if !connection.mux.is_alone() {
-            if matches!(connection.mux, Mux::Undecided(_)) {
-                return self.decide_protocol(id, now);
+        if connection.mux.is_alone() {
+            let is_amid_head = !connection.is_busy() && connection.mux.buffered() > 0;
+            let other = self.other_reading(connection);
+            if is_amid_head {
+                self.conns.await_rest_of_head(id, &mut self.env, now);
             }
-            self.conns.answer_at_once(id, &mut self.env);
-            self.open_windows(id);
-            self.end_if_through(id, now);
+            if let Some(other) = other {
+                self.change_reading(id, other);
+            }
+            return;
         }
+        if matches!(connection.mux, Mux::Undecided(_)) {
+            return self.decide_protocol(id, now);
+        }
+        self.conns.answer_at_once(id, &mut self.env);
+        self.open_windows(id);
+        self.end_if_through(id, now);
         self.conns.await_rest_of_head(id, &mut self.env, now);
         self.update_reading(id);
     }
@@ -436,11 +458,17 @@ impl Exchange {
 
     /// Whether a connection should be read, and tells the driver when that changes.
     pub(crate) fn update_reading(&mut self, id: ConnectionId) {
-        let Some(connection) = self.conns.table.get(id) else { return };
-        let wanted = if self.may_read(connection) { Reading::On } else { Reading::Off };
-        if wanted != connection.reading {
+        let wanted = self.conns.table.get(id).and_then(|it| self.other_reading(it));
+        if let Some(wanted) = wanted {
             self.change_reading(id, wanted);
         }
+    }
+
+    /// What the reading of a connection changes to, if it does.
+    #[inline]
+    fn other_reading(&self, connection: &Connection) -> Option<Reading> {
+        let wanted = if self.may_read(connection) { Reading::On } else { Reading::Off };
+        (wanted != connection.reading).then_some(wanted)
     }
 
     #[cold]
