@@ -16,7 +16,6 @@ use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, HeadPool, Version};
-use towpath_proto::name::Name;
 
 use crate::conn::Connection;
 use crate::conn::context::{ChainContext, HttpContext};
@@ -91,7 +90,7 @@ pub(crate) struct Stream {
     pub(crate) head_only: bool,
     /// The response was made by us.
     pub(crate) local: bool,
-    /// The `grpc-status` of the response's trailers.
+    /// The `grpc-status` of the response's trailers, which may be its head.
     pub(crate) trailers_status: Option<u8>,
     /// It is a health check of this proxy.
     pub(crate) is_health_check: bool,
@@ -551,9 +550,8 @@ impl Stream {
 
     /// Whether it is a call by gRPC whose status is none, or stands for one of 500 or more.
     fn is_failed_call(&self) -> bool {
-        let said = || self.trailers_status.or_else(|| grpc::status_of(&self.response));
         (self.was_grpc || self.request.present().is_some_and(grpc::is_grpc))
-            && said().is_none_or(|said| grpc::http_status(said) >= 500)
+            && self.trailers_status.is_none_or(|said| grpc::http_status(said) >= 500)
     }
 
     /// Counts it where requests are counted beside their cluster.
@@ -581,7 +579,6 @@ impl Stream {
             && self.filters.is_none()
             && self.recorder.is_off()
             && self.request.version() != Version::Http10
-            && !self.response.names(Name::GrpcStatus)
     }
 }
 

@@ -237,6 +237,9 @@ impl Exchange {
             pool.peer_idle = Some(hint);
         }
         stream.response_end = if end { Direction::Ended } else { Direction::Streaming };
+        if end {
+            stream.trailers_status = grpc::status_of(&stream.response);
+        }
         stream.recorder.note(|record| record.details = details::VIA_UPSTREAM);
         stream.retries.remaining = 0;
         let switches = match stream.upgrade {
