@@ -12,20 +12,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use scene::client::{Ending, Endings, asks, client};
+use scene::client::{Ending, add_clients};
+use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
-use scene::{HTTP, Plan, add_worker_for, address, cluster, drain_and_check, origin_address};
-use towpath_engine::filter::ChainFilter;
+use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::filter::ext_authz::{Body, ExtAuthz, HttpService, Service, SharedExtAuthz};
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
 use towpath_proto::{Close, Input, Instant};
-use towpath_sim::{Orders, Random, Script, World, for_each_seed};
+use towpath_sim::{Orders, Script, World, for_each_seed};
 
 fn authz(name: &str) -> ExtAuthz {
     let service = HttpService {
@@ -62,16 +61,8 @@ fn authz(name: &str) -> ExtAuthz {
 /// A filter that asks the server at `origin_address(9)`, before a route to that at `origin_address(1)`.
 fn snapshot(config: ExtAuthz) -> Snapshot {
     let mut snapshot = Plan::new(1).snapshot();
-    let id = snapshot.intern("authz");
-    let mut authz = cluster("authz", 0);
-    authz.endpoints = vec![scene::endpoint(origin_address(9))].into();
-    snapshot.clusters[id.0 as usize] = Some(Arc::new(authz));
-    let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
-    let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-    let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
-    let config = Arc::new(SharedExtAuthz(Arc::new(config)));
-    let filter = ChainFilter { name: "authz".into(), disabled: false, config };
-    Arc::get_mut(http).unwrap().filters.push(filter);
+    add_asked_cluster(&mut snapshot, "authz");
+    add_filter(&mut snapshot, "authz", SharedExtAuthz(Arc::new(config)));
     snapshot
 }
 
@@ -95,12 +86,7 @@ fn run(seed: u64, config: ExtAuthz, habits: Habits, largest: usize) -> Outcome {
     let registry = Arc::new(Registry::default());
     let worker = add_worker_for(&mut world, seed, Arc::new(snapshot(config)), &registry);
     world.run_for(Duration::from_millis(1));
-    let endings = Endings::default();
-    let mut random = Random::new(seed);
-    for number in 0..CLIENTS {
-        let asks = asks(&mut random, number, REQUESTS, largest);
-        world.add(client(address(HTTP), asks, endings.clone()));
-    }
+    let endings = add_clients(&mut world, seed, (CLIENTS, REQUESTS), largest);
     world.run_for(Duration::from_secs(60));
     let number = |name: &str| registry.read().number(name).unwrap_or(0);
     assert_eq!(number("cluster.authz.upstream_rq_active"), 0);

@@ -16,16 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
-use scene::{HTTP, Plan, add_worker_for, address, cluster, drain_and_check, origin_address};
-use towpath_engine::filter::ChainFilter;
+use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::filter::jwt_authn::{
     Audiences, JwtAuthn, KeySource, Lifetime, Provider, RemoteKeys, Requirement, Rule,
     SharedJwtAuthn,
 };
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{PathMatch, Text};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
@@ -71,13 +70,7 @@ fn provider(timeout: Duration, cache_duration: Duration) -> Provider {
 /// A filter that asks the server at `origin_address(9)`, before a route to that at `origin_address(1)`.
 fn snapshot(provider: Provider) -> Snapshot {
     let mut snapshot = Plan::new(1).snapshot();
-    let id = snapshot.intern("keys");
-    let mut keys = cluster("keys", 0);
-    keys.endpoints = vec![scene::endpoint(origin_address(9))].into();
-    snapshot.clusters[id.0 as usize] = Some(Arc::new(keys));
-    let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
-    let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-    let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
+    add_asked_cluster(&mut snapshot, "keys");
     let providers = vec![provider];
     let rule = Rule {
         path: PathMatch::Prefix(Text::new("/", true)),
@@ -94,9 +87,7 @@ fn snapshot(provider: Provider) -> Snapshot {
         silent: false,
         stat_prefix: "".into(),
     };
-    let config = Arc::new(SharedJwtAuthn(Arc::new(config)));
-    let filter = ChainFilter { name: "jwt".into(), disabled: false, config };
-    Arc::get_mut(http).unwrap().filters.push(filter);
+    add_filter(&mut snapshot, "jwt", SharedJwtAuthn(Arc::new(config)));
     snapshot
 }
 

@@ -13,17 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use scene::client::{Ending, Endings, asks, client};
+use scene::client::{Ending, add_clients};
+use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
-use scene::{HTTP, Plan, add_worker_for, address, cluster, drain_and_check, origin_address};
-use towpath_engine::filter::ChainFilter;
+use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::filter::ext_proc::{
     BodyMode, ExtProc, GrpcService, HeaderMode, MutationRules, Namespaces, ProcessingMode,
     RouteCache, SharedExtProc,
 };
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
@@ -72,18 +71,10 @@ fn snapshot(configs: Vec<ExtProc>) -> Snapshot {
     let mut plan = Plan::new(1);
     plan.adjust_http = |http| http.stream_idle_timeout = Some(Duration::from_secs(100));
     let mut snapshot = plan.snapshot();
-    let id = snapshot.intern("processor");
-    let mut processor = cluster("processor", 0);
-    processor.endpoints = vec![scene::endpoint(origin_address(9))].into();
-    snapshot.clusters[id.0 as usize] = Some(Arc::new(processor));
-    let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
-    let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-    let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
+    add_asked_cluster(&mut snapshot, "processor");
     for (number, config) in configs.into_iter().enumerate() {
-        let config = Arc::new(SharedExtProc(Arc::new(config)));
-        let name = format!("processor {number}").into();
-        let filter = ChainFilter { name, disabled: false, config };
-        Arc::get_mut(http).unwrap().filters.push(filter);
+        let config = SharedExtProc(Arc::new(config));
+        add_filter(&mut snapshot, &format!("processor {number}"), config);
     }
     snapshot
 }
@@ -268,12 +259,7 @@ fn run(seed: u64, configs: Vec<ExtProc>, manners: Manners, largest: usize) -> Ou
     let registry = Arc::new(Registry::default());
     let worker = add_worker_for(&mut world, seed, Arc::new(snapshot(configs)), &registry);
     world.run_for(Duration::from_millis(1));
-    let endings = Endings::default();
-    let mut random = Random::new(seed);
-    for number in 0..CLIENTS {
-        let asks = asks(&mut random, number, REQUESTS, largest);
-        world.add(client(address(HTTP), asks, endings.clone()));
-    }
+    let endings = add_clients(&mut world, seed, (CLIENTS, REQUESTS), largest);
     world.run_for(Duration::from_secs(2500));
     let number = |name: &str| registry.read().number(name).unwrap_or(0);
     assert_eq!(number("cluster.processor.upstream_rq_active"), 0, "a call is left");

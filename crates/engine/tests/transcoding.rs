@@ -13,15 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use scene::filters::add_filter;
 use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
-use towpath_engine::filter::ChainFilter;
 use towpath_engine::filter::grpc_json_transcoder::{
     Delimiter, Field, Kind, Known, MessageType, Method, Paths, Printing, Rule, Schema,
     SharedTranscoder, Transcoder,
 };
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
 use towpath_proto::{Input, Instant, ReadInterest};
@@ -87,12 +86,7 @@ fn snapshot() -> Snapshot {
     let mut plan = Plan::new(1);
     plan.adjust_http = |http| http.stream_idle_timeout = Some(Duration::from_secs(100));
     let mut snapshot = plan.snapshot();
-    let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
-    let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-    let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
-    let config = Arc::new(SharedTranscoder(Some(Arc::new(transcoder()))));
-    let filter = ChainFilter { name: "json".into(), disabled: false, config };
-    Arc::get_mut(http).unwrap().filters.push(filter);
+    add_filter(&mut snapshot, "json", SharedTranscoder(Some(Arc::new(transcoder()))));
     snapshot
 }
 

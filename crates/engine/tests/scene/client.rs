@@ -12,9 +12,10 @@ use towpath_proto::head::{Head, HeadPool, Method};
 use towpath_proto::http1::Client;
 use towpath_proto::{Address, Close, ConnectionId, Input, Instant};
 use towpath_proto::{Event, Out};
-use towpath_sim::{Orders, Random, Script};
+use towpath_sim::{Orders, Random, Script, World};
 
 use super::origin::{pattern, text};
+use super::{HTTP, address};
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -38,6 +39,21 @@ pub enum Ending {
 }
 
 pub type Endings = Rc<RefCell<BTreeMap<String, Vec<Ending>>>>;
+
+/// Adds so many clients, each with so many requests of up to `largest` bytes of content, and tells how those end.
+pub fn add_clients(
+    world: &mut World<Message>,
+    seed: u64,
+    (clients, requests): (usize, usize),
+    largest: usize,
+) -> Endings {
+    let (endings, mut random) = (Endings::default(), Random::new(seed));
+    for number in 0..clients {
+        let asks = asks(&mut random, number, requests, largest);
+        world.add(client(address(HTTP), asks, endings.clone()));
+    }
+    endings
+}
 
 /// Requests drawn from a seed.
 pub fn asks(random: &mut Random, client: usize, count: usize, largest: usize) -> Vec<Ask> {

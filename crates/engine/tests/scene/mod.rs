@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod client;
+pub mod filters;
 pub mod origin;
 
 use std::net::SocketAddr;
