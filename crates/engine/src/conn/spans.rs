@@ -8,10 +8,10 @@ use crate::conn::Connection;
 use crate::record::Record;
 use crate::uri::without_query;
 
-/// What a stream is doing; each part ends where the next begins.
+/// What a stream is doing; each phase ends where the next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Part {
+pub(crate) enum Phase {
     /// From the first byte of the head to its last.
     Parse,
     /// Normalisation, the connection manager's headers, finding the route, HTTP filters, in this order.
@@ -36,22 +36,22 @@ pub(crate) enum Part {
     Record,
 }
 
-pub(crate) const fn part(name: &'static str) -> Callsite {
+pub(crate) const fn phase(name: &'static str) -> Callsite {
     Callsite::new(name, Category::REQUEST, Level::Info, &[], file!(), line!())
 }
 
-pub(crate) static PARTS: [Callsite; 11] = [
-    part("parse"),
-    part("filters"),
-    part("route"),
-    part("pool wait"),
-    part("send"),
-    part("wait for first byte"),
-    part("body"),
-    part("tunnel"),
-    part("reply"),
-    part("back off"),
-    part("record"),
+pub(crate) static PHASES: [Callsite; 11] = [
+    phase("parse"),
+    phase("filters"),
+    phase("route"),
+    phase("pool wait"),
+    phase("send"),
+    phase("wait for first byte"),
+    phase("body"),
+    phase("tunnel"),
+    phase("reply"),
+    phase("back off"),
+    phase("record"),
 ];
 
 callsite!(pub(crate) SLOW, Level::Info, Category::REQUEST, "slow request", method, path, status);
@@ -102,14 +102,14 @@ callsite!(pub(crate) TCP,
 
 /// A stream that is traced, and how far it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trail {
+pub(crate) struct SpanState {
     pub(crate) track: Track,
     pub(crate) began: Stamp,
-    pub(crate) part: Part,
+    pub(crate) phase: Phase,
     pub(crate) since: Stamp,
 }
 
-/// What a downstream connection remembers for the trail of its next stream.
+/// What a downstream connection remembers for the span of its next stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Threshold {
     /// When it was accepted, if it is traced.
@@ -165,15 +165,15 @@ impl Connection {
         }
     }
 
-    /// The trail of the stream that opens on it, if that is traced.
+    /// The span of the stream that opens on it, if that is traced.
     #[inline]
-    pub(crate) fn open_trail(&mut self, stream: u64) -> Option<Trail> {
+    pub(crate) fn open_span(&mut self, stream: u64) -> Option<SpanState> {
         let head = self.threshold.head.take();
-        REQUEST.enabled().then(|| self.new_trail(head, stream))
+        REQUEST.enabled().then(|| self.new_span(head, stream))
     }
 
     #[cold]
-    pub(crate) fn new_trail(&self, head: Option<Stamp>, stream: u64) -> Trail {
+    pub(crate) fn new_span(&self, head: Option<Stamp>, stream: u64) -> SpanState {
         let began = head.unwrap_or_else(Stamp::now);
         let downstream = self.downstream();
         let serial = downstream.map_or(0, |downstream| downstream.serial);
@@ -183,7 +183,7 @@ impl Connection {
             emit::complete(&ACCEPT, self.track(), accepted, began, []);
         }
         let track = Track::new(STREAM_TRACKS | serial << 24 ^ stream).under(self.track());
-        Trail { track, began, part: Part::Parse, since: began }
+        SpanState { track, began, phase: Phase::Parse, since: began }
     }
 
     pub(crate) fn track(&self) -> Track {
@@ -202,10 +202,10 @@ impl Connection {
     }
 }
 
-impl Trail {
+impl SpanState {
     #[cold]
     #[inline(never)]
-    pub(crate) fn begin(&mut self, site: &'static Callsite, request: &Head, part: Part) {
+    pub(crate) fn begin(&mut self, site: &'static Callsite, request: &Head, phase: Phase) {
         let caller =
             request.get(Name::Traceparent).and_then(|value| std::str::from_utf8(value).ok());
         let [method, path] = name_of(request);
@@ -217,19 +217,19 @@ impl Trail {
         let ids = [digits(3..35), digits(36..52)];
         let values = [method, path, flow, none, none, none, none, none, ids[0], ids[1]];
         emit::async_begin_at(site, self.track, self.began, values);
-        self.enter(part);
+        self.enter(phase);
     }
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn enter(&mut self, part: Part) {
+    pub(crate) fn enter(&mut self, phase: Phase) {
         let now = Stamp::now();
         self.leave(now);
-        (self.part, self.since) = (part, now);
+        (self.phase, self.since) = (phase, now);
     }
 
     pub(crate) fn leave(&self, now: Stamp) {
-        let site = &PARTS[self.part as usize];
+        let site = &PHASES[self.phase as usize];
         if site.enabled() {
             emit::complete(site, self.track, self.since, now, []);
         }

@@ -20,7 +20,7 @@ use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
-use crate::exchange::stream::{Direction, Stream};
+use crate::exchange::stream::{Progress, Stream};
 use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, first_message, over};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
@@ -160,25 +160,25 @@ impl Exchange {
         if let Some(serial) = self.callouts.join(asker, callout.joint.as_ref()) {
             return serial;
         }
-        self.begin_callout(asker, callout, Direction::Ended, now)
+        self.begin_callout(asker, callout, Progress::Ended, now)
     }
 
     /// Begins a call whose messages come one after the other, the first of them with it; what is answered is not looked
     /// at until it is over. Answers the serial number of its stream.
     pub(crate) fn begin_call(&mut self, asker: Asker, callout: Callout, now: Instant) -> u64 {
-        self.begin_callout(asker, callout, Direction::Streaming, now)
+        self.begin_callout(asker, callout, Progress::Streaming, now)
     }
 
     /// Begins a call of a filter that talks: each message of its answer is told as it comes.
     pub(crate) fn begin_talk(&mut self, filter: FilterOf, callout: Callout, now: Instant) -> u64 {
-        self.begin_callout(Asker::Talker(filter), callout, Direction::Streaming, now)
+        self.begin_callout(Asker::Talker(filter), callout, Progress::Streaming, now)
     }
 
     fn begin_callout(
         &mut self,
         asker: Asker,
         callout: Callout,
-        end: Direction,
+        end: Progress,
         now: Instant,
     ) -> u64 {
         let context = self.callouts.context();
@@ -199,7 +199,7 @@ impl Exchange {
         stream.retries.buffer_limit = body.len();
         stream.request.put(head, &mut self.env.heads);
         stream.request_end = end;
-        if end == Direction::Ended {
+        if end == Progress::Ended {
             stream.times.request_end = Some(now);
         }
         if !body.is_empty() {
@@ -212,7 +212,7 @@ impl Exchange {
             body: BytesMut::new(),
             trailers: None,
             max_bytes,
-            is_heard: end == Direction::Ended && !matches!(asker, Asker::Dropped),
+            is_heard: end == Progress::Ended && !matches!(asker, Asker::Dropped),
             failed: None,
             answer: None,
             details: "",
@@ -221,7 +221,7 @@ impl Exchange {
         match self.snapshot.cluster_id(&cluster) {
             Some(id) if self.upstreams.clusters.get(id).is_some() => {
                 stream.cluster = id;
-                if end == Direction::Ended {
+                if end == Progress::Ended {
                     self.set_timer(index, HttpTimer::Response, now + timeout);
                 }
                 self.place_stream(index, now);
@@ -251,11 +251,11 @@ impl Exchange {
             Item::Data(chunk) => running.body.extend_from_slice(&chunk),
             Item::Trailers(trailers) => {
                 running.trailers = Some(trailers);
-                stream.response_end = Direction::Ended;
+                stream.response_end = Progress::Ended;
                 self.on_response_ended(index, now);
             }
             Item::End => {
-                stream.response_end = Direction::Ended;
+                stream.response_end = Progress::Ended;
                 self.on_response_ended(index, now);
             }
         }
@@ -320,9 +320,9 @@ impl Exchange {
     /// A callout's stream is over.
     pub(crate) fn end_callout(&mut self, stream: &mut Stream) {
         let Some(running) = self.callouts.running.get_mut(&stream.serial) else { return };
-        let is_whole = stream.response_end == Direction::Ended;
+        let is_whole = stream.response_end == Progress::Ended;
         if let (Some(asked), Some(received), false) =
-            (stream.times.request_end, stream.times.upstream_first_received, stream.local)
+            (stream.times.request_end, stream.times.upstream_first_received, stream.local_reply)
         {
             let elapsed = received.millis_since(asked);
             stream.response.set_number(Name::XEnvoyUpstreamServiceTime, elapsed);

@@ -10,11 +10,11 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{AtEnd, ONLY};
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::conn::{Connection, ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, Streams, UpstreamState};
+use crate::exchange::stream::{Progress, Streams, UpstreamState};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Kind, Leg, StreamIndex};
 use crate::record::{CloseType, Flags, Heads, details};
@@ -48,9 +48,9 @@ impl Exchange {
         }
         let is_last = downstream.closing;
         stream.request = head.into();
-        stream.trace_begin(Part::Filters);
+        stream.trace_begin(Phase::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
-        stream.request_end = if end { Direction::Ended } else { Direction::Streaming };
+        stream.request_end = if end { Progress::Ended } else { Progress::Streaming };
         if end {
             stream.times.request_end = Some(now);
         }
@@ -103,7 +103,7 @@ impl Exchange {
         }
         let stream = self.streams.get_mut(index)?;
         stream.request = head.into();
-        stream.trace_begin(Part::Reply);
+        stream.trace_begin(Phase::Reply);
         stream.recorder.note(|record| record.protocol = Some(version));
         Some(index)
     }
@@ -187,7 +187,7 @@ impl Exchange {
                 let leg = Leg { connection: id, number: ONLY };
                 let Some(index) = self.open_unread(leg, head, now) else { return };
                 if let Some(stream) = self.streams.get_mut(index).filter(|_| formed) {
-                    stream.request_end = Direction::Ended;
+                    stream.request_end = Progress::Ended;
                 }
                 index
             }
@@ -431,7 +431,7 @@ impl Streams {
             return;
         }
         stream.flags.set(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
-        if stream.recorder.record().details.is_empty() || stream.response_end != Direction::Ended {
+        if stream.recorder.record().details.is_empty() || stream.response_end != Progress::Ended {
             stream.recorder.note(|record| record.details = details::DOWNSTREAM_REMOTE_DISCONNECT);
         }
         if let Some(http) = stream.context.http() {

@@ -17,7 +17,7 @@ use crate::conn::mux::Part;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
 use crate::exchange::router::{apply_header_ops, changes};
-use crate::exchange::stream::{Direction, Routed, Upgrade};
+use crate::exchange::stream::{Progress, Routed, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::number::AddressText;
@@ -287,8 +287,8 @@ impl Exchange {
         stream.status = stream.response.status();
         stream.recorder.note(|record| record.response_start = Some(now));
         let head = &mut stream.response;
-        if !stream.local
-            && stream.request_end == Direction::Ended
+        if !stream.local_reply
+            && stream.request_end == Progress::Ended
             && stream.upgrade == Upgrade::No
             && !config.router.suppress_envoy_headers
             && let (Some(asked), Some(received)) =
@@ -308,7 +308,7 @@ impl Exchange {
         if !http.filters.is_empty() && !self.filter_response_head(index, usize::MAX, end, now) {
             if let Some(stream) = self.streams.get_mut(index) {
                 // As far as the client can tell, there is no response, and no other is asked for.
-                stream.response_end = Direction::AwaitingHead;
+                stream.response_end = Progress::AwaitingHead;
                 stream.retries.forbidden = true;
             }
             return;
@@ -364,7 +364,7 @@ impl Exchange {
         };
         // What follows a refused upgrade may be meant for the other protocol: it is not read as requests.
         let unread = stream.upgrade == Upgrade::No
-            && stream.request_end != Direction::Ended
+            && stream.request_end != Progress::Ended
             && !stream.keeps_request_end();
         let early = refused || unread;
         let draining = self.env.draining.closes(&context.listener, &mut self.env.random, now);

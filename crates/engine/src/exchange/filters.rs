@@ -18,7 +18,7 @@ use crate::exchange::mirror::Copies;
 use crate::exchange::passing::{
     Levels, length, pass_request, pass_response, taken_apart, without_empty_trailers,
 };
-use crate::exchange::stream::{Direction, Stream, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::talk::Talks;
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{
@@ -80,7 +80,7 @@ pub(crate) struct Resume {
 
 /// How far a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum FilterStatus {
     Through,
     /// It is answered, or waits to be complete.
     Stopped,
@@ -89,7 +89,7 @@ pub(crate) enum Progress {
 /// How a walk through the filters ends.
 #[derive(Clone, Copy, Debug)]
 enum Walk {
-    Ended(Progress),
+    Ended(FilterStatus),
     /// The request is routed anew, and goes on at this place.
     Reroutes(usize),
 }
@@ -142,17 +142,17 @@ impl Exchange {
         from: usize,
         resume: &mut Resume,
         now: Instant,
-    ) -> Progress {
-        let Some(stream) = self.streams.get(index) else { return Progress::Stopped };
+    ) -> FilterStatus {
+        let Some(stream) = self.streams.get(index) else { return FilterStatus::Stopped };
         let context = stream.context.clone();
-        let Some(http) = context.http() else { return Progress::Through };
+        let Some(http) = context.http() else { return FilterStatus::Through };
         let mut place = from;
         loop {
             match self.filter_request_until_rerouted(index, place, http, *resume, now) {
                 Walk::Ended(progress) => return progress,
                 Walk::Reroutes(next) => {
                     let Some(stream) = self.streams.get_mut(index) else {
-                        return Progress::Stopped;
+                        return FilterStatus::Stopped;
                     };
                     resume.wants_tls = stream.choose_route(http, resume.random);
                     self.retrace(index, http);
@@ -172,7 +172,7 @@ impl Exchange {
         now: Instant,
     ) -> Walk {
         let Some(stream) = self.streams.get_mut(index) else {
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         };
         let mut head = stream.request.take();
         let mut filters = stream.filters.take();
@@ -191,8 +191,8 @@ impl Exchange {
             }
             let mut view = RequestView {
                 head: &mut head,
-                ends: stream.request_end == Direction::Ended,
-                is_empty: stream.request_end == Direction::Ended && stream.body.len() == 0,
+                ends: stream.request_end == Progress::Ended,
+                is_empty: stream.request_end == Progress::Ended && stream.body.len() == 0,
                 content: &mut nothing,
                 facts: &facts,
                 route,
@@ -255,35 +255,39 @@ impl Exchange {
             }
         }
         let Some(stream) = self.streams.get_mut(index) else {
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         };
         stream.request.put(head, &mut self.env.heads);
         stream.filters = filters;
         if talks && !self.run_talks(index, now) {
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         }
         if is_held {
             // If it waits no more, it has gone on already.
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         }
         if let Some(reply) = answer {
             self.log_new_request(index, now);
             self.answer_by_filter(index, reply, now);
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         }
         if let Some((place, callout)) = callout {
             self.ask(index, place, resume, *callout, now);
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         }
         if let Some((place, wait)) = delay {
             self.wait(index, place, resume, wait, now);
-            return Walk::Ended(Progress::Stopped);
+            return Walk::Ended(FilterStatus::Stopped);
         }
-        let Some(stream) = self.streams.get(index) else { return Walk::Ended(Progress::Stopped) };
+        let Some(stream) = self.streams.get(index) else {
+            return Walk::Ended(FilterStatus::Stopped);
+        };
         match reroutes {
-            _ if stream.is_collected() || stream.waits_for_talk() => Walk::Ended(Progress::Stopped),
+            _ if stream.is_collected() || stream.waits_for_talk() => {
+                Walk::Ended(FilterStatus::Stopped)
+            }
             Some(next) => Walk::Reroutes(next),
-            None => Walk::Ended(Progress::Through),
+            None => Walk::Ended(FilterStatus::Through),
         }
     }
 
@@ -322,7 +326,7 @@ impl Exchange {
             return self.answer(index, reply.head, reply.body, reply.details, now);
         }
         stream.recorder.note(|record| record.details = reply.details);
-        stream.local = true;
+        stream.local_reply = true;
         stream.response.put(reply.head, &mut self.env.heads);
         self.reply(index, Bytes::from(reply.body), now);
     }
@@ -360,7 +364,7 @@ impl Exchange {
         let ended = end.is_some();
         let passed = pass_request(&mut filters, (from, last), (&mut data, &mut end), &facts);
         if let Some(talks) = filters.talks.as_mut().filter(|_| ended) {
-            let is_over = stream.request_end == Direction::Ended;
+            let is_over = stream.request_end == Progress::Ended;
             talks.keeps_end = end.is_none() && passed.is_ok() && !is_over;
         }
         let talks = filters.talks.is_some();
@@ -372,7 +376,7 @@ impl Exchange {
         stream.filters = Some(filters);
         if let Err(reply) = passed {
             if ended {
-                stream.request_end = Direction::Ended;
+                stream.request_end = Progress::Ended;
             }
             if stream.request.version() != Version::Http2 {
                 self.conns.close_after_response(stream.downstream.connection);
@@ -476,7 +480,7 @@ impl Exchange {
             return;
         };
         let Some(Waiting { mut resume, .. }) = filters.waiting.take() else { return };
-        let is_empty = stream.request_end == Direction::Ended && stream.body.len() == 0;
+        let is_empty = stream.request_end == Progress::Ended && stream.body.len() == 0;
         let mut kept = stream.body.take_kept().unwrap_or_default();
         let mut head = stream.request.take();
         stream.complete_record();
@@ -485,7 +489,7 @@ impl Exchange {
         let levels = Levels::of(stream, http);
         let mut view = RequestView {
             head: &mut head,
-            ends: stream.request_end == Direction::Ended,
+            ends: stream.request_end == Progress::Ended,
             is_empty,
             content: &mut kept.chunks,
             facts: &facts,
@@ -536,7 +540,7 @@ impl Exchange {
             return;
         };
         let progress = self.filter_request(index, place + 1, &mut resume, now);
-        if self.filter_kept(index, place + 1, now).is_ok() && progress == Progress::Through {
+        if self.filter_kept(index, place + 1, now).is_ok() && progress == FilterStatus::Through {
             self.route_filtered(index, &context, resume, now);
         }
         self.run_talks(index, now);
@@ -565,7 +569,7 @@ impl Exchange {
         }
         if stream.body.len() > limit {
             self.refuse_body(index, now);
-        } else if stream.request_end == Direction::Ended {
+        } else if stream.request_end == Progress::Ended {
             self.go_on_collected(index, waiting, now);
         }
     }
@@ -574,7 +578,7 @@ impl Exchange {
     fn filter_kept(&mut self, index: StreamIndex, from: usize, now: Instant) -> Result<(), ()> {
         let stream = self.streams.get_mut(index).ok_or(())?;
         let Some(mut filters) = stream.filters.take() else { return Ok(()) };
-        let ended = stream.request_end == Direction::Ended;
+        let ended = stream.request_end == Progress::Ended;
         let Some(kept) = stream.body.take_kept() else {
             stream.filters = Some(filters);
             return Ok(());
@@ -604,7 +608,7 @@ impl Exchange {
         if let Some(talks) = filters.talks.as_mut().filter(|_| kept_end) {
             // For who is behind them, it is not here yet.
             talks.keeps_end = true;
-            stream.request_end = Direction::Streaming;
+            stream.request_end = Progress::Streaming;
         }
         stream.filters = Some(filters);
         let passed = passed.into_iter().filter(|chunk| !chunk.is_empty());
@@ -740,7 +744,7 @@ impl Exchange {
             let ends = data.is_empty() && matches!(end, Some(Item::End));
             if self.filter_response_head(index, place, ends, now) {
                 let Some(stream) = self.streams.get_mut(index) else { return };
-                stream.response_end = Direction::Streaming;
+                stream.response_end = Progress::Streaming;
                 let context = stream.context.clone();
                 self.write_response_head(index, &context, ends, now);
                 if ends {
@@ -788,7 +792,7 @@ impl Exchange {
     /// The head of a response was all of it.
     pub(super) fn pass_end(&mut self, index: StreamIndex, now: Instant) {
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.response_end = Direction::Ended;
+            stream.response_end = Progress::Ended;
         }
         self.on_response_ended(index, now);
     }

@@ -10,13 +10,13 @@ use towpath_proto::{Close, Instant};
 
 use crate::conn::Connection;
 use crate::conn::mux::Released;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
 use crate::exchange::recorder::Recording;
-use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::Failed;
 use crate::grpc;
@@ -63,7 +63,7 @@ impl Exchange {
             return;
         }
         stream.recorder.note(|record| record.details = details);
-        stream.local = true;
+        stream.local_reply = true;
         stream.response.put(head, &mut self.env.heads);
         self.map_local_reply(index, &mut body, now);
         if let Some(stream) = self.streams.get_mut(index)
@@ -78,7 +78,7 @@ impl Exchange {
     pub(crate) fn reply(&mut self, index: StreamIndex, body: Bytes, now: Instant) {
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.trace_part(Part::Reply);
+        stream.trace_phase(Phase::Reply);
         if !body.is_empty() {
             if stream.response.get(Name::ContentType).is_none() {
                 stream.response.set(Name::ContentType, b"text/plain");
@@ -88,13 +88,13 @@ impl Exchange {
         let silent = body.is_empty() || stream.head_only;
         stream.recorder.note(|record| record.upstream_last_received = None);
         if stream.filters.is_some() && !silent {
-            stream.response_end = Direction::Streaming;
+            stream.response_end = Progress::Streaming;
             stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
             self.send_response_head(index, false, now);
             self.filter_response_item(index, Item::Data(body), now);
             return self.filter_response_item(index, Item::End, now);
         }
-        stream.response_end = Direction::Ended;
+        stream.response_end = Progress::Ended;
         self.send_response_head(index, silent, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         if silent && stream.is_unanswered() {
@@ -168,7 +168,7 @@ impl Exchange {
             return;
         }
         let Some(stream) = self.streams.get(index) else { return };
-        let how = if stream.response_end == Direction::Streaming { how } else { Close::Flush };
+        let how = if stream.response_end == Progress::Streaming { how } else { Close::Flush };
         self.detach(index, Close::Abort, now);
         let mut closer = Closer::Local;
         let Leg { connection: downstream, number } = downstream;
@@ -197,7 +197,7 @@ impl Exchange {
             // It has come in whole, and goes no further.
             self.detach(index, Close::Abort, now);
             if let Some(stream) = self.streams.get_mut(index) {
-                stream.request_end = Direction::Ended;
+                stream.request_end = Progress::Ended;
             }
         }
         self.weigh(index);
@@ -271,7 +271,7 @@ impl Exchange {
         }
         let Some(mut stream) = self.streams.close(index) else { return };
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
-        stream.trace_part(Part::Record);
+        stream.trace_phase(Phase::Record);
         stream.recorder.note(|record| record.end = Some(now));
         stream.complete_record();
         if let Some(http) = stream.context.http() {
@@ -367,14 +367,14 @@ impl Exchange {
             HttpTimer::Idle => {
                 http.stats.downstream_rq_idle_timeout.inc();
                 stream.flags.set(Flags::STREAM_IDLE_TIMEOUT);
-                let waiting_for_upstream = stream.request_end == Direction::Ended;
+                let waiting_for_upstream = stream.request_end == Progress::Ended;
                 let status = if waiting_for_upstream { 504 } else { 408 };
                 let text = b"stream timeout";
                 self.reply_or_abandon(index, status, text, details::STREAM_IDLE_TIMEOUT, now);
             }
             HttpTimer::MaxDuration => {
                 http.stats.downstream_rq_max_duration_reached.inc();
-                let status = if stream.request_end == Direction::Ended { 504 } else { 408 };
+                let status = if stream.request_end == Progress::Ended { 504 } else { 408 };
                 if !unanswered {
                     self.streams.count_tx_reset(index);
                     return self.abandon(index, details::MAX_DURATION_TIMEOUT, now);

@@ -15,8 +15,8 @@ use crate::conn::mux::{Arrival, Mux, Part, Violation};
 use crate::conn::{Connection, ConnectionTimer, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
-use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
-use crate::filter::Way;
+use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
+use crate::filter::Direction;
 use crate::grpc;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::record::{Flags, details};
@@ -233,7 +233,7 @@ impl Exchange {
             record.upstream_bytes_received += length;
             record.upstream_last_received = Some(now);
         });
-        stream.response_end = Direction::Ended;
+        stream.response_end = Progress::Ended;
         let Leg { connection: id, number } = stream.downstream;
         self.conns.encode_for(id, &mut self.env);
         if let Some(connection) = self.conns.table.get_mut(id) {
@@ -264,12 +264,12 @@ impl Exchange {
         match side {
             Side::Request => {
                 if ends {
-                    stream.request_end = Direction::Ended;
+                    stream.request_end = Progress::Ended;
                 }
                 keep(stream, &item, target.is_none());
             }
             Side::Response if ends => {
-                stream.response_end = Direction::Ended;
+                stream.response_end = Progress::Ended;
                 if let Item::Trailers(trailers) = &item {
                     stream.trailers_status = grpc::status_of(trailers);
                     if let Some(recording) = stream.recorder.recording_mut() {
@@ -513,7 +513,7 @@ impl Exchange {
         }
         match &connection.role {
             Role::Downstream(_)
-                if stream.request_end == Direction::Ended || stream.keeps_request_end() =>
+                if stream.request_end == Progress::Ended || stream.keeps_request_end() =>
             {
                 connection.mux.buffered() < connection.high_watermark()
             }
@@ -546,7 +546,7 @@ impl Exchange {
     /// Sends what a stream has kept to the connection that it just got.
     pub(crate) fn replay(&mut self, index: StreamIndex, upstream: Leg, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let ended = stream.request_end == Direction::Ended;
+        let ended = stream.request_end == Progress::Ended;
         let keeps =
             stream.retries.is_possible() && stream.upgrade == Upgrade::No && stream.body.whole;
         let length = stream.body.len() as u64;
@@ -586,10 +586,10 @@ const fn source_of(stream: &Stream, is_upstream: bool) -> Option<Leg> {
 }
 
 /// Which direction a connection brings.
-const fn way_of(role: &Role) -> Way {
+const fn way_of(role: &Role) -> Direction {
     match role {
-        Role::Upstream(_) => Way::Response,
-        Role::Downstream(_) | Role::Arriving(_) | Role::Closing(_) => Way::Request,
+        Role::Upstream(_) => Direction::Response,
+        Role::Downstream(_) | Role::Arriving(_) | Role::Closing(_) => Direction::Request,
     }
 }
 

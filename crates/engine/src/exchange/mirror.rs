@@ -16,7 +16,7 @@ use crate::exchange::callout::Asker;
 use crate::exchange::edge::append_forwarded_for;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::router::expected_time;
-use crate::exchange::stream::{Direction, Upgrade};
+use crate::exchange::stream::{Progress, Upgrade};
 use crate::filter::Callout;
 use crate::header_ops::Subject;
 use crate::ids::StreamIndex;
@@ -88,7 +88,7 @@ impl Exchange {
         if !stream.body.chunks().iter().all(|chunk| copies.push(chunk)) {
             return;
         }
-        if stream.request_end == Direction::Ended {
+        if stream.request_end == Progress::Ended {
             return self.send_copies(copies, now);
         }
         stream.filters_or_none().copies = Some(Box::new(copies));

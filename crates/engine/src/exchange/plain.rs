@@ -15,7 +15,7 @@ use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
 use crate::exchange::router::{SHORTEST_WAIT, choose_own_host, timeouts_from_headers};
 use crate::exchange::rpc::Bridging;
-use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::Heads;
@@ -105,7 +105,7 @@ impl Exchange {
         stream.response_timeout = forward.timeout.into();
         stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout).into();
         timeouts_from_headers(stream, origin);
-        if stream.request_end != Direction::Ended {
+        if stream.request_end != Progress::Ended {
             stream.bound_kept_body();
         } else if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
@@ -143,7 +143,7 @@ fn attach_plain(
     let lasts = |known: Duration| idle + PEER_IDLE_MARGIN < known;
     let may_be_closing = !connection.is_busy() && !pool.peer_idle.is_none_or(lasts);
     let capacity = connection.capacity();
-    let end = stream.request_end == Direction::Ended;
+    let end = stream.request_end == Progress::Ended;
     // Of several that carry many streams the one with the fewest is looked for.
     if !(is_client_of_http1(connection) || (connection.mux.is_http2() && is_only))
         || capacity == 0
@@ -204,7 +204,7 @@ impl Env {
 /// Whether a request asks for nothing but an answer, and is not traced; of its content nothing has come, nor does a
 /// filter look at it.
 fn is_plain_request(stream: &Stream) -> bool {
-    (stream.request_end == Direction::Ended || stream.filters.is_none())
+    (stream.request_end == Progress::Ended || stream.filters.is_none())
         && stream.body.len() == 0
         && stream.upgrade == Upgrade::No
         && !stream.recorder.is_followed()

@@ -10,8 +10,8 @@ use towpath_proto::{Instant, Out, http1};
 
 use crate::conn::Connection;
 use crate::conn::mux::Mux;
-use crate::conn::spans::Trail;
-use crate::exchange::stream::{Direction, Stream};
+use crate::conn::spans::SpanState;
+use crate::exchange::stream::{Progress, Stream};
 use crate::mesh::StreamMesh;
 use crate::record::{Attempted, Heads, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
@@ -34,7 +34,7 @@ pub(crate) struct Recording {
     /// What is known of its place in a mesh.
     pub(crate) mesh: StreamMesh,
     /// Where its spans go, if it is traced.
-    pub(crate) trail: Option<Trail>,
+    pub(crate) span: Option<SpanState>,
     /// Its spans in distributed tracing.
     pub(crate) traced: Option<Traced>,
 }
@@ -145,7 +145,7 @@ impl Recorder {
     /// Whether spans are made of it.
     #[inline]
     pub(crate) fn is_followed(&self) -> bool {
-        self.0.as_ref().is_some_and(|it| it.trail.is_some() || it.traced.is_some())
+        self.0.as_ref().is_some_and(|it| it.span.is_some() || it.traced.is_some())
     }
 
     /// Whether a try under way has a span.
@@ -156,13 +156,13 @@ impl Recorder {
     }
 
     #[inline]
-    pub(crate) fn trail(&self) -> Option<&Trail> {
-        self.0.as_ref()?.trail.as_ref()
+    pub(crate) fn span(&self) -> Option<&SpanState> {
+        self.0.as_ref()?.span.as_ref()
     }
 
     #[inline]
-    pub(crate) fn trail_mut(&mut self) -> Option<&mut Trail> {
-        self.0.as_mut()?.trail.as_mut()
+    pub(crate) fn span_mut(&mut self) -> Option<&mut SpanState> {
+        self.0.as_mut()?.span.as_mut()
     }
 }
 
@@ -253,7 +253,7 @@ impl Stream {
         if let (Some(tls), Some(upstream)) = (&mut record.upstream_tls, connection.upstream()) {
             tls.names.clone_from(&upstream.names);
         }
-        if self.request_end == Direction::Ended {
+        if self.request_end == Progress::Ended {
             record.upstream_last_sent = Some(now);
         }
     }

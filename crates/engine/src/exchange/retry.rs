@@ -17,7 +17,7 @@ use towpath_proto::{Close, Instant};
 
 use crate::balancer::PastPriorities;
 use crate::conn::Connections;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
@@ -402,7 +402,7 @@ impl Exchange {
         stream.retries.done += 1;
         stream.upstream = UpstreamState::BackingOff;
         stream.clear_attempt_timers();
-        stream.trace_part(Part::BackOff);
+        stream.trace_phase(Phase::BackOff);
         let chance = Duration::from_nanos(
             self.env.random.below(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1)),
         );

@@ -13,18 +13,18 @@ use towpath_proto::{Address, Instant};
 use crate::conn::Connections;
 use crate::conn::context::{ChainContext, HttpContext};
 use crate::conn::mux;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::deadlines::Limit;
 use crate::env::Env;
 use crate::exchange::edge::Origin;
-use crate::exchange::filters::{Progress, Resume};
+use crate::exchange::filters::{FilterStatus, Resume};
 use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::log::Setting;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::stream::{Direction, Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::wanted::wanted_pool;
 use crate::exchange::{Exchange, edge, grpc};
@@ -101,7 +101,7 @@ impl Exchange {
         }
         let mut resume = Resume { origin, random, wants_tls };
         if !http.filters.is_empty()
-            && self.filter_request(index, 0, &mut resume, now) == Progress::Stopped
+            && self.filter_request(index, 0, &mut resume, now) == FilterStatus::Stopped
         {
             return;
         }
@@ -131,7 +131,7 @@ impl Exchange {
             self.log_new_request(index, now);
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.trace_part(Part::Route);
+        stream.trace_phase(Phase::Route);
         let count_direct = |stream: &Stream| {
             if let Some(http) = stream.context.http() {
                 http.stats.rq_total.inc();
@@ -161,7 +161,7 @@ impl Exchange {
     fn answer_unrouted(&mut self, index: StreamIndex, wants_tls: bool, now: Instant) {
         self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.trace_part(Part::Route);
+        stream.trace_phase(Phase::Route);
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         http.stats.rq_total.inc();
@@ -297,7 +297,7 @@ impl Exchange {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.retries.limit(forward.retry.as_deref(), &stream.request);
         }
-        if self.streams.get(index).is_some_and(|stream| stream.request_end == Direction::Ended) {
+        if self.streams.get(index).is_some_and(|stream| stream.request_end == Progress::Ended) {
             self.start_response_timer(index, now);
         }
         if !forward.mirrors.is_empty() {
@@ -401,7 +401,7 @@ impl Exchange {
             self.place_tcp(index, cluster, now);
             return;
         }
-        stream.trace_part(Part::PoolWait);
+        stream.trace_phase(Phase::PoolWait);
         if self.upstreams.clusters.get(stream.cluster).is_none() {
             self.reset_upstream(index, ResetReason::ClusterGone, now);
             return;
@@ -515,7 +515,7 @@ impl Exchange {
             Kind::App => return self.begin_try(index, now),
         }
         let is_on = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
-        if !is_on || stream.request_end != Direction::Ended || stream.upgrade != Upgrade::No {
+        if !is_on || stream.request_end != Progress::Ended || stream.upgrade != Upgrade::No {
             return;
         }
         let (per_try, idle) = (stream.per_try_timeout.get(), stream.per_try_idle_timeout());

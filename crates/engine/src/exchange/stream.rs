@@ -50,8 +50,8 @@ pub(crate) struct Stream {
     pub(crate) request: LazyHead,
     pub(crate) response: LazyHead,
     pub(crate) route: Option<RouteRef>,
-    pub(crate) request_end: Direction,
-    pub(crate) response_end: Direction,
+    pub(crate) request_end: Progress,
+    pub(crate) response_end: Progress,
     /// Request body that has not gone upstream, or that a retry would need again.
     pub(crate) body: Body,
     pub(crate) retries: Retries,
@@ -89,7 +89,7 @@ pub(crate) struct Stream {
     /// The request is HEAD.
     pub(crate) head_only: bool,
     /// The response was made by us.
-    pub(crate) local: bool,
+    pub(crate) local_reply: bool,
     /// The `grpc-status` of the response's trailers, which may be its head.
     pub(crate) trailers_status: Option<u8>,
     /// It is a health check of this proxy.
@@ -122,7 +122,7 @@ pub(crate) enum UpstreamState {
 
 /// How far one direction of a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Direction {
+pub(crate) enum Progress {
     /// No head yet.
     AwaitingHead,
     /// The head is through, the body is under way.
@@ -351,10 +351,10 @@ impl Streams {
         connection.streams.bind(number, index);
         let serial_of_stream = env.serial.next_stream();
         stream.serial = serial_of_stream;
-        let trail = connection.open_trail(serial_of_stream);
-        let wanted = stream.context.is_recorded || trail.is_some();
+        let span = connection.open_span(serial_of_stream);
+        let wanted = stream.context.is_recorded || span.is_some();
         if let Some(recording) = stream.recorder.begin(wanted) {
-            recording.trail = trail;
+            recording.span = span;
             recording.wire.downstream_received = connection.accounted;
             recording.wire.downstream_sent = connection.encoded + waiting;
             let record = &mut recording.record;
@@ -441,8 +441,8 @@ impl Stream {
             request: LazyHead::default(),
             response: LazyHead::default(),
             route: None,
-            request_end: Direction::AwaitingHead,
-            response_end: Direction::AwaitingHead,
+            request_end: Progress::AwaitingHead,
+            response_end: Progress::AwaitingHead,
             body: Body::default(),
             retries: Retries::default(),
             cluster: NO_CLUSTER,
@@ -465,7 +465,7 @@ impl Stream {
             bridging: Bridging::None,
             filters: None,
             head_only: false,
-            local: false,
+            local_reply: false,
             trailers_status: None,
             is_health_check: false,
             was_grpc: false,
@@ -478,8 +478,8 @@ impl Stream {
         self.context = context;
         self.upstream = UpstreamState::None;
         self.route = None;
-        self.request_end = Direction::AwaitingHead;
-        self.response_end = Direction::AwaitingHead;
+        self.request_end = Progress::AwaitingHead;
+        self.response_end = Progress::AwaitingHead;
         self.retries = Retries::default();
         self.cluster = NO_CLUSTER;
         self.response_timeout = Limit::NONE;
@@ -491,7 +491,7 @@ impl Stream {
         (self.status, self.answer_status, self.attempts) = (0, 0, 0);
         self.flags = Flags::default();
         self.head_only = false;
-        self.local = false;
+        self.local_reply = false;
         self.trailers_status = None;
         (self.is_health_check, self.was_grpc) = (false, false);
         (self.is_oneway, self.bridging) = (false, Bridging::None);
@@ -527,7 +527,7 @@ impl Stream {
 
     /// Whether nothing of a response went downstream.
     pub(crate) fn is_unanswered(&self) -> bool {
-        self.response_end == Direction::AwaitingHead
+        self.response_end == Progress::AwaitingHead
     }
 
     /// What the response, or Bolt's answer, says.
@@ -566,15 +566,15 @@ impl Stream {
 
     /// Whether both directions are through.
     pub(crate) fn is_complete(&self) -> bool {
-        self.request_end == Direction::Ended && self.response_end == Direction::Ended
+        self.request_end == Progress::Ended && self.response_end == Progress::Ended
     }
 
     /// Whether what its heads still say is its status, and whether it is a call: none waits for the request's end, no
     /// log, filter or tunnel asks for more, and how a response to HTTP/1.0 ends is not decided by them.
     fn is_done_with_heads(&self) -> bool {
-        self.response_end == Direction::Streaming
+        self.response_end == Progress::Streaming
             && matches!(self.kind, Kind::Http(_))
-            && (self.request_end == Direction::Ended || self.plain().forwards)
+            && (self.request_end == Progress::Ended || self.plain().forwards)
             && (self.upgrade, self.bridging) == (Upgrade::No, Bridging::None)
             && self.filters.is_none()
             && self.recorder.is_off()

@@ -16,9 +16,9 @@ use crate::exchange::callout::FilterOf;
 use crate::exchange::filters::Filters;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
-use crate::exchange::stream::{Direction, Stream, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::timers::HttpTimer;
-use crate::filter::{Answer, Failed, Reply, Said, Step, TalkView, Way};
+use crate::filter::{Answer, Direction, Failed, Reply, Said, Step, TalkView};
 use crate::grpc;
 use crate::ids::{Kind, Side, StreamIndex};
 
@@ -32,7 +32,7 @@ pub(crate) struct Talks {
     /// One of them keeps the end of the request.
     pub(super) keeps_end: bool,
     /// When filters without a call are told that they are late, by their places.
-    wakes: Vec<(usize, Way, Instant)>,
+    wakes: Vec<(usize, Direction, Instant)>,
     /// Steps are being taken.
     is_driven: bool,
 }
@@ -69,7 +69,7 @@ impl Stream {
 
     /// Whether a filter that talks holds as much of a direction as it may.
     #[cold]
-    fn is_full(&self, way: Way) -> bool {
+    fn is_full(&self, way: Direction) -> bool {
         let filters = self.filters.as_deref();
         filters.is_some_and(|filters| filters.watching.iter().any(|(_, it)| it.is_full(way)))
     }
@@ -157,12 +157,12 @@ impl Exchange {
                 }
             }
             Step::Reroute => self.reroute_held(index, place),
-            Step::GoOn { way: Way::Request, .. } => {
+            Step::GoOn { way: Direction::Request, .. } => {
                 if let Some(waiting) = filters.waiting.take_if(|waiting| waiting.place == place) {
                     self.go_on_behind(index, place, waiting.resume, now);
                 }
             }
-            Step::GoOn { way: Way::Response, ends } => {
+            Step::GoOn { way: Direction::Response, ends } => {
                 if filters.held == Some(place) {
                     self.go_on_responding(index, place, ends, now);
                 }
@@ -183,7 +183,7 @@ impl Exchange {
     fn set_pace(
         &mut self,
         index: StreamIndex,
-        (place, way): (usize, Way),
+        (place, way): (usize, Direction),
         after: Option<Duration>,
         now: Instant,
     ) {
@@ -211,7 +211,7 @@ impl Exchange {
         if let Some(next) = talks.wakes.iter().map(|(_, _, at)| *at).min() {
             self.env.timers.set(TimerSlot::Pace(index.0).number(), next);
         }
-        let due: Vec<(usize, Way, Instant)> = due;
+        let due: Vec<(usize, Direction, Instant)> = due;
         for (place, way, _) in due {
             self.tell_talk(FilterOf { stream: index, serial, place }, Said::Late(way), now);
         }
@@ -221,22 +221,22 @@ impl Exchange {
     fn pass_on(
         &mut self,
         index: StreamIndex,
-        (way, place): (Way, usize),
+        (way, place): (Direction, usize),
         item: Item,
         now: Instant,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(filters) = stream.filters.as_mut() else { return };
         match way {
-            Way::Response => self.filter_response_from(index, place, item, 0, now),
+            Direction::Response => self.filter_response_from(index, place, item, 0, now),
             // Its head waits here: content waits with it.
-            Way::Request if filters.waiting.is_some_and(|waiting| waiting.place == place) => {
+            Direction::Request if filters.waiting.is_some_and(|waiting| waiting.place == place) => {
                 if let (Item::End | Item::Trailers(_), Some(talks)) = (&item, &mut filters.talks) {
                     talks.keeps_end = false;
                 }
                 self.pass(index, Side::Request, item, now);
             }
-            Way::Request => self.filter_request_from(index, place + 1, item, 0, now),
+            Direction::Request => self.filter_request_from(index, place + 1, item, 0, now),
         }
     }
 
@@ -246,7 +246,7 @@ impl Exchange {
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.response_end = Direction::Streaming;
+        stream.response_end = Progress::Streaming;
         let context = stream.context.clone();
         self.write_response_head(index, &context, ends, now);
         if ends {
@@ -276,7 +276,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let is_held = stream.filters.as_mut().and_then(|filters| filters.waiting.take()).is_some();
         if stream.keeps_request_end() {
-            stream.request_end = Direction::Ended;
+            stream.request_end = Progress::Ended;
         }
         if is_held {
             self.log_new_request(index, now);
@@ -291,8 +291,8 @@ impl Exchange {
         stream.clear_attempt_timers();
         let UpstreamState::Active(leg) = stream.upstream else { return };
         stream.upstream = UpstreamState::None;
-        let (is_whole, before) = (stream.request_end == Direction::Ended, stream.response_end);
-        stream.response_end = Direction::Ended;
+        let (is_whole, before) = (stream.request_end == Progress::Ended, stream.response_end);
+        stream.response_end = Progress::Ended;
         let how = if is_whole { Close::Flush } else { Close::Abort };
         self.leave_upstream(index, leg, is_whole, how, now);
         if let Some(stream) = self.streams.get_mut(index) {
@@ -332,7 +332,7 @@ impl Exchange {
 
     /// A filter has waited for its server for so long as it wanted to.
     pub(crate) fn tell_late(&mut self, index: StreamIndex, timer: HttpTimer, now: Instant) {
-        let way = if timer == REQUEST_TIMER { Way::Request } else { Way::Response };
+        let way = if timer == REQUEST_TIMER { Direction::Request } else { Direction::Response };
         let serial = self.streams.get(index).map(|stream| stream.serial);
         match serial.and_then(|serial| self.callouts.talker(serial)) {
             Some(filter) => self.tell_talk(filter, Said::Late(way), now),
@@ -358,7 +358,7 @@ impl Exchange {
 
     /// Whether what comes for a stream may be read, as far as its filters that talk and their servers are concerned; of
     /// a call of such a filter, whether its stream takes what the server says.
-    pub(crate) fn talks_have_room(&self, stream: &Stream, way: Way) -> bool {
+    pub(crate) fn talks_have_room(&self, stream: &Stream, way: Direction) -> bool {
         if let Kind::Callout(_) = stream.kind {
             let talker = self.callouts.talker(stream.serial);
             let Some(hearer) = talker.and_then(|it| self.streams.get(it.stream)) else {
@@ -445,10 +445,10 @@ pub(super) fn first_message(body: &[u8]) -> Result<Option<usize>, Failed> {
 }
 
 /// The deadline of a call by which its filter is late.
-const fn timer(way: Way) -> HttpTimer {
+const fn timer(way: Direction) -> HttpTimer {
     match way {
-        Way::Request => REQUEST_TIMER,
-        Way::Response => RESPONSE_TIMER,
+        Direction::Request => REQUEST_TIMER,
+        Direction::Response => RESPONSE_TIMER,
     }
 }
 

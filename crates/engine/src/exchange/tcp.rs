@@ -6,11 +6,11 @@
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::mux::ONLY;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
 use crate::exchange::router::destination;
-use crate::exchange::stream::{Direction, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::{CloseType, Flags};
@@ -34,9 +34,9 @@ impl Exchange {
         self.set_idle(index, tcp.config.idle_timeout, now);
         self.set_report(index, now);
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.trace_begin(Part::Route);
-            stream.request_end = Direction::Streaming;
-            stream.response_end = Direction::AwaitingHead;
+            stream.trace_begin(Phase::Route);
+            stream.request_end = Progress::Streaming;
+            stream.response_end = Progress::AwaitingHead;
             stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);
         }
         let options = tcp.config.log_options;
@@ -67,7 +67,7 @@ impl Exchange {
     pub(crate) fn place_tcp(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.cluster = id;
-        stream.trace_part(Part::PoolWait);
+        stream.trace_phase(Phase::PoolWait);
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else {
             self.end_tcp(index, ResetReason::ClusterGone, now);
             return;

@@ -10,7 +10,7 @@ use crate::conn::ConnectionTimer;
 use crate::conn::spans::handshake_begins;
 use crate::conn::tls::{Handshake, Handshakes, Reached, Secured};
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, Stream};
+use crate::exchange::stream::{Progress, Stream};
 use crate::ids::{Closer, PoolKey, Protocol, ResetReason};
 use crate::upstream::cluster::ClusterState;
 
@@ -231,9 +231,9 @@ impl Exchange {
         };
         let opaque = connection.mux.is_opaque();
         match stream.response_end {
-            Direction::Ended | Direction::AwaitingHead if !opaque => self.on_upstream_end(id, now),
-            Direction::Ended => self.on_upstream_end(id, now),
-            Direction::Streaming | Direction::AwaitingHead => {
+            Progress::Ended | Progress::AwaitingHead if !opaque => self.on_upstream_end(id, now),
+            Progress::Ended => self.on_upstream_end(id, now),
+            Progress::Streaming | Progress::AwaitingHead => {
                 let reason = if opaque { ResetReason::Reset } else { ResetReason::Protocol };
                 self.reset_upstream(index, reason, now);
             }
@@ -281,7 +281,7 @@ impl Exchange {
         }
         // Who has been told the server's end, by a close_notify, may leave without one.
         let stream = connection.streams.only().and_then(|index| self.streams.get(index));
-        let is_open = stream.is_some_and(|stream| stream.response_end != Direction::Ended);
+        let is_open = stream.is_some_and(|stream| stream.response_end != Progress::Ended);
         if connection.mux.is_opaque() && !layer.is_ended() && is_open {
             return self.drop_client(id, Close::FlushReset, Closer::Remote, now);
         }

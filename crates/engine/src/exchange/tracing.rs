@@ -201,7 +201,7 @@ impl Exchange {
         let outcome = Outcome {
             retries: attempt.retries,
             connected: attempt.connected,
-            status: if stream.local { 0 } else { stream.response_status() },
+            status: if stream.local_reply { 0 } else { stream.response_status() },
             canceled: reason.is_none() && end != TryEnd::Answered,
             failed: reason.map(|reason| (reason.reset().reason(), flag.unwrap_or("-"))),
         };

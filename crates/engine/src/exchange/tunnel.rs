@@ -9,12 +9,12 @@ use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{ConnectionId, Instant, websocket};
 
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::conn::{Connection, ConnectionTimer};
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
-use crate::exchange::stream::{Direction, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::random::Random;
@@ -31,15 +31,15 @@ impl Exchange {
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.upgrade = Upgrade::Done;
-        stream.trace_part(Part::Tunnel);
+        stream.trace_phase(Phase::Tunnel);
         if let Some(http) = stream.context.http() {
             http.stats.downstream_cx_upgrades_total.inc();
             http.stats.downstream_cx_upgrades_active.inc();
         }
         if stream.request.version() != Version::Http2 {
-            stream.request_end = Direction::Streaming;
+            stream.request_end = Progress::Streaming;
         }
-        stream.response_end = Direction::Streaming;
+        stream.response_end = Progress::Streaming;
         // An app's has begun the timers of its response already.
         if stream.kind != Kind::App {
             stream.clear_timer(HttpTimer::Response);
@@ -146,7 +146,7 @@ impl Stream {
         }
         // RFC 8441 §4: all content is the tunnel's, so that a request that has its own cannot be said.
         let has_content = self.request.version() != Version::Http2
-            && (self.request_end != Direction::Ended || self.body.len() > 0);
+            && (self.request_end != Progress::Ended || self.body.len() > 0);
         match connection.mux.takes_upgrades() {
             _ if has_content => Passage::Closed,
             Some(true) => Passage::Free,

@@ -7,11 +7,11 @@
 use towpath_proto::head::{Head, Version};
 use towpath_proto::{Close, Instant};
 
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::log::{Setting, facts};
-use crate::exchange::stream::{Direction, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
 use crate::header_ops::Subject;
 use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
 use crate::snapshot::listener::Tunneling;
@@ -113,8 +113,8 @@ impl Exchange {
             connection.mux.upgrade();
         }
         stream.upgrade = Upgrade::Done;
-        stream.response_end = Direction::Streaming;
-        stream.trace_part(Part::Tunnel);
+        stream.response_end = Progress::Streaming;
+        stream.trace_phase(Phase::Tunnel);
         self.log_connected(index, now);
         self.env.work.push_back(Work::Read(leg.connection));
         self.replay(index, leg, now);

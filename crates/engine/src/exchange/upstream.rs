@@ -9,11 +9,11 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 
 use crate::conn::ConnectionTimer;
 use crate::conn::mux::{AtEnd, Part, Released, Violation};
-use crate::conn::spans::Part as Phase;
+use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
-use crate::exchange::stream::{Direction, Stream, Streams, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::tracing::TryEnd;
 use crate::exchange::tunnel::Passage;
 use crate::grpc;
@@ -59,7 +59,7 @@ impl Exchange {
         let Some(number) = connection.mux.open() else { return };
         let leg = Leg { connection: id, number };
         let tunnels = stream.is_plain_tcp();
-        stream.trace_part(if tunnels { Phase::Tunnel } else { Phase::Send });
+        stream.trace_phase(if tunnels { Phase::Tunnel } else { Phase::Send });
         let sent_before = connection.bytes_sent;
         let waited = connection.opened < now;
         let Some(upstream) = connection.upstream_mut() else { return };
@@ -132,7 +132,7 @@ impl Exchange {
         let end = if awaits_tunnel {
             !is_http2 && stream.upgrade != Upgrade::Post
         } else {
-            stream.request_end == Direction::Ended
+            stream.request_end == Progress::Ended
                 && stream.body.len() == 0
                 && stream.body.trailers().is_none()
         };
@@ -158,7 +158,7 @@ impl Exchange {
             self.replay(index, leg, now);
         }
         if let Some(stream) = self.streams.get_mut(index)
-            && stream.request_end == Direction::Ended
+            && stream.request_end == Progress::Ended
         {
             stream.trace_sent();
         }
@@ -188,7 +188,7 @@ impl Exchange {
     /// The same with the head in its place.
     pub(crate) fn begin_response(&mut self, index: StreamIndex, end: bool, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.trace_part(Phase::Body);
+        stream.trace_phase(Phase::Body);
         let has_content = self.streams.become_response(index, &mut self.env);
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -236,7 +236,7 @@ impl Exchange {
         {
             pool.peer_idle = Some(hint);
         }
-        stream.response_end = if end { Direction::Ended } else { Direction::Streaming };
+        stream.response_end = if end { Progress::Ended } else { Progress::Streaming };
         if end {
             stream.trailers_status = grpc::status_of(&stream.response);
         }
@@ -256,7 +256,7 @@ impl Exchange {
             self.send_response_head(index, false, now);
             return self.open_tunnel(index, leg, end && is_http2, now);
         }
-        if stream.request_end == Direction::Ended {
+        if stream.request_end == Progress::Ended {
             stream.body.forget();
         }
         self.send_response_head(index, end, now);
@@ -632,7 +632,7 @@ impl Streams {
 
 /// Whether the client's side is HTTP/1 and has nothing more to send.
 fn is_whole_request(stream: &Stream) -> bool {
-    stream.request_end == Direction::Ended
+    stream.request_end == Progress::Ended
         && stream.upgrade == Upgrade::No
         && stream.bridging == Bridging::None
         && matches!(stream.kind, Kind::Http(_))

@@ -76,7 +76,7 @@ use towpath_proto::Head;
 
 pub use self::callout::{Answer, Callout, Failed, Joint, OnAnswer};
 use self::notes::Notes;
-pub use self::talk::{Said, Step, TalkView, Way};
+pub use self::talk::{Direction, Said, Step, TalkView};
 pub use self::wanted::WantedHost;
 use crate::format::Facts;
 use crate::header_ops::Scratch;
@@ -181,7 +181,7 @@ pub trait StreamFilter: fmt::Debug {
     }
 
     /// It holds as much of a direction as it may: nothing more is read for it.
-    fn is_full(&self, _way: Way) -> bool {
+    fn is_full(&self, _way: Direction) -> bool {
         false
     }
 

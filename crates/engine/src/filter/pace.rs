@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{Head, Instant};
 
-use super::{Step, Way};
+use super::{Direction, Step};
 
 /// Bytes that may go on, of one second at most; many threads take from it.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ const SECOND: u64 = 1_000_000_000;
 /// One direction of a stream.
 #[derive(Debug)]
 pub(super) struct Pace {
-    way: Way,
+    way: Direction,
     interval: Duration,
     held: VecDeque<Bytes>,
     length: usize,
@@ -90,7 +90,7 @@ pub(super) struct Gone {
 }
 
 impl Pace {
-    pub(super) const fn new(way: Way, interval: Duration) -> Self {
+    pub(super) const fn new(way: Direction, interval: Duration) -> Self {
         Self { way, interval, held: VecDeque::new(), length: 0, end: End::NotHere, waits: false }
     }
 
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_held_goes_on_in_its_order() {
         let allowance = Allowance::new(1);
-        let mut pace = Pace::new(Way::Request, Duration::from_millis(50));
+        let mut pace = Pace::new(Direction::Request, Duration::from_millis(50));
         let mut steps = VecDeque::new();
         for piece in [vec![b'a'; 1000], vec![b'b'; 100]] {
             pace.push(&mut piece.into());
@@ -207,7 +207,7 @@ mod tests {
         let gone = pace.flow(&allowance, &mut steps, at(1000));
         assert_eq!(gone, Gone { bytes: 76, waits: false, ends: true });
         pace.pass_end(&mut steps);
-        assert!(matches!(steps.back(), Some(Step::End(Way::Request, None))));
-        assert!(!Pace::new(Way::Request, Duration::ZERO).keep_end(None), "nothing is held");
+        assert!(matches!(steps.back(), Some(Step::End(Direction::Request, None))));
+        assert!(!Pace::new(Direction::Request, Duration::ZERO).keep_end(None), "nothing is held");
     }
 }

@@ -10,7 +10,7 @@ use crate::format::Facts;
 
 /// A direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the client to the host.
     Request,
     /// From the host to the client.
@@ -29,22 +29,22 @@ pub enum Step {
     /// It is given up so long after the stream's end, and not with it.
     Linger(Duration),
     /// After this time the filter is told that it is [late](Said::Late); `None` takes that back.
-    Time(Way, Option<Duration>),
+    Time(Direction, Option<Duration>),
     /// The request is routed anew, if it is not on its way.
     Reroute,
     /// The head that is held goes on.
     GoOn {
         /// Which one.
-        way: Way,
+        way: Direction,
         /// Nothing follows it.
         ends: bool,
     },
     /// A field of the response's head, which is held, is set.
     Field(Name, Bytes),
     /// Content goes on.
-    Pass(Way, Bytes),
+    Pass(Direction, Bytes),
     /// The message is over, with these trailers.
-    End(Way, Option<Head>),
+    End(Direction, Option<Head>),
     /// The request is answered here; a response that has begun is cut off.
     Answer(Box<Reply>),
 }
@@ -57,7 +57,7 @@ pub enum Said {
     /// It is over, with this status of gRPC and what it says.
     Over(u32, Vec<u8>),
     /// The time that it asked for has passed.
-    Late(Way),
+    Late(Direction),
 }
 
 /// The stream of a filter that hears something.

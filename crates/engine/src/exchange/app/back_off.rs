@@ -5,7 +5,7 @@ use towpath_proto::name::Name;
 
 use crate::client::back_off::BackOff;
 use crate::client::retry_after;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::stream::UpstreamState;
 use crate::exchange::timers::AppTimer;
@@ -139,7 +139,7 @@ impl Exchange {
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.upstream = UpstreamState::BackingOff;
-        stream.trace_part(Part::BackOff);
+        stream.trace_phase(Phase::BackOff);
         for timer in [AppTimer::FirstByte, AppTimer::Look, AppTimer::Attempt] {
             stream.clear_timer(timer);
         }

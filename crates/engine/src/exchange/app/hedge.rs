@@ -13,7 +13,7 @@ use towpath_proto::Instant;
 
 use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Direction, Streams, UpstreamState};
+use crate::exchange::stream::{Progress, Streams, UpstreamState};
 use crate::exchange::timers::AppTimer;
 use crate::ids::StreamIndex;
 use crate::local::Call;
@@ -53,7 +53,7 @@ impl Exchange {
         !call.secondary
             && call.duplicate.is_none()
             && call.resume.is_none()
-            && stream.request_end == Direction::Ended
+            && stream.request_end == Progress::Ended
             && stream.is_unanswered()
             && stream.body.whole
             && stream.retries.repeatable
@@ -251,7 +251,7 @@ impl Streams {
         if let Some(trailers) = trailers {
             second.body.set_trailers(trailers);
         }
-        second.request_end = Direction::Ended;
+        second.request_end = Progress::Ended;
         (second.cluster, second.head_only) = (cluster, head_only);
         (second.times.start, second.times.request_end) = (start, ended);
         second.recorder.note(|record| (record.protocol, record.bytes_received) = (protocol, bytes));

@@ -9,7 +9,7 @@ use towpath_proto::head::Version;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, PathFacts};
 
 use crate::client::timeouts::{Layers, Size};
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::app::retry::AGAIN;
 use crate::exchange::stream::UpstreamState;
@@ -163,7 +163,7 @@ impl Exchange {
             AppTimer::BackOff => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.upstream = UpstreamState::None;
-                    stream.trace_part(Part::PoolWait);
+                    stream.trace_phase(Phase::PoolWait);
                 }
                 self.place_call(index, now);
             }

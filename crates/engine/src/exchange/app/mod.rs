@@ -22,12 +22,12 @@ use towpath_proto::{Address, Close, ConnectionId, Instant};
 
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{Mux, ONLY};
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::conn::{Connection, Downstream, Reading, Role};
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::is_repeatable;
-use crate::exchange::stream::{Direction, Stream, Upgrade};
+use crate::exchange::stream::{Progress, Stream, Upgrade};
 use crate::ids::{Leg, Side, StreamIndex};
 use crate::local::message::{
     CallId, Command, Error, Event, HttpVersions, Open, Outcome, Remembered, Repeat, Transport,
@@ -122,13 +122,13 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         self.upstreams.app.calls.insert(number, stream.downstream.connection);
         stream.request.put(open.request, &mut self.env.heads);
-        stream.trace_begin(Part::Route);
+        stream.trace_begin(Phase::Route);
         stream.head_only = stream.request.method() == Method::Head;
         if upgrades {
             stream.upgrade = Upgrade::Requested;
         }
         let bodiless = open.end && open.body.is_empty();
-        stream.request_end = if bodiless { Direction::Ended } else { Direction::Streaming };
+        stream.request_end = if bodiless { Progress::Ended } else { Progress::Streaming };
         stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
         if bodiless {
             stream.times.request_end = Some(now);
@@ -266,7 +266,7 @@ impl Exchange {
         }
         self.upstreams.app.calls.remove(&call.id);
         let outcome = match call.error {
-            None if stream.response_end == Direction::Ended => Outcome::Complete,
+            None if stream.response_end == Progress::Ended => Outcome::Complete,
             error => Outcome::Failed(error.unwrap_or(Error::Disconnected)),
         };
         if self.hand_over(call, outcome, stream.retries.remaining, now) {
@@ -299,7 +299,7 @@ impl Exchange {
     pub(crate) fn streaming_call(&self, call: CallId) -> Option<(ConnectionId, StreamIndex)> {
         let id = *self.upstreams.app.calls.get(&call)?;
         let index = self.conns.table.get(id)?.streams.only()?;
-        let streams = self.streams.get(index)?.request_end == Direction::Streaming;
+        let streams = self.streams.get(index)?.request_end == Progress::Streaming;
         streams.then_some((id, index))
     }
 

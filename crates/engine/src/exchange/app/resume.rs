@@ -12,7 +12,7 @@ use crate::client::resume::Resumable;
 use crate::exchange::Exchange;
 use crate::exchange::app::liveness::QUIET;
 use crate::exchange::app::retry::{AGAIN, SILENT_AFTER};
-use crate::exchange::stream::Direction;
+use crate::exchange::stream::Progress;
 use crate::ids::StreamIndex;
 use crate::local::message::Error;
 use crate::local::report::Resumed;
@@ -22,7 +22,7 @@ impl Exchange {
     /// The head of a response is the app's: whether it could go on elsewhere.
     pub(crate) fn note_resumable(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        if stream.response_end != Direction::Streaming || stream.request_end != Direction::Ended {
+        if stream.response_end != Progress::Streaming || stream.request_end != Progress::Ended {
             return;
         }
         let wanted = self.call(index).is_some_and(|call| call.options.resumes);
@@ -44,7 +44,7 @@ impl Exchange {
             return false;
         };
         let Some(resume) = &call.resume else { return false };
-        stream.response_end == Direction::Streaming
+        stream.response_end == Progress::Streaming
             && stream.retries.repeatable
             && stream.recorder.record().bytes_received == 0
             && stream.recorder.record().bytes_sent < resume.what.total()
@@ -60,7 +60,7 @@ impl Exchange {
         resume.asked = Some(error);
         if let Some(stream) = self.streams.get_mut(index) {
             resume.what.ask(&mut stream.request, stream.recorder.record().bytes_sent);
-            stream.response_end = Direction::AwaitingHead;
+            stream.response_end = Progress::AwaitingHead;
             stream.body.reset();
             stream.retries.remaining = retries.saturating_sub(stream.retries.done);
             stream.retries.wants_fresh = true;
@@ -129,7 +129,7 @@ impl Exchange {
     pub(crate) fn has_moved(&self, index: StreamIndex) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
         let resume = self.call(index).and_then(|call| call.resume.as_ref());
-        stream.response_end == Direction::Streaming
+        stream.response_end == Progress::Streaming
             && resume.is_some_and(|resume| resume.moved.0 != stream.recorder.record().bytes_sent)
     }
 

@@ -19,7 +19,7 @@ use towpath_proto::{ConnectionId, Instant, Output, PathFacts};
 
 use crate::client::progress;
 use crate::client::progress::Liveness;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::app::liveness::QUIET;
 use crate::exchange::stream::UpstreamState;
@@ -84,7 +84,7 @@ impl Exchange {
         stream.retries.done += 1;
         stream.retries.wants_fresh |= !refused;
         stream.upstream = UpstreamState::BackingOff;
-        stream.trace_part(Part::BackOff);
+        stream.trace_phase(Phase::BackOff);
         let bound = FIRST_BACK_OFF.saturating_mul(1 << stream.retries.done.min(10)).min(LONGEST);
         if let Some(call) = self.call_mut(index) {
             call.report.retries += 1;
@@ -100,7 +100,7 @@ impl Exchange {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.upstream = UpstreamState::Pending(standby.pool_key);
             stream.retries.wants_fresh = true;
-            stream.trace_part(Part::PoolWait);
+            stream.trace_phase(Phase::PoolWait);
         }
         if let Some(call) = self.call_mut(index) {
             call.report.redone += 1;

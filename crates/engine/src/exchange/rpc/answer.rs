@@ -3,12 +3,12 @@
 use towpath_proto::bolt::{Frame, Message, Status, Version};
 use towpath_proto::{Close, Instant};
 
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::stream::{Direction, Streams};
+use crate::exchange::stream::{Progress, Streams};
 use crate::ids::{Leg, StreamIndex};
 use crate::record::Flags;
 
@@ -63,13 +63,13 @@ impl Exchange {
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.recorder.note(|record| record.details = details);
-        stream.local = true;
+        stream.local_reply = true;
         stream.response.clear(&mut self.env.heads);
         stream.answer_status = status;
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.trace_part(Part::Reply);
-        stream.response_end = Direction::Ended;
+        stream.trace_phase(Phase::Reply);
+        stream.response_end = Progress::Ended;
         stream.recorder.note(|record| record.upstream_last_received = None);
         stream.recorder.note(|record| record.response_start = Some(now));
         stream.status = status;

@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::exchange::forward::Item;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
-use crate::exchange::stream::{Direction, Stream, Streams};
+use crate::exchange::stream::{Progress, Stream, Streams};
 use crate::exchange::{Exchange, edge};
 use crate::ids::{Leg, Side, StreamIndex};
 use crate::number::Decimal;
@@ -44,7 +44,7 @@ impl Exchange {
     pub(crate) fn place_crossing(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let collecting = stream.bridging == Bridging::Collecting;
-        if collecting && (stream.request_end != Direction::Ended || !self.become_call(index, now)) {
+        if collecting && (stream.request_end != Progress::Ended || !self.become_call(index, now)) {
             return;
         }
         self.place_stream(index, now);
@@ -89,11 +89,11 @@ impl Exchange {
     /// The head of an HTTP response to a call is here; its client hears of it when the rest is, too.
     pub(crate) fn hold_answer(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.response_end == Direction::Ended {
+        if stream.response_end == Progress::Ended {
             self.send_collected(index, now);
         } else {
             // As far as the client can tell, there is no answer.
-            stream.response_end = Direction::AwaitingHead;
+            stream.response_end = Progress::AwaitingHead;
         }
     }
 
@@ -239,7 +239,7 @@ impl Exchange {
 
     pub(crate) fn end_answer(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.response_end = Direction::Ended;
+        stream.response_end = Progress::Ended;
         if self.send_collected(index, now) {
             self.on_response_ended(index, now);
         }
@@ -261,7 +261,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(downstream) else { return false };
         if connection.mux.send_answer(number, message, &mut self.conns.out).is_err() {
             if let Some(stream) = self.streams.get_mut(index) {
-                stream.response_end = Direction::AwaitingHead;
+                stream.response_end = Progress::AwaitingHead;
                 stream.flags.set(Flags::UPSTREAM_PROTOCOL_ERROR);
             }
             self.local_reply(index, 502, b"", details::BLOCK_TOO_LONG, now);

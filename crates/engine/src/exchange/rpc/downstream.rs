@@ -10,11 +10,11 @@ use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::ConnectionTimer;
-use crate::conn::spans::Part;
+use crate::conn::spans::Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::edge::Origin;
-use crate::exchange::stream::{Direction, RouteRef, Stream};
+use crate::exchange::stream::{Progress, RouteRef, Stream};
 use crate::ids::{Closer, Leg, StreamIndex};
 use crate::record::{Flags, details};
 use crate::snapshot::route::Action;
@@ -39,7 +39,7 @@ impl Exchange {
             let head = frame.head(&mut self.env.heads).unwrap_or_else(|_| Head::unread());
             stream.request.put(head, &mut self.env.heads);
         }
-        stream.trace_begin(Part::Filters);
+        stream.trace_begin(Phase::Filters);
         stream.recorder.note(|record| record.wire_received = frame.bytes().len() as u64);
         stream.recorder.note(|record| record.bytes_received = frame.content().len() as u64);
         let (is_oneway, codec) = (frame.kind() == Kind::Oneway, frame.codec());
@@ -47,7 +47,7 @@ impl Exchange {
         if is_oneway {
             bolt.stats.downstream_rq_oneway.inc();
         }
-        stream.request_end = Direction::Ended;
+        stream.request_end = Progress::Ended;
         stream.times.request_end = Some(now);
         self.route_call(index, now);
     }
@@ -57,7 +57,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         let (Some(http), Some(bolt)) = (context.http(), context.bolt()) else { return };
-        stream.trace_part(Part::Route);
+        stream.trace_phase(Phase::Route);
         let picked = stream.frame.as_ref().and_then(|frame| bolt.config.pick(frame));
         let route = picked.and_then(|picked| u32::try_from(picked).ok());
         stream.route = route.map(|route| RouteRef::new(0, route));
@@ -206,7 +206,7 @@ impl Exchange {
 /// rest.
 pub(crate) fn is_head_read(stream: &Stream, slow_after: Duration) -> bool {
     !stream.context.access_logs().is_empty()
-        || stream.recorder.trail().is_some()
+        || stream.recorder.span().is_some()
         || slow_after < Duration::MAX
 }
 

@@ -9,7 +9,7 @@ use crate::conn::ConnectionTimer;
 use crate::conn::mux::Liveness;
 use crate::exchange::Exchange;
 use crate::exchange::rpc::Bridging;
-use crate::exchange::stream::{Direction, UpstreamState};
+use crate::exchange::stream::{Progress, UpstreamState};
 use crate::ids::{Closer, Leg, ResetReason, StreamIndex};
 use crate::record::Record;
 
@@ -97,7 +97,7 @@ impl Exchange {
         if !stream.is_oneway || !sent || stream.bridging == Bridging::ToHttp {
             return;
         }
-        stream.response_end = Direction::Ended;
+        stream.response_end = Progress::Ended;
         stream.status = 200;
         stream.recorder.note(|record| record.details = crate::record::details::ONEWAY);
         self.on_response_ended(index, now);

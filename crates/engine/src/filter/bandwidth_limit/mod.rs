@@ -10,8 +10,8 @@ use towpath_proto::{Head, Instant};
 
 use super::pace::{Allowance, Pace};
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
-    RouteConfig, Said, Step, StreamFilter, TalkView, Way,
+    Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
+    ResponseView, RouteConfig, Said, Step, StreamFilter, TalkView,
 };
 use crate::format::Facts;
 use crate::stats::{BandwidthLimitStats, Scope};
@@ -72,8 +72,8 @@ impl HttpFilter for Instance {
         };
         OnRequest::Talk {
             watcher: Box::new(Limited {
-                request: side(Way::Request, config.requests),
-                response: side(Way::Response, config.responses),
+                request: side(Direction::Request, config.requests),
+                response: side(Direction::Response, config.responses),
                 config: Arc::clone(config),
                 stats,
                 request_time: Duration::ZERO,
@@ -108,17 +108,17 @@ struct Side {
 }
 
 impl Limited {
-    fn on_data(&mut self, way: Way, data: &mut Bytes, now: Instant) {
-        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+    fn on_data(&mut self, way: Direction, data: &mut Bytes, now: Instant) {
+        let side = if way == Direction::Request { &mut self.request } else { &mut self.response };
         let Some(pace) = &mut side.pace else { return };
         let stats = &*self.stats;
         let (pending, size, total) = match way {
-            Way::Request => (
+            Direction::Request => (
                 &stats.request_pending,
                 &stats.request_incoming_size,
                 &stats.request_incoming_total_size,
             ),
-            Way::Response => (
+            Direction::Response => (
                 &stats.response_pending,
                 &stats.response_incoming_size,
                 &stats.response_incoming_total_size,
@@ -136,16 +136,16 @@ impl Limited {
         }
     }
 
-    fn flow(&mut self, way: Way, now: Instant) {
+    fn flow(&mut self, way: Direction, now: Instant) {
         let stats = &*self.stats;
         let (side, size, total, enforced) = match way {
-            Way::Request => (
+            Direction::Request => (
                 &mut self.request,
                 &stats.request_allowed_size,
                 &stats.request_allowed_total_size,
                 &stats.request_enforced,
             ),
-            Way::Response => (
+            Direction::Response => (
                 &mut self.response,
                 &stats.response_allowed_size,
                 &stats.response_allowed_total_size,
@@ -166,9 +166,10 @@ impl Limited {
     }
 
     /// A direction is through. Its trailers may be where they are held.
-    fn finish(&mut self, way: Way, trailers: Option<&mut Head>, now: Instant) {
+    fn finish(&mut self, way: Direction, trailers: Option<&mut Head>, now: Instant) {
         let taken = self.settle(way, now);
-        if let (Some(prefix), Some(time), Way::Response) = (&self.config.trailers, taken, way) {
+        if let (Some(prefix), Some(time), Direction::Response) = (&self.config.trailers, taken, way)
+        {
             let fields = [
                 ("bandwidth-request-delay-ms", self.request_time),
                 ("bandwidth-request-filter-delay-ms", std::mem::take(&mut self.request.delay)),
@@ -192,21 +193,21 @@ impl Limited {
                 (None, None) => {}
             }
         }
-        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+        let side = if way == Direction::Request { &mut self.request } else { &mut self.response };
         if let Some(pace) = &mut side.pace {
             pace.pass_end(&mut self.steps);
         }
     }
 
     /// Counts how long a direction took, which is told once.
-    fn settle(&mut self, way: Way, now: Instant) -> Option<Duration> {
+    fn settle(&mut self, way: Direction, now: Instant) -> Option<Duration> {
         let (side, pending, times) = match way {
-            Way::Request => (
+            Direction::Request => (
                 &mut self.request,
                 &self.stats.request_pending,
                 &self.stats.request_transfer_duration,
             ),
-            Way::Response => (
+            Direction::Response => (
                 &mut self.response,
                 &self.stats.response_pending,
                 &self.stats.response_transfer_duration,
@@ -215,14 +216,14 @@ impl Limited {
         let time = now.since(side.begun.take()?);
         pending.dec();
         times.record(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-        if way == Way::Request {
+        if way == Direction::Request {
             self.request_time = time;
         }
         Some(time)
     }
 
-    fn keeps_end(&mut self, way: Way, mut trailers: Option<&mut Head>, now: Instant) -> bool {
-        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+    fn keeps_end(&mut self, way: Direction, mut trailers: Option<&mut Head>, now: Instant) -> bool {
+        let side = if way == Direction::Request { &mut self.request } else { &mut self.response };
         let Some(pace) = &mut side.pace else { return false };
         if pace.keep_end(trailers.as_deref_mut()) {
             return true;
@@ -254,14 +255,14 @@ impl StreamFilter for Limited {
         self.steps.pop_front()
     }
 
-    fn is_full(&self, way: Way) -> bool {
-        let side = if way == Way::Request { &self.request } else { &self.response };
+    fn is_full(&self, way: Direction) -> bool {
+        let side = if way == Direction::Request { &self.request } else { &self.response };
         side.pace.as_ref().is_some_and(|pace| pace.held() > self.limit)
     }
 
     fn on_said(&mut self, said: Said, stream: &mut TalkView<'_>) {
         let Said::Late(way) = said else { return };
-        let side = if way == Way::Request { &mut self.request } else { &mut self.response };
+        let side = if way == Direction::Request { &mut self.request } else { &mut self.response };
         if let Some(pace) = &mut side.pace {
             pace.wake();
             self.flow(way, stream.facts.now);
@@ -269,12 +270,12 @@ impl StreamFilter for Limited {
     }
 
     fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
-        self.on_data(Way::Request, data, facts.now);
+        self.on_data(Direction::Request, data, facts.now);
         Ok(())
     }
 
     fn keeps_request_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
-        self.keeps_end(Way::Request, trailers, facts.now)
+        self.keeps_end(Direction::Request, trailers, facts.now)
     }
 
     fn on_response_head(&mut self, _response: &mut ResponseView<'_>) -> Release {
@@ -285,11 +286,11 @@ impl StreamFilter for Limited {
     }
 
     fn on_response_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
-        self.on_data(Way::Response, data, facts.now);
+        self.on_data(Direction::Response, data, facts.now);
         Ok(())
     }
 
     fn keeps_response_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
-        self.keeps_end(Way::Response, trailers, facts.now)
+        self.keeps_end(Direction::Response, trailers, facts.now)
     }
 }

@@ -24,7 +24,8 @@ use super::wire::{
 };
 use super::{BodyMode, Merged, ProcessingMode, Shared, attributes, mutation};
 use crate::filter::{
-    Callout, Release, Reply, RequestView, ResponseView, Said, Step, StreamFilter, TalkView, Way,
+    Callout, Direction, Release, Reply, RequestView, ResponseView, Said, Step, StreamFilter,
+    TalkView,
 };
 use crate::format::Facts;
 use crate::protobuf::{self, HeaderValue, framed};
@@ -68,8 +69,8 @@ impl Conversation {
             is_open: false,
             is_done: false,
             has_told_protocol: false,
-            request: Flow::new(Way::Request, merged.mode.of_request()),
-            response: Flow::new(Way::Response, merged.mode.of_response()),
+            request: Flow::new(Direction::Request, merged.mode.of_request()),
+            response: Flow::new(Direction::Response, merged.mode.of_response()),
             steps: VecDeque::new(),
             limit: 0,
         }
@@ -79,17 +80,17 @@ impl Conversation {
     pub(super) fn begin_request(&mut self, request: &mut RequestView<'_>) -> bool {
         self.request.has_no_body = request.is_empty;
         self.request.is_whole = request.is_empty;
-        let waits = self.show_head(Way::Request, request.head, None, request.facts);
+        let waits = self.show_head(Direction::Request, request.head, None, request.facts);
         if self.request.modes.forgets_length() && !self.watches() {
             mutation::forget_length(request.head);
         }
         waits
     }
 
-    const fn flow(&mut self, way: Way) -> &mut Flow {
+    const fn flow(&mut self, way: Direction) -> &mut Flow {
         match way {
-            Way::Request => &mut self.request,
-            Way::Response => &mut self.response,
+            Direction::Request => &mut self.request,
+            Direction::Response => &mut self.response,
         }
     }
 
@@ -101,7 +102,7 @@ impl Conversation {
     /// Shows a head to the server; whether it waits.
     fn show_head(
         &mut self,
-        way: Way,
+        way: Direction,
         head: &Head,
         request: Option<&Head>,
         facts: &Facts<'_>,
@@ -112,10 +113,10 @@ impl Conversation {
         let ends = self.flow(way).has_no_body;
         let headers = HttpHeaders { headers: Some(self.visible(head)), end_of_stream: ends };
         let part = match way {
-            Way::Request => Part::RequestHeaders(headers),
-            Way::Response => Part::ResponseHeaders(headers),
+            Direction::Request => Part::RequestHeaders(headers),
+            Direction::Response => Part::ResponseHeaders(headers),
         };
-        let request = if way == Way::Request { Some(head) } else { request };
+        let request = if way == Direction::Request { Some(head) } else { request };
         self.tell(way, part, request, facts);
         if self.watches() {
             return false;
@@ -171,7 +172,7 @@ impl Conversation {
     }
 
     /// Says something to the server, which is called first if need be.
-    fn tell(&mut self, way: Way, part: Part, request: Option<&Head>, facts: &Facts<'_>) {
+    fn tell(&mut self, way: Direction, part: Part, request: Option<&Head>, facts: &Facts<'_>) {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
         if let Some(callout) = self.callout.take() {
@@ -187,8 +188,8 @@ impl Conversation {
             ..ProcessingRequest::default()
         };
         let wanted = match way {
-            Way::Request => &config.request_attributes,
-            Way::Response => &config.response_attributes,
+            Direction::Request => &config.request_attributes,
+            Direction::Response => &config.response_attributes,
         };
         if !wanted.is_empty() && !std::mem::replace(&mut self.flow(way).told_attributes, true) {
             let told = attributes::told(wanted, request.or(facts.request), facts);
@@ -206,7 +207,7 @@ impl Conversation {
     }
 
     /// The server's answer is waited for.
-    fn await_answer(&mut self, way: Way, waits: Waits) {
+    fn await_answer(&mut self, way: Direction, waits: Waits) {
         let timeout = self.shared.config.message_timeout;
         let flow = self.flow(way);
         (flow.waits, flow.is_extended) = (waits, false);
@@ -216,7 +217,7 @@ impl Conversation {
     }
 
     /// It has come; another may be waited for.
-    fn end_waiting(&mut self, way: Way, waits: Waits) {
+    fn end_waiting(&mut self, way: Direction, waits: Waits) {
         let flow = self.flow(way);
         (flow.waits, flow.is_extended) = (waits, false);
         if self.is_open {
@@ -224,11 +225,18 @@ impl Conversation {
         }
     }
 
-    fn show_body(&mut self, way: Way, body: Bytes, ends: bool, waits: Waits, facts: &Facts<'_>) {
+    fn show_body(
+        &mut self,
+        way: Direction,
+        body: Bytes,
+        ends: bool,
+        waits: Waits,
+        facts: &Facts<'_>,
+    ) {
         let body = HttpBody { body, end_of_stream: ends };
         let part = match way {
-            Way::Request => Part::RequestBody(body),
-            Way::Response => Part::ResponseBody(body),
+            Direction::Request => Part::RequestBody(body),
+            Direction::Response => Part::ResponseBody(body),
         };
         self.tell(way, part, None, facts);
         if !self.watches() {
@@ -237,21 +245,21 @@ impl Conversation {
     }
 
     /// Shows the trailers that are here, once.
-    fn show_trailers(&mut self, way: Way, facts: &Facts<'_>) {
+    fn show_trailers(&mut self, way: Direction, facts: &Facts<'_>) {
         let flow = self.flow(way);
         let Some(Some(trailers)) = &flow.end else { return };
         let trailers = trailers.clone();
         self.show_these(way, &trailers, facts);
     }
 
-    fn show_these(&mut self, way: Way, trailers: &Head, facts: &Facts<'_>) {
+    fn show_these(&mut self, way: Direction, trailers: &Head, facts: &Facts<'_>) {
         if std::mem::replace(&mut self.flow(way).has_sent_trailers, true) {
             return;
         }
         let trailers = HttpTrailers { trailers: Some(self.visible_trailers(trailers)) };
         let part = match way {
-            Way::Request => Part::RequestTrailers(trailers),
-            Way::Response => Part::ResponseTrailers(trailers),
+            Direction::Request => Part::RequestTrailers(trailers),
+            Direction::Response => Part::ResponseTrailers(trailers),
         };
         self.tell(way, part, None, facts);
         if !self.watches() {
@@ -262,17 +270,17 @@ impl Conversation {
     }
 
     /// A direction waits for nothing: what is held of it goes on.
-    fn release(&mut self, way: Way) {
+    fn release(&mut self, way: Direction) {
         match way {
-            Way::Request => self.request.release(&mut self.steps),
-            Way::Response => self.response.release(&mut self.steps),
+            Direction::Request => self.request.release(&mut self.steps),
+            Direction::Response => self.response.release(&mut self.steps),
         }
     }
 
-    fn pass(&mut self, way: Way, pieces: Vec<Bytes>, ends: bool) {
+    fn pass(&mut self, way: Direction, pieces: Vec<Bytes>, ends: bool) {
         match way {
-            Way::Request => self.request.pass(pieces, ends, &mut self.steps),
-            Way::Response => self.response.pass(pieces, ends, &mut self.steps),
+            Direction::Request => self.request.pass(pieces, ends, &mut self.steps),
+            Direction::Response => self.response.pass(pieces, ends, &mut self.steps),
         }
     }
 
@@ -299,7 +307,7 @@ impl Conversation {
 
     fn go_on_alone(&mut self, stream: &mut TalkView<'_>) {
         self.is_done = true;
-        for way in [Way::Request, Way::Response] {
+        for way in [Direction::Request, Direction::Response] {
             self.end_waiting(way, Waits::Idle);
             self.restore_length(way, stream);
             self.release(way);
@@ -325,14 +333,14 @@ impl Conversation {
     }
 
     /// More of a direction is here than may be held of it. As in Envoy, the answer to a request is shown like others.
-    fn too_much(&mut self, way: Way) -> Reply {
+    fn too_much(&mut self, way: Direction) -> Reply {
         match way {
-            Way::Request => {
+            Direction::Request => {
                 self.request.drop_all();
                 self.request.is_over = true;
                 Reply::new(413, b"Payload Too Large", details::REQUEST_PAYLOAD_TOO_LARGE)
             }
-            Way::Response => {
+            Direction::Response => {
                 self.is_done = true;
                 self.hang_up();
                 self.request.drop_all();
@@ -342,7 +350,12 @@ impl Conversation {
         }
     }
 
-    fn on_data(&mut self, way: Way, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
+    fn on_data(
+        &mut self,
+        way: Direction,
+        data: &mut Bytes,
+        facts: &Facts<'_>,
+    ) -> Result<(), Reply> {
         let limit = self.limit;
         let (is_done, watches) = (self.is_done, self.watches());
         let early = self.shared.config.sends_body_early;
@@ -425,21 +438,21 @@ impl StreamFilter for Conversation {
         self.steps.pop_front()
     }
 
-    fn is_full(&self, way: Way) -> bool {
+    fn is_full(&self, way: Direction) -> bool {
         let flow = match way {
-            Way::Request => &self.request,
-            Way::Response => &self.response,
+            Direction::Request => &self.request,
+            Direction::Response => &self.response,
         };
         // What is too much as a whole is answered, and not waited for.
         flow.modes.body != BodyMode::Buffered && flow.bytes() > self.limit
     }
 
     fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
-        self.on_data(Way::Request, data, facts)
+        self.on_data(Direction::Request, data, facts)
     }
 
     fn keeps_request_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
-        self.on_end(Way::Request, trailers, facts)
+        self.on_end(Direction::Request, trailers, facts)
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
@@ -454,8 +467,12 @@ impl StreamFilter for Conversation {
             return Release::Now;
         }
         (self.response.has_no_body, self.response.is_whole) = (response.ends, response.ends);
-        let waits =
-            self.show_head(Way::Response, response.head, response.facts.request, response.facts);
+        let waits = self.show_head(
+            Direction::Response,
+            response.head,
+            response.facts.request,
+            response.facts,
+        );
         if self.response.modes.forgets_length() && !self.watches() {
             mutation::forget_length(response.head);
         }
@@ -467,11 +484,11 @@ impl StreamFilter for Conversation {
     }
 
     fn on_response_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
-        self.on_data(Way::Response, data, facts)
+        self.on_data(Direction::Response, data, facts)
     }
 
     fn keeps_response_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
-        self.on_end(Way::Response, trailers, facts)
+        self.on_end(Direction::Response, trailers, facts)
     }
 
     fn on_said(&mut self, said: Said, stream: &mut TalkView<'_>) {
@@ -494,8 +511,8 @@ impl StreamFilter for Conversation {
             }
             Said::Late(way) => {
                 let waits = match way {
-                    Way::Request => self.request.waits,
-                    Way::Response => self.response.waits,
+                    Direction::Request => self.request.waits,
+                    Direction::Response => self.response.waits,
                 };
                 if !self.is_done && waits != Waits::Idle {
                     self.on_late(stream);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
 use super::BodyMode;
-use crate::filter::{Step, Way};
+use crate::filter::{Direction, Step};
 
 /// What a direction waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) struct Shown {
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) way: Way,
+    pub(super) way: Direction,
     pub(super) modes: Modes,
     pub(super) waits: Waits,
     /// The head waits here.
@@ -98,7 +98,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(way: Way, modes: Modes) -> Self {
+    pub(super) fn new(way: Direction, modes: Modes) -> Self {
         Self {
             way,
             modes,
@@ -214,17 +214,17 @@ impl Flow {
         let pieces: Vec<Bytes> = pieces.into_iter().filter(|it| !it.is_empty()).collect();
         let is_head = pieces.is_empty() && end.is_none() && self.has_no_body;
         let go_on = std::mem::take(&mut self.holds_head)
-            .then_some(Step::GoOn { way, ends: is_head && way == Way::Response });
+            .then_some(Step::GoOn { way, ends: is_head && way == Direction::Response });
         let pieces = pieces.into_iter().map(|piece| Step::Pass(way, piece));
         let end = end.map(|trailers| Step::End(way, trailers));
         match way {
             // What the head's filters see with it is there before it goes on.
-            Way::Request => {
+            Direction::Request => {
                 steps.extend(pieces);
                 steps.extend(end);
                 steps.extend(go_on);
             }
-            Way::Response => {
+            Direction::Response => {
                 // Content in the place of none has an end of its own.
                 let made = (self.has_no_body && !is_head).then_some(Step::End(way, None));
                 steps.extend(go_on);

@@ -11,8 +11,8 @@ use towpath_proto::{Head, Name};
 
 use super::pace::{Allowance, Pace};
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Reply, RequestView, RouteConfig,
-    Said, Step, StreamFilter, TalkView, Wait, Way,
+    Direction, FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Reply, RequestView,
+    RouteConfig, Said, Step, StreamFilter, TalkView, Wait,
 };
 use crate::format::Facts;
 use crate::fraction::Fraction;
@@ -279,7 +279,7 @@ impl Slowed {
     fn new(kib: u64, facts: &Facts<'_>) -> Self {
         Self {
             allowance: Allowance::with(kib, INTERVAL, facts.now),
-            pace: Pace::new(Way::Response, INTERVAL),
+            pace: Pace::new(Direction::Response, INTERVAL),
             limit: 0,
             steps: VecDeque::new(),
         }
@@ -307,8 +307,8 @@ impl StreamFilter for Delayed {
         self.slowed.as_mut()?.steps.pop_front()
     }
 
-    fn is_full(&self, way: Way) -> bool {
-        let slowed = self.slowed.as_ref().filter(|_| way == Way::Response);
+    fn is_full(&self, way: Direction) -> bool {
+        let slowed = self.slowed.as_ref().filter(|_| way == Direction::Response);
         slowed.is_some_and(|slowed| slowed.pace.held() > slowed.limit)
     }
 

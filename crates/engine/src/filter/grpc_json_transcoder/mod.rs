@@ -34,8 +34,8 @@ use self::response::{Response, STATUS_DETAILS, Untold};
 pub use self::schema::{EnumId, EnumType, Field, Kind, Known, MessageId, MessageType, Schema};
 use self::weave::Weave;
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
-    RouteConfig, Step, StreamFilter, Way,
+    Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
+    ResponseView, RouteConfig, Step, StreamFilter,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -263,9 +263,9 @@ impl Call {
             self.steps.push_back(Step::Reroute);
         }
         if !message.is_empty() {
-            self.steps.push_back(Step::Pass(Way::Request, message.into()));
+            self.steps.push_back(Step::Pass(Direction::Request, message.into()));
         }
-        self.steps.push_back(Step::GoOn { way: Way::Request, ends: false });
+        self.steps.push_back(Step::GoOn { way: Direction::Request, ends: false });
         OnRequest::Talk { watcher: Box::new(self), waits: true }
     }
 
@@ -273,10 +273,12 @@ impl Call {
         &self.config.methods[self.method]
     }
 
-    fn count(&mut self, way: Way) {
+    fn count(&mut self, way: Direction) {
         let (at, gauge, held) = match way {
-            Way::Request => (0, &self.stats.transcoder_request_buffer_bytes, self.content.held()),
-            Way::Response => {
+            Direction::Request => {
+                (0, &self.stats.transcoder_request_buffer_bytes, self.content.held())
+            }
+            Direction::Response => {
                 let held = self.response.messages.held() + self.response.content.len();
                 (1, &self.stats.transcoder_response_buffer_bytes, held)
             }
@@ -370,8 +372,8 @@ impl Call {
         let content_type = content_type.into();
         self.response.went_on = true;
         self.steps.push_back(Step::Field(Name::ContentType, content_type));
-        self.steps.push_back(Step::GoOn { way: Way::Response, ends: false });
-        self.steps.push_back(Step::Pass(Way::Response, out.into()));
+        self.steps.push_back(Step::GoOn { way: Direction::Response, ends: false });
+        self.steps.push_back(Step::Pass(Direction::Response, out.into()));
         Bytes::new()
     }
 }
@@ -397,7 +399,7 @@ impl StreamFilter for Call {
         let mut out = Vec::new();
         let piece = std::mem::take(data);
         let pushed = self.content.push(&self.config, &piece, limit, &mut out);
-        self.count(Way::Request);
+        self.count(Direction::Request);
         pushed.map_err(|refused| refused.reply(FAILED))?;
         *data = out.into();
         Ok(())
@@ -406,7 +408,7 @@ impl StreamFilter for Call {
     fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<Bytes, Reply> {
         let mut out = Vec::new();
         let ended = self.content.end(&self.config, &mut out);
-        self.count(Way::Request);
+        self.count(Direction::Request);
         ended.map_err(|refused| refused.reply(FAILED))?;
         Ok(out.into())
     }
@@ -428,9 +430,9 @@ impl StreamFilter for Call {
             if content.is_empty() {
                 return Release::Now;
             }
-            self.steps.push_back(Step::GoOn { way: Way::Response, ends: false });
-            self.steps.push_back(Step::Pass(Way::Response, content));
-            self.steps.push_back(Step::End(Way::Response, None));
+            self.steps.push_back(Step::GoOn { way: Direction::Response, ends: false });
+            self.steps.push_back(Step::Pass(Direction::Response, content));
+            self.steps.push_back(Step::End(Direction::Response, None));
             return Release::Later;
         }
         head.set(Name::ContentType, self.streamed_type());
@@ -467,7 +469,7 @@ impl StreamFilter for Call {
         } else {
             self.hold(out)
         };
-        self.count(Way::Response);
+        self.count(Direction::Response);
         Ok(())
     }
 
@@ -499,7 +501,7 @@ impl StreamFilter for Call {
         _facts: &Facts<'_>,
     ) -> Bytes {
         let content = std::mem::take(&mut self.response.content);
-        self.count(Way::Response);
+        self.count(Direction::Response);
         if let Some(content_type) = self.response.content_type.take() {
             head.set(Name::ContentType, &content_type);
             head.set_number(Name::ContentLength, content.len() as u64);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towpath_proto::Head;
 
 use super::{
-    BodyMode, Conversation, Fault, Modes, ProcessingMode, Reply, Step, TalkView, Waits, Way,
+    BodyMode, Conversation, Direction, Fault, Modes, ProcessingMode, Reply, Step, TalkView, Waits,
 };
 use crate::filter::ext_proc::mutation::{self, Bounds};
 use crate::filter::ext_proc::wire::{
@@ -48,25 +48,30 @@ impl Conversation {
             Some(answer) => {
                 self.take_metadata(metadata, stream);
                 let (way, result) = match answer {
-                    Answer::RequestHeaders(it) => {
-                        (Way::Request, self.on_headers(Way::Request, it.response, stream))
-                    }
-                    Answer::ResponseHeaders(it) => {
-                        (Way::Response, self.on_headers(Way::Response, it.response, stream))
-                    }
+                    Answer::RequestHeaders(it) => (
+                        Direction::Request,
+                        self.on_headers(Direction::Request, it.response, stream),
+                    ),
+                    Answer::ResponseHeaders(it) => (
+                        Direction::Response,
+                        self.on_headers(Direction::Response, it.response, stream),
+                    ),
                     Answer::RequestBody(it) => {
-                        (Way::Request, self.on_body(Way::Request, it.response, stream))
+                        (Direction::Request, self.on_body(Direction::Request, it.response, stream))
                     }
-                    Answer::ResponseBody(it) => {
-                        (Way::Response, self.on_body(Way::Response, it.response, stream))
-                    }
-                    Answer::RequestTrailers(it) => {
-                        (Way::Request, self.on_trailers(Way::Request, &it).map(|()| true))
-                    }
-                    Answer::ResponseTrailers(it) => {
-                        (Way::Response, self.on_trailers(Way::Response, &it).map(|()| true))
-                    }
-                    Answer::Immediate(_) => (Way::Request, Ok(false)),
+                    Answer::ResponseBody(it) => (
+                        Direction::Response,
+                        self.on_body(Direction::Response, it.response, stream),
+                    ),
+                    Answer::RequestTrailers(it) => (
+                        Direction::Request,
+                        self.on_trailers(Direction::Request, &it).map(|()| true),
+                    ),
+                    Answer::ResponseTrailers(it) => (
+                        Direction::Response,
+                        self.on_trailers(Direction::Response, &it).map(|()| true),
+                    ),
+                    Answer::Immediate(_) => (Direction::Request, Ok(false)),
                 };
                 ended = result.as_ref().ok().map(|is_last| (way, *is_last));
                 result.map(|_| ())
@@ -109,7 +114,7 @@ impl Conversation {
         };
         let mut extended = false;
         if let Some(asked) = asked.filter(fits) {
-            for way in [Way::Request, Way::Response] {
+            for way in [Direction::Request, Direction::Response] {
                 let flow = self.flow(way);
                 let waits = flow.waits != Waits::Idle && flow.modes.body != BodyMode::FullDuplex;
                 if waits && !std::mem::replace(&mut flow.is_extended, true) {
@@ -165,7 +170,7 @@ impl Conversation {
     /// What the server says of a head. Whether it is the last that it says of this direction.
     fn on_headers(
         &mut self,
-        way: Way,
+        way: Direction,
         response: Option<CommonResponse>,
         stream: &mut TalkView<'_>,
     ) -> Result<bool, Fault> {
@@ -202,7 +207,7 @@ impl Conversation {
         Ok(self.is_last_after_head(way))
     }
 
-    fn go_on_from_head(&mut self, way: Way, stream: &mut TalkView<'_>) {
+    fn go_on_from_head(&mut self, way: Direction, stream: &mut TalkView<'_>) {
         let limit = self.limit;
         let flow = self.flow(way);
         let body = flow.modes.body;
@@ -241,7 +246,7 @@ impl Conversation {
     }
 
     /// Shows what was held while the head was waited for.
-    fn stream_held(&mut self, way: Way, ends: bool, stream: &TalkView<'_>) {
+    fn stream_held(&mut self, way: Direction, ends: bool, stream: &TalkView<'_>) {
         let flow = self.flow(way);
         if flow.held_bytes() == 0 {
             return;
@@ -254,7 +259,7 @@ impl Conversation {
     }
 
     /// The server wants no content: trailers are next, or nothing.
-    fn end_part(&mut self, way: Way, stream: &TalkView<'_>) {
+    fn end_part(&mut self, way: Direction, stream: &TalkView<'_>) {
         let flow = self.flow(way);
         if flow.modes.trailers && flow.has_trailers() && !flow.has_sent_trailers {
             return self.show_trailers(way, stream.facts);
@@ -263,7 +268,7 @@ impl Conversation {
     }
 
     /// Other content takes the place of what there is; nothing more of the message is shown.
-    fn replace(&mut self, way: Way, body: Option<BodyMutation>, stream: &mut TalkView<'_>) {
+    fn replace(&mut self, way: Direction, body: Option<BodyMutation>, stream: &mut TalkView<'_>) {
         if let Some(body) = body {
             let head = head_of(way, stream);
             mutation::forget_length(head);
@@ -291,7 +296,7 @@ impl Conversation {
     /// What the server says of content. Whether it is the last that it says of this direction.
     fn on_body(
         &mut self,
-        way: Way,
+        way: Direction,
         response: Option<CommonResponse>,
         stream: &mut TalkView<'_>,
     ) -> Result<bool, Fault> {
@@ -326,7 +331,7 @@ impl Conversation {
 
     fn on_whole(
         &mut self,
-        way: Way,
+        way: Direction,
         response: &CommonResponse,
         stream: &mut TalkView<'_>,
     ) -> Result<(), Fault> {
@@ -349,7 +354,7 @@ impl Conversation {
 
     fn on_part(
         &mut self,
-        way: Way,
+        way: Direction,
         response: &CommonResponse,
         stream: &mut TalkView<'_>,
     ) -> Result<(), Fault> {
@@ -371,7 +376,7 @@ impl Conversation {
     /// Whether it was the last piece.
     fn on_piece(
         &mut self,
-        way: Way,
+        way: Direction,
         response: &CommonResponse,
         stream: &mut TalkView<'_>,
     ) -> Result<bool, Fault> {
@@ -420,7 +425,7 @@ impl Conversation {
         Ok(piece.ends)
     }
 
-    fn on_trailers(&mut self, way: Way, response: &TrailersResponse) -> Result<(), Fault> {
+    fn on_trailers(&mut self, way: Direction, response: &TrailersResponse) -> Result<(), Fault> {
         let shared = Rc::clone(&self.shared);
         let flow = self.flow(way);
         if flow.waits != Waits::Trailers && flow.modes.body != BodyMode::FullDuplex {
@@ -439,7 +444,7 @@ impl Conversation {
     /// Changes a head that is still here.
     fn change_head(
         &mut self,
-        way: Way,
+        way: Direction,
         response: &CommonResponse,
         stream: &mut TalkView<'_>,
     ) -> Result<(), Fault> {
@@ -457,7 +462,7 @@ impl Conversation {
         mutation::apply(mutation, head, bounds, rules, rejected).map_err(Fault::Invalid)
     }
 
-    pub(super) fn restore_length(&mut self, way: Way, stream: &mut TalkView<'_>) {
+    pub(super) fn restore_length(&mut self, way: Direction, stream: &mut TalkView<'_>) {
         let flow = self.flow(way);
         if flow.holds_head {
             let head = head_of(way, stream);
@@ -469,8 +474,8 @@ impl Conversation {
     }
 
     /// A changed request may be routed anew.
-    fn clear_route(&mut self, way: Way, response: &CommonResponse) {
-        if way == Way::Response {
+    fn clear_route(&mut self, way: Direction, response: &CommonResponse) {
+        if way == Direction::Response {
             return;
         }
         let shared = Rc::clone(&self.shared);
@@ -511,7 +516,7 @@ impl Conversation {
     }
 
     /// Whether nothing more is said of a direction after its head.
-    fn is_last_after_head(&mut self, way: Way) -> bool {
+    fn is_last_after_head(&mut self, way: Direction) -> bool {
         let flow = self.flow(way);
         if flow.waits != Waits::Idle {
             return false;
@@ -526,10 +531,10 @@ impl Conversation {
     }
 }
 
-fn head_of<'a>(way: Way, stream: &'a mut TalkView<'_>) -> &'a mut Head {
+fn head_of<'a>(way: Direction, stream: &'a mut TalkView<'_>) -> &'a mut Head {
     match way {
-        Way::Request => stream.request,
-        Way::Response => stream.response,
+        Direction::Request => stream.request,
+        Direction::Response => stream.response,
     }
 }
 

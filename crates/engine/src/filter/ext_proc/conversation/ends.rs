@@ -2,7 +2,7 @@
 
 use towpath_proto::Head;
 
-use super::{BodyMode, Conversation, Facts, Flow, TalkView, Waits, Way};
+use super::{BodyMode, Conversation, Direction, Facts, Flow, TalkView, Waits};
 
 impl Flow {
     /// Whether nothing more of it is sent.
@@ -15,7 +15,7 @@ impl Conversation {
     /// A message is over; whether its end stays here.
     pub(super) fn on_end(
         &mut self,
-        way: Way,
+        way: Direction,
         trailers: Option<&mut Head>,
         facts: &Facts<'_>,
     ) -> bool {
@@ -42,7 +42,12 @@ impl Conversation {
     }
 
     /// Nothing is kept of what is only watched.
-    fn watch_end(&mut self, way: Way, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
+    fn watch_end(
+        &mut self,
+        way: Direction,
+        trailers: Option<&mut Head>,
+        facts: &Facts<'_>,
+    ) -> bool {
         let modes = self.flow(way).modes;
         match trailers {
             None if modes.body == BodyMode::Streamed => {
@@ -57,7 +62,7 @@ impl Conversation {
         false
     }
 
-    fn keep_end(&mut self, way: Way, facts: &Facts<'_>) -> bool {
+    fn keep_end(&mut self, way: Direction, facts: &Facts<'_>) -> bool {
         let early = self.shared.config.sends_body_early;
         let flow = self.flow(way);
         let body = flow.modes.body;
@@ -99,7 +104,7 @@ impl Conversation {
 
     fn keep_trailers(
         &mut self,
-        way: Way,
+        way: Direction,
         trailers: &mut Head,
         was_whole: bool,
         facts: &Facts<'_>,

@@ -79,7 +79,7 @@ impl Scene {
         talk.request.has_no_body = !has_body;
         let record = Record::default();
         let facts = Facts::new(&record, Instant::ZERO);
-        talk.show_head(Way::Request, &request, None, &facts);
+        talk.show_head(Direction::Request, &request, None, &facts);
         let mut scene = Self { talk, request, response: Head::default(), record };
         let steps = scene.steps();
         assert!(matches!(steps[..], [Step::Begin(_), Step::Say(_), Step::Time(..)]), "{steps:?}");
@@ -144,7 +144,7 @@ fn a_head_goes_on_when_it_is_answered() {
     let mut scene = Scene::new(config(BodyMode::None), false);
     let steps = scene.answer(Answer::RequestHeaders(changed(set("x-a", b"1"))));
     assert_eq!(scene.request.get_bytes(b"x-a"), Some(&b"1"[..]));
-    assert!(matches!(steps[..], [Step::Time(_, None), Step::GoOn { way: Way::Request, .. }]));
+    assert!(matches!(steps[..], [Step::Time(_, None), Step::GoOn { way: Direction::Request, .. }]));
 }
 
 #[test]
@@ -222,17 +222,17 @@ fn pieces_wait_for_their_answers_in_order() {
     for piece in [&b"one"[..], b"two"] {
         assert!(scene.data(piece).unwrap().is_empty());
     }
-    assert!(!scene.talk.is_full(Way::Request));
+    assert!(!scene.talk.is_full(Direction::Request));
     assert!(scene.data(b"three").unwrap().is_empty());
-    assert!(scene.talk.is_full(Way::Request), "11 bytes of 10");
+    assert!(scene.talk.is_full(Direction::Request), "11 bytes of 10");
     assert!(scene.end());
     scene.steps();
     let mut passed = Vec::new();
     for new in [body(b"1"), CommonResponse::default(), body(b"3"), CommonResponse::default()] {
         for step in scene.answer(Answer::RequestBody(changed(new))) {
             match step {
-                Step::Pass(Way::Request, data) => passed.push(data.to_vec()),
-                Step::End(Way::Request, None) => passed.push(b"end".to_vec()),
+                Step::Pass(Direction::Request, data) => passed.push(data.to_vec()),
+                Step::End(Direction::Request, None) => passed.push(b"end".to_vec()),
                 _ => {}
             }
         }
@@ -265,7 +265,7 @@ fn nothing_is_heard_after_the_end() {
         assert!(scene.answer(answer).is_empty());
     }
     assert!(scene.hear(Said::Over(14, Vec::new())).is_empty());
-    assert!(scene.hear(Said::Late(Way::Request)).is_empty());
+    assert!(scene.hear(Said::Late(Direction::Request)).is_empty());
     let stats = &scene.talk.shared.stats;
     assert_eq!((stats.streams_closed.value(), stats.streams_started.value()), (1, 1));
 }
