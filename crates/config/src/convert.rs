@@ -21,6 +21,7 @@ mod extension_discovery;
 mod facts;
 pub(crate) mod filter;
 mod filter_chain;
+mod forward_proxy;
 mod grpc_service;
 mod hash_policy;
 mod header_ops;

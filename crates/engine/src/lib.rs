@@ -35,6 +35,7 @@ mod logger;
 pub mod matcher;
 pub mod mesh;
 pub mod message;
+pub mod names;
 mod number;
 #[cfg(feature = "serving")]
 mod protobuf;

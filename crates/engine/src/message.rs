@@ -12,6 +12,7 @@ use towpath_proto::{Address, Failure};
 use towpath_trace::Stamp;
 
 use crate::filter::notes::Note;
+use crate::names::{NameNews, NameQuestion};
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::export::Exporter;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
@@ -96,6 +97,8 @@ pub enum ToWorker {
         /// All its endpoints; those that are not in the list are drained.
         endpoints: Arc<[Endpoint]>,
     },
+    /// What became of a name that requests chose.
+    Name(NameNews),
     /// What was found out about a cluster's hosts.
     Health {
         /// Which cluster; one that is not known yet may come with the next snapshot.
@@ -209,6 +212,8 @@ pub enum FromWorker {
         /// The lines.
         lines: Bytes,
     },
+    /// A request wants to go to a name that it does not know.
+    Name(NameQuestion),
     /// A line of a script, for the program's own log.
     Note(Note),
     /// Nothing is left to drain.

@@ -140,6 +140,7 @@ impl Worker {
             Message::To(ToWorker::Snapshot(snapshot)) => {
                 let before = std::mem::replace(&mut self.exchange.snapshot, snapshot);
                 self.exchange.env.logs.resize(self.exchange.snapshot.sinks.len());
+                self.exchange.take_dns_caches();
                 self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);
                 self.exchange.end_lost_calls(now);
@@ -147,6 +148,7 @@ impl Worker {
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {
                 self.exchange.update_hosts(cluster, &endpoints, now)
             }
+            Message::To(ToWorker::Name(news)) => self.exchange.on_name(&news, now),
             Message::To(ToWorker::Health { cluster, hosts }) => {
                 self.exchange.upstreams.update_health(
                     cluster,
@@ -192,6 +194,7 @@ impl Worker {
             ToWorker::Local(command) => self.exchange.on_command(command, now),
             ToWorker::Snapshot(_)
             | ToWorker::Hosts { .. }
+            | ToWorker::Name(_)
             | ToWorker::Health { .. }
             | ToWorker::Drain(_)
             | ToWorker::FailHealth(_)

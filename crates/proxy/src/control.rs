@@ -19,6 +19,7 @@ use towpath_proto::{Address, Failure};
 
 use crate::access_log::LogSender;
 use crate::discovery::{Dump, Override};
+use crate::dns::names::Names;
 use crate::dns::{DnsCluster, Watcher};
 use crate::flags::{DrainStrategy, Flags};
 use crate::loading::{Boot, Overrides};
@@ -68,6 +69,8 @@ pub(crate) struct Control {
     pub(crate) workers: RefCell<Workers>,
     pub(crate) logs: LogSender,
     pub(crate) dns: Watcher,
+    /// Names that requests choose.
+    pub(crate) names: Names,
     /// Only where a cluster's hosts are watched.
     pub(crate) monitor: RefCell<Option<MonitorThread>>,
     pub(crate) listeners: RefCell<Listeners>,
@@ -140,6 +143,7 @@ pub(crate) struct Parts {
     pub(crate) reload: mpsc::UnboundedSender<Wish>,
     pub(crate) news: mpsc::UnboundedSender<News>,
     pub(crate) dns: Watcher,
+    pub(crate) names: Names,
     pub(crate) tracing: Tracing,
     pub(crate) quit: mpsc::UnboundedSender<()>,
     pub(crate) started: Instant,
@@ -173,6 +177,7 @@ impl Control {
             workers: RefCell::new(workers),
             logs,
             dns,
+            names: parts.names,
             monitor: RefCell::default(),
             tracing,
             listeners: RefCell::default(),
@@ -194,6 +199,9 @@ impl Control {
     /// Tells every worker.
     pub(crate) fn tell(&self, message: &ToWorker) {
         self.workers.borrow().tell(message);
+        if let ToWorker::Snapshot(snapshot) = message {
+            self.names.update(&snapshot.dns_caches);
+        }
     }
 
     /// The phase as the outside shall see it: a failed health check looks like a drain.

@@ -23,6 +23,7 @@ use crate::server_stats::CONTROL;
 use resolver::{Answer, Resolvers};
 
 mod connected;
+pub mod names;
 mod resolver;
 
 /// A DNS cluster to follow.

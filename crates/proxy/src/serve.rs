@@ -16,6 +16,7 @@ use tokio::task::LocalSet;
 use towpath_engine::filter::notes::{Note, NoteLevel};
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, FromWorker, ToMonitor, ToWorker};
+use towpath_engine::names::NameNews;
 use towpath_engine::snapshot::cluster::Discovery;
 use towpath_engine::snapshot::{ClusterId, Snapshot};
 use towpath_engine::stats::Registry;
@@ -25,6 +26,7 @@ use crate::admin;
 use crate::admin::server::AdminSocket;
 use crate::control::{Control, Parts};
 use crate::discovery::{self, Ask, DiscoveryThread};
+use crate::dns::names::Names;
 use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
 use crate::listen_failure;
@@ -90,6 +92,8 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     drop(setup);
     let (update_sender, updates) = mpsc::unbounded_channel();
     let dns = Watcher::start(dns_clusters(&snapshot), &registry, &update_sender);
+    let (name_sender, named) = mpsc::unbounded_channel();
+    let names = Names::new(registry.clone(), name_sender);
     let (news_sender, news) = mpsc::unbounded_channel();
     let monitor = Monitor::is_wanted(&snapshot)
         .then(|| MonitorThread::start(registry.clone(), started, news_sender.clone()))
@@ -111,6 +115,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         reload,
         news: news_sender,
         dns,
+        names,
         tracing,
         quit,
         started,
@@ -136,6 +141,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         signals,
         events,
         updates,
+        named,
         news,
         quits,
         starts,
@@ -164,6 +170,7 @@ struct Server {
     signals: Signals,
     events: UnboundedReceiver<Event>,
     updates: UnboundedReceiver<Update>,
+    named: UnboundedReceiver<NameNews>,
     news: UnboundedReceiver<News>,
     quits: UnboundedReceiver<()>,
     /// The first configuration of a control plane.
@@ -181,6 +188,7 @@ struct Server {
 enum Wake {
     Event(Event),
     Update(Update),
+    Named(NameNews),
     News(News),
     Signal(Sign),
     Quit,
@@ -206,6 +214,7 @@ impl Server {
             let wake = tokio::select! {
                 Some(event) = self.events.recv() => Wake::Event(event),
                 Some(update) = self.updates.recv() => Wake::Update(update),
+                Some(news) = self.named.recv() => Wake::Named(news),
                 Some(news) = self.news.recv() => Wake::News(news),
                 () = tokio::time::sleep_until(checked_by), if checking.is_some() => Wake::ChecksOverdue,
                 sign = self.signals.next() => Wake::Signal(sign),
@@ -223,6 +232,7 @@ impl Server {
                         .tell_monitor(ToMonitor::Hosts { cluster, endpoints: endpoints.clone() });
                     control.tell(&ToWorker::Hosts { cluster, endpoints });
                 }
+                Wake::Named(news) => control.tell(&ToWorker::Name(news)),
                 Wake::News(News::Said(FromMonitor::Health { cluster, hosts })) => {
                     control.tell(&ToWorker::Health { cluster, hosts });
                 }
@@ -407,6 +417,7 @@ impl Server {
             What::Said(FromWorker::Log { sink, lines }) => {
                 self.control.logs.write(sink.0 as usize, lines)
             }
+            What::Said(FromWorker::Name(question)) => self.control.names.ask(question),
             What::Said(FromWorker::Note(note)) => tell_note(&note),
             // Told on the worker's thread; and no app is in this process.
             What::Said(FromWorker::Slow(_) | FromWorker::Local(_)) => {}

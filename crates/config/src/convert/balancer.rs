@@ -25,7 +25,9 @@ impl Converter<'_> {
         discovery: Option<&Discovery>,
     ) -> Option<Balancing> {
         let provides = match discovery? {
-            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) => true,
+            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
+                true
+            }
             Discovery::Static | Discovery::Dns(_) => false,
         };
         let provided = cluster.choice("lb_policy") == "CLUSTER_PROVIDED";
@@ -44,7 +46,7 @@ impl Converter<'_> {
             ),
             (false, true) => self.report.problem(
                 cluster.at("lb_policy"),
-                "CLUSTER_PROVIDED is for ORIGINAL_DST clusters and aggregates",
+                "CLUSTER_PROVIDED is for ORIGINAL_DST clusters, aggregates and dynamic forward proxies",
             ),
             (false, false) => {}
         }

@@ -114,7 +114,9 @@ impl Converter<'_> {
         let (discovery, endpoints) = (discovery?, endpoints?);
         let is_watched = match discovery {
             Discovery::Static | Discovery::Dns(_) => true,
-            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) => false,
+            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
+                false
+            }
         };
         let health_check = self.active_check(message, http2.as_deref());
         Some(Cluster {

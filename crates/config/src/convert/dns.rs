@@ -8,6 +8,7 @@ use towpath_engine::snapshot::cluster::{Discovery, Dns, Family};
 use super::Converter;
 use super::aggregate::AGGREGATE;
 use super::extension::{CLUSTER_TYPE, DNS_RESOLVER};
+use super::forward_proxy::CLUSTER as FORWARD_PROXY;
 use crate::message::Message;
 
 const DNS_CLUSTER: &str = "envoy.extensions.clusters.dns.v3.DnsCluster";
@@ -22,7 +23,11 @@ impl Converter<'_> {
         cluster: &Message,
     ) -> Option<Discovery> {
         if let Some(custom) = cluster.message("cluster_type") {
-            let (config, _) = self.extension(custom, CLUSTER_TYPE, &[DNS_CLUSTER, AGGREGATE])?;
+            let (config, _) =
+                self.extension(custom, CLUSTER_TYPE, &[DNS_CLUSTER, AGGREGATE, FORWARD_PROXY])?;
+            if config.descriptor.full_name() == FORWARD_PROXY {
+                return self.named_hosts(cluster, config);
+            }
             if config.descriptor.full_name() == AGGREGATE {
                 return Some(Discovery::Aggregate(self.aggregated(cluster, config)));
             }
@@ -54,17 +59,7 @@ impl Converter<'_> {
         logical: bool,
         family: Family,
     ) -> Option<Dns> {
-        let failure_refresh = config.message("dns_failure_refresh_rate").map(|rate| {
-            let base = rate.duration("base_interval").unwrap_or(DEFAULT_REFRESH);
-            let max = rate.duration("max_interval").unwrap_or(base * 10);
-            if max < base {
-                self.report.problem(
-                    rate.at("max_interval"),
-                    "must be greater than or equal to the base_interval",
-                );
-            }
-            (base, max)
-        });
+        let failure_refresh = self.failure_refresh(config, DEFAULT_REFRESH);
         Some(Dns {
             logical,
             names: Vec::new(),
@@ -77,8 +72,26 @@ impl Converter<'_> {
         })
     }
 
+    /// The pauses after failures: the base and the maximum.
+    pub(super) fn failure_refresh(
+        &mut self,
+        config: &Message,
+        default: Duration,
+    ) -> Option<(Duration, Duration)> {
+        let rate = config.message("dns_failure_refresh_rate")?;
+        let base = rate.duration("base_interval").unwrap_or(default);
+        let max = rate.duration("max_interval").unwrap_or(base * 10);
+        if max < base {
+            self.report.problem(
+                rate.at("max_interval"),
+                "must be greater than or equal to the base_interval",
+            );
+        }
+        Some((base, max))
+    }
+
     /// The resolvers of the cluster, else those of the bootstrap; none means the system's.
-    fn resolvers(&mut self, bootstrap: &Message, config: &Message) -> Vec<SocketAddr> {
+    pub(super) fn resolvers(&mut self, bootstrap: &Message, config: &Message) -> Vec<SocketAddr> {
         for holder in [config, bootstrap] {
             let has = |name: &str| {
                 holder.descriptor.get_field_by_name(name).is_some() && holder.has(name)
@@ -124,7 +137,7 @@ impl Converter<'_> {
     }
 }
 
-fn family(name: &str) -> Family {
+pub(super) fn family(name: &str) -> Family {
     match name {
         "V4_ONLY" => Family::V4Only,
         "V6_ONLY" => Family::V6Only,

@@ -168,7 +168,11 @@ impl<'a> Converter<'a> {
                 endpoints.names.push(DnsName { name: Arc::from(name.as_str()), port, template });
             }
             // Reported: it has none.
-            (Some(_), Discovery::OriginalDestination(_) | Discovery::Aggregate(_)) | (None, _) => {}
+            (
+                Some(_),
+                Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_),
+            )
+            | (None, _) => {}
         }
     }
 }

@@ -13,6 +13,7 @@ use super::Converter;
 use super::bolt::BOLT_PROXY;
 use super::extension::NETWORK_FILTER;
 use super::extension_discovery::{Found, Place};
+use super::forward_proxy::SNI as SNI_FORWARD;
 use super::istio::{EXCHANGE, STATS};
 use super::rbac::NETWORK_RBAC;
 use crate::message::Message;
@@ -25,8 +26,17 @@ const CONNECTION_LIMIT: &str =
 
 const SNI_CLUSTER: &str = "envoy.extensions.filters.network.sni_cluster.v3.SniCluster";
 /// The network filters that there are.
-const KNOWN: [&str; 8] =
-    [HTTP, TCP, BOLT_PROXY, CONNECTION_LIMIT, NETWORK_RBAC, SNI_CLUSTER, EXCHANGE, STATS];
+const KNOWN: [&str; 9] = [
+    HTTP,
+    TCP,
+    BOLT_PROXY,
+    CONNECTION_LIMIT,
+    NETWORK_RBAC,
+    SNI_CLUSTER,
+    SNI_FORWARD,
+    EXCHANGE,
+    STATS,
+];
 
 /// What a filter is to its chain.
 enum Filter {
@@ -111,6 +121,7 @@ impl Converter<'_> {
             }
             NETWORK_RBAC => before.rbac.push(self.network_rbac(config)?),
             SNI_CLUSTER => before.sni_cluster = true,
+            SNI_FORWARD => before.sni_forward = self.sni_forward(config),
             EXCHANGE => before.greetings = Some(Arc::new(self.istio_greetings(config))),
             STATS => before.telemetry = self.istio_telemetry(config).map(Arc::new),
             _ => before.limits.extend(self.connection_limit(config)),

@@ -71,10 +71,11 @@ impl Converter<'_> {
                 .or_else(|| cluster.number32("max_requests_per_connection"))
                 .unwrap_or(0),
             bolt,
-            asked_names: typed
-                .unwrap_or(cluster)
-                .message("upstream_http_protocol_options")
-                .and_then(asked_names),
+            asked_names: {
+                let names = typed.unwrap_or(cluster).message("upstream_http_protocol_options");
+                let says = typed.is_some() || names.is_some();
+                self.names_asked(cluster, names.and_then(asked_names), says)
+            },
         }
     }
 

@@ -18,6 +18,7 @@ use crate::env::log::Logs;
 use crate::filter::notes::Notes;
 use crate::header_ops::Scratch;
 use crate::message::{FromWorker, Message};
+use crate::names::Names;
 use crate::number::UsualNumber;
 use crate::random::Random;
 use crate::stats::Registry;
@@ -67,6 +68,8 @@ pub(crate) struct Env {
     pub(crate) scratch: Scratch,
     /// What scripts have to say.
     pub(crate) notes: Rc<Notes>,
+    /// Addresses of names that requests choose.
+    pub(crate) names: Rc<Names>,
 }
 
 impl Env {
@@ -97,6 +100,7 @@ impl Env {
             expected_timeout: UsualNumber::new(Name::XEnvoyExpectedRqTimeoutMs, 15_000),
             scratch: Scratch::default(),
             notes: Rc::default(),
+            names: Rc::default(),
         }
     }
 }

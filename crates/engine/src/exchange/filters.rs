@@ -15,15 +15,15 @@ use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::mirror::Copies;
+use crate::exchange::names::Waits;
 use crate::exchange::passing::{
     Levels, length, pass_request, pass_response, taken_apart, without_empty_trailers,
 };
 use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::talk::Talks;
-use crate::exchange::timers::HttpTimer;
 use crate::filter::{
     Answer, Callout, Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView,
-    StreamFilter, Wait,
+    StreamFilter,
 };
 use crate::grpc;
 use crate::ids::{Side, StreamIndex};
@@ -41,6 +41,8 @@ pub(crate) struct Filters {
     pub(super) talks: Option<Box<Talks>>,
     /// The request was gRPC's when it came.
     was_grpc: bool,
+    /// The name that it waits for.
+    pub(super) name: Option<Box<Waits>>,
     /// Copies of the request that wait for the rest of it.
     pub(crate) copies: Option<Box<Copies>>,
 }
@@ -50,13 +52,13 @@ pub(crate) struct Filters {
 pub(super) struct Waiting {
     /// The filter that wants it so.
     pub(super) place: usize,
-    until: Until,
+    pub(super) until: Until,
     pub(super) resume: Resume,
 }
 
 /// What it waits for.
 #[derive(Clone, Copy, Debug)]
-enum Until {
+pub(super) enum Until {
     /// All of it, of at most so many bytes.
     Whole(usize),
     /// So many bytes of it, or all.
@@ -67,6 +69,8 @@ enum Until {
     Time,
     /// What a filter hears.
     Told,
+    /// The address of a name.
+    Name,
 }
 
 /// What the router goes on with.
@@ -88,10 +92,12 @@ pub(crate) enum FilterStatus {
 
 /// How a walk through the filters ends.
 #[derive(Clone, Copy, Debug)]
-enum Walk {
+pub(super) enum Walk {
     Ended(FilterStatus),
     /// The request is routed anew, and goes on at this place.
     Reroutes(usize),
+    /// It goes on at this place.
+    GoesOn(usize),
 }
 
 impl Stream {
@@ -112,7 +118,7 @@ impl Stream {
     pub(crate) fn asks(&self) -> Option<u64> {
         match self.waiting()?.until {
             Until::Answer(callout) => Some(callout),
-            Until::Whole(_) | Until::Some(_) | Until::Time | Until::Told => None,
+            Until::Whole(_) | Until::Some(_) | Until::Time | Until::Told | Until::Name => None,
         }
     }
 
@@ -121,7 +127,7 @@ impl Stream {
         matches!(self.waiting(), Some(Waiting { until: Until::Told, .. }))
     }
 
-    fn waiting(&self) -> Option<Waiting> {
+    pub(super) fn waiting(&self) -> Option<Waiting> {
         self.filters.as_deref()?.waiting
     }
 
@@ -150,6 +156,7 @@ impl Exchange {
         loop {
             match self.filter_request_until_rerouted(index, place, http, *resume, now) {
                 Walk::Ended(progress) => return progress,
+                Walk::GoesOn(next) => place = next,
                 Walk::Reroutes(next) => {
                     let Some(stream) = self.streams.get_mut(index) else {
                         return FilterStatus::Stopped;
@@ -182,7 +189,7 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
-        let (mut talks, mut is_held) = (false, false);
+        let (mut talks, mut is_held, mut name) = (false, false, None);
         let mut nothing = Vec::new();
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
@@ -217,6 +224,10 @@ impl Exchange {
                 OnRequest::Ask(watcher, question) => {
                     callout = Some((place, question));
                     (watcher, None)
+                }
+                OnRequest::Resolve(wish) => {
+                    name = Some((place, wish));
+                    break;
                 }
                 OnRequest::Wait(mut watcher, wait) => {
                     if watcher.talks() {
@@ -265,6 +276,9 @@ impl Exchange {
         if is_held {
             // If it waits no more, it has gone on already.
             return Walk::Ended(FilterStatus::Stopped);
+        }
+        if let Some((place, wish)) = name {
+            return self.resolve(index, place, resume, *wish, now);
         }
         if let Some(reply) = answer {
             self.log_new_request(index, now);
@@ -413,7 +427,7 @@ impl Exchange {
         let goes_on = match waiting.until {
             Until::Whole(_) => ends,
             Until::Some(limit) => ends || held >= limit as u64,
-            Until::Answer(_) | Until::Time | Until::Told => false,
+            Until::Answer(_) | Until::Time | Until::Told | Until::Name => false,
         };
         if goes_on {
             self.go_on_collected(index, waiting, now);
@@ -438,34 +452,13 @@ impl Exchange {
         }
     }
 
-    /// Lets a request wait on behalf of a filter. It goes on with [`Exchange::go_on_waited`].
-    fn wait(&mut self, index: StreamIndex, place: usize, resume: Resume, wait: Wait, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        stream.flags.set(wait.flags);
-        if let Some(filters) = stream.filters.as_mut() {
-            filters.waiting = Some(Waiting { place, until: Until::Time, resume });
-        }
-        self.set_timer(index, HttpTimer::BackOff, now + wait.time);
-    }
-
-    /// The time has passed that a filter lets a request wait, if one does.
-    pub(crate) fn go_on_waited(&mut self, index: StreamIndex, now: Instant) -> bool {
-        let Some(stream) = self.streams.get(index) else { return false };
-        let Some(Waiting { place, until: Until::Time, .. }) = stream.waiting() else {
-            return false;
-        };
-        let filter = FilterOf { stream: index, serial: stream.serial, place };
-        self.go_on_with(filter, |watcher, request| watcher.on_waited(request), now);
-        true
-    }
-
     /// A filter has the answer that it waited for.
     pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: Answer, now: Instant) {
         self.go_on_with(filter, |watcher, request| watcher.on_answer(answer, request), now);
     }
 
     /// A filter has what it waited for.
-    fn go_on_with(
+    pub(super) fn go_on_with(
         &mut self,
         filter: FilterOf,
         decide: impl FnOnce(&mut dyn StreamFilter, &mut RequestView<'_>) -> OnAnswer,
@@ -547,31 +540,10 @@ impl Exchange {
     }
 
     /// A request that was collected is complete: the filters behind see it, and the router.
-    fn go_on_collected(&mut self, index: StreamIndex, waiting: Waiting, now: Instant) {
+    pub(super) fn go_on_collected(&mut self, index: StreamIndex, waiting: Waiting, now: Instant) {
         let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
         let filter = FilterOf { stream: index, serial, place: waiting.place };
         self.go_on_with(filter, |watcher, request| watcher.on_collected(request), now);
-    }
-
-    /// Lets a request that has waited already wait until all of it is here.
-    fn collect(
-        &mut self,
-        index: StreamIndex,
-        place: usize,
-        resume: Resume,
-        limit: usize,
-        now: Instant,
-    ) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let waiting = Waiting { place, until: Until::Whole(limit), resume };
-        if let Some(filters) = stream.filters.as_mut() {
-            filters.waiting = Some(waiting);
-        }
-        if stream.body.len() > limit {
-            self.refuse_body(index, now);
-        } else if stream.request_end == Progress::Ended {
-            self.go_on_collected(index, waiting, now);
-        }
     }
 
     /// Shows what is kept of the content to the filters from a place on, as far as the one that waits.

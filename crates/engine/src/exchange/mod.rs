@@ -22,6 +22,7 @@ pub(crate) mod judge;
 pub(crate) mod lazy_head;
 pub(crate) mod log;
 mod mirror;
+pub(crate) mod names;
 pub(crate) mod offer;
 mod passing;
 pub(crate) mod plain;
@@ -40,6 +41,7 @@ pub(crate) mod tracing;
 pub(crate) mod tunnel;
 mod tunneling;
 pub(crate) mod upstream;
+mod waiting;
 mod wanted;
 
 use std::rc::Rc;

@@ -24,6 +24,7 @@ use crate::exchange::timers::HttpTimer;
 use crate::exchange::tracing::TryEnd;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
+use crate::names::Ticket;
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{RateLimitedBackOff, RetryOn, RetryPolicy};
@@ -105,6 +106,10 @@ pub(crate) struct Tried {
     statuses: Vec<u16>,
     /// The wait before the next try is what an answer asked for.
     is_asked_to_wait: bool,
+    /// Its place among those that wait for the address of a name.
+    pub(crate) name: Option<Box<Ticket>>,
+    /// Why its cluster has no host for it, if there is more to say.
+    pub(crate) no_host: Option<&'static str>,
 }
 
 impl Retries {
@@ -471,7 +476,10 @@ impl Exchange {
                 let status = self.status_without_host(stream);
                 self.charge(index, status);
                 let text = b"no healthy upstream";
-                self.local_reply(index, status, text, details::NO_HEALTHY_UPSTREAM, now);
+                let tried = self.streams.get(index).and_then(|it| it.retries.tried.as_deref());
+                let why = tried.and_then(|tried| tried.no_host);
+                let why = why.unwrap_or(details::NO_HEALTHY_UPSTREAM);
+                self.local_reply(index, status, text, why, now);
                 return;
             }
             ResetReason::ClusterGone => {

@@ -34,13 +34,13 @@ use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIn
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Sanitized, request_hash};
-use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
     request_ops, response_ops,
 };
+use crate::snapshot::{ClusterId, Snapshot};
 use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
 use crate::upstream::protocol::Asks;
@@ -216,21 +216,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let (kind, context) = (stream.kind, stream.context.clone());
         let Some(http) = context.http() else { return };
-        let (cluster, weighted) = match &forward.cluster {
-            ClusterChoice::One(id) => (Some(*id), None),
-            ClusterChoice::Header(name) => {
-                let named =
-                    stream.request.get_named(name).and_then(|name| std::str::from_utf8(name).ok());
-                (named.and_then(|name| self.snapshot.cluster_id(name)), None)
-            }
-            ClusterChoice::Weighted { clusters, by_hash, .. } => {
-                let hash = by_hash.then(|| hash_of(stream, forward)).flatten();
-                let chosen = forward.cluster.weighted(hash.unwrap_or(random));
-                let at = chosen
-                    .and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
-                (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u16::try_from(at).ok()))
-            }
-        };
+        let (cluster, weighted) = choose_cluster(&self.snapshot, stream, forward, random);
         if let Some(route) = &mut stream.route {
             route.weighted = weighted;
         }
@@ -402,9 +388,10 @@ impl Exchange {
             return;
         }
         stream.trace_phase(Phase::PoolWait);
-        if self.upstreams.clusters.get(stream.cluster).is_none() {
-            self.reset_upstream(index, ResetReason::ClusterGone, now);
-            return;
+        match self.upstreams.clusters.get(stream.cluster) {
+            Some(cluster) if cluster.named.is_some() => return self.place_named(index, false, now),
+            Some(_) => {}
+            None => return self.reset_upstream(index, ResetReason::ClusterGone, now),
         }
         match choose_host(stream, &self.conns, &mut self.upstreams.clusters, &mut self.env, now) {
             Some(pool_key) => self.place_on(index, pool_key, now),
@@ -540,6 +527,30 @@ impl Stream {
     }
 }
 
+/// The cluster of a request, and its place among those that share a route.
+pub(crate) fn choose_cluster(
+    snapshot: &Snapshot,
+    stream: &Stream,
+    forward: &Forward,
+    random: u64,
+) -> (Option<ClusterId>, Option<u16>) {
+    match &forward.cluster {
+        ClusterChoice::One(id) => (Some(*id), None),
+        ClusterChoice::Header(name) => {
+            let named =
+                stream.request.get_named(name).and_then(|name| std::str::from_utf8(name).ok());
+            (named.and_then(|name| snapshot.cluster_id(name)), None)
+        }
+        ClusterChoice::Weighted { clusters, by_hash, .. } => {
+            let hash = by_hash.then(|| hash_of(stream, forward)).flatten();
+            let chosen = forward.cluster.weighted(hash.unwrap_or(random));
+            let at =
+                chosen.and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
+            (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u16::try_from(at).ok()))
+        }
+    }
+}
+
 /// The pool of the host that its cluster chooses for a stream.
 pub(crate) fn choose_host(
     stream: &mut Stream,
@@ -599,13 +610,13 @@ pub(crate) fn choose_own_host(
 
 /// What a stream may ask of the TLS to its host.
 #[inline]
-fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
+pub(crate) fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
     let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.get());
     Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present() }
 }
 
 #[inline]
-fn note_choice(
+pub(crate) fn note_choice(
     stream: &mut Stream,
     cluster: &ClusterState,
     picked: Option<PoolKey>,

@@ -400,6 +400,7 @@ impl Streams {
 
     /// Keeps the memory of a stream that is over, and lets go of what it held.
     pub(crate) fn recycle(&mut self, mut stream: Box<Stream>, heads: &mut HeadPool) {
+        stream.retries.tried = None;
         stream.body.reset();
         stream.request.clear(heads);
         stream.response.clear(heads);

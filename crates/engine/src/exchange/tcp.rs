@@ -46,6 +46,17 @@ impl Exchange {
         if options.on_start {
             self.log_under_way(index, TCP_CONNECTION_START, now);
         }
+        let forward = context.chain.filters.sni_forward.as_ref();
+        if forward.is_none_or(|forward| self.resolve_for_sni(index, forward, now)) {
+            self.route_tcp(index, now);
+        }
+    }
+
+    /// Chooses the cluster of a TCP stream.
+    pub(crate) fn route_tcp(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let (context, id) = (stream.context.clone(), stream.downstream.connection);
+        let Some(tcp) = context.tcp() else { return };
         let random = self.env.random.next();
         let asked = || self.conns.table.get(id)?.downstream()?.server_name().cloned();
         let named = context.chain.filters.sni_cluster.then(asked).flatten();
@@ -73,6 +84,9 @@ impl Exchange {
             return;
         };
         stream.recorder.note(|record| record.cluster = Some(cluster.config.name.clone()));
+        if cluster.named.is_some() {
+            return self.place_tcp_named(index, id, now);
+        }
         let env = &mut self.env;
         let picked = match destination(stream, &self.conns, cluster) {
             Some(wanted) => wanted.and_then(|wanted| {
@@ -91,6 +105,17 @@ impl Exchange {
                 self.upstreams.clusters.pick(id, random, &class, avoided)
             }
         };
+        self.connect_tcp(index, id, picked, now);
+    }
+
+    /// Connects a TCP stream to its host, if it has one.
+    pub(crate) fn connect_tcp(
+        &mut self,
+        index: StreamIndex,
+        id: ClusterId,
+        picked: Option<PoolKey>,
+        now: Instant,
+    ) {
         let Some(pool_key) = picked else {
             if let Some(cluster) = self.upstreams.clusters.get(id) {
                 cluster.stats.upstream_cx_none_healthy.inc();
@@ -98,6 +123,7 @@ impl Exchange {
             self.end_tcp(index, ResetReason::NoHost, now);
             return;
         };
+        let Some(stream) = self.streams.get_mut(index) else { return };
         stream.retries.tried.get_or_insert_default().hosts.push(pool_key);
         if let Some(before) = stream.retries.pool_key.replace(pool_key) {
             let pool = self.upstreams.clusters.pool(before);

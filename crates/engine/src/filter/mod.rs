@@ -23,6 +23,7 @@ pub mod cors;
 pub mod csrf;
 #[cfg(feature = "serving")]
 pub mod decompressor;
+pub mod dynamic_forward_proxy;
 #[cfg(feature = "serving")]
 pub mod ext_authz;
 #[cfg(feature = "serving")]
@@ -263,8 +264,21 @@ pub enum OnRequest {
         /// Whether the head waits.
         waits: bool,
     },
+    /// It waits until the name is known that it wants to go to, if its cluster goes by names.
+    Resolve(Box<Resolve>),
     /// It is answered here.
     Answer(Reply),
+}
+
+/// A name that is to be known before a request goes on.
+#[derive(Debug)]
+pub struct Resolve {
+    /// The DNS cache.
+    pub cache: Arc<str>,
+    /// The request's host from here on, if it gets another.
+    pub host: Option<Box<[u8]>>,
+    /// What filters say of host and port comes first.
+    pub by_state: bool,
 }
 
 /// How a request waits.

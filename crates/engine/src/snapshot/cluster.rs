@@ -158,6 +158,9 @@ pub enum Discovery {
     Dns(Dns),
     /// `ORIGINAL_DST`: every address that a client wanted to go to is a host.
     OriginalDestination(OriginalDestination),
+    /// `envoy.clusters.dynamic_forward_proxy`: every name that a request wants to go to is a host. The name of the DNS
+    /// cache that knows their addresses.
+    Named(Arc<str>),
     /// `envoy.clusters.aggregate`: the hosts of these, each behind those before it.
     Aggregate(Vec<ClusterId>),
 }

@@ -355,12 +355,23 @@ pub struct NetworkFilters {
     /// `envoy.filters.network.sni_cluster`: the name of the server that a client asks for names the cluster, in place
     /// of the TCP proxy's own.
     pub sni_cluster: bool,
+    /// `envoy.filters.network.sni_dynamic_forward_proxy`: connections wait until the name of that server is known.
+    pub sni_forward: Option<SniForward>,
     /// Istio's `metadata_exchange`.
     pub greetings: Option<Arc<Greetings>>,
     /// Istio's `stats`, of opaque bytes.
     pub telemetry: Option<Arc<Telemetry>>,
     /// One that a control plane was asked for and did not give: connections are closed.
     pub is_missing: bool,
+}
+
+/// Envoy `extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SniForward {
+    /// `dns_cache_config.name`.
+    pub cache: Arc<str>,
+    /// `port_value`: the port of all that are asked for, 1 to 65,535.
+    pub port: u16,
 }
 
 /// Envoy `extensions.filters.network.connection_limit.v3.ConnectionLimit`.

@@ -15,6 +15,7 @@ pub mod http2;
 pub mod http_inspector;
 pub mod listener;
 pub mod log;
+pub mod names;
 pub(crate) mod plain;
 pub mod proxy_protocol;
 pub mod route;
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub clusters: Vec<Option<Arc<Cluster>>>,
     /// The ids of all names that were ever seen.
     pub cluster_ids: HashMap<Arc<str>, ClusterId>,
+    /// The addresses of names that requests choose.
+    pub dns_caches: Vec<Arc<names::DnsCache>>,
     /// Where access logs go, by [`SinkId`].
     pub sinks: Vec<log::Sink>,
     /// Where it is told which hosts are left out. Envoy `ClusterManager.outlier_detection.event_log_path`.

@@ -149,6 +149,10 @@ pub enum Scope {
         /// The filter's; it may be empty.
         prefix: Arc<str>,
     },
+    /// `dns_cache.<name>`.
+    DnsCache(Arc<str>),
+    /// `dns_cache.<name>.circuit_breakers`.
+    DnsCacheBreakers(Arc<str>),
     /// `http.<stat prefix>.stateful_session`, and the filter's stat prefix.
     StatefulSession {
         /// The connection manager's stat prefix.
@@ -326,6 +330,8 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.stateful_session.{prefix}")
             }
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
+            Self::DnsCache(name) => write!(f, "dns_cache.{name}"),
+            Self::DnsCacheBreakers(name) => write!(f, "dns_cache.{name}.circuit_breakers"),
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
             Self::Http(prefix) | Self::HttpTranscoder(prefix) => write!(f, "http.{prefix}"),
             Self::HttpFilter { prefix, family } => {
@@ -458,6 +464,8 @@ impl Scope {
             Self::HttpFilter { family, .. } | Self::HttpCompression { family, .. } => family,
             Self::FaultCluster { .. } => "http_fault",
             Self::JwtAuthn { .. } => "http_jwt_authn",
+            Self::DnsCache(_) => "dns_cache",
+            Self::DnsCacheBreakers(_) => "dns_cache_circuit_breakers",
             Self::StatefulSession { .. } => "http_stateful_session",
             Self::Http2 => "http2",
             Self::Istio { metric, .. } => metric.name(),
@@ -558,6 +566,9 @@ impl Scope {
                 labels
             }
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
+            Self::DnsCache(name) | Self::DnsCacheBreakers(name) => {
+                vec![label("envoy_dns_cache_prefix", name)]
+            }
             Self::HeaderToMetadata(prefix) => {
                 vec![label("towpath_header_to_metadata_prefix", prefix)]
             }

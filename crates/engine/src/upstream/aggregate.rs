@@ -24,7 +24,10 @@ impl Aggregate {
             Discovery::Aggregate(clusters) => {
                 Some(Box::new(Self { clusters: clusters.clone(), joined: Joined::default() }))
             }
-            Discovery::Static | Discovery::Dns(_) | Discovery::OriginalDestination(_) => None,
+            Discovery::Static
+            | Discovery::Dns(_)
+            | Discovery::OriginalDestination(_)
+            | Discovery::Named(_) => None,
         }
     }
 }
@@ -71,8 +74,10 @@ impl Clusters {
         let mut aggregate = cluster.aggregate.take()?;
         let Aggregate { clusters, joined } = &mut *aggregate;
         // What speaks otherwise, and another aggregate, has no hosts here.
-        let has_hosts =
-            |it: &&ClusterState| it.config.bolt.is_some() == bolt && it.destinations.is_none();
+        let has_hosts = |it: &&ClusterState| {
+            let is_chosen = it.destinations.is_none() && it.named.is_none();
+            it.config.bolt.is_some() == bolt && is_chosen
+        };
         let balancer = |at: usize| {
             let cluster = self.get(*clusters.get(at)?).filter(has_hosts)?;
             Some(&cluster.balancer)

@@ -14,7 +14,7 @@ use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
 use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey, Priority};
-use crate::message::{ClusterDescription, HostCounts, HostDescription};
+use crate::message::ClusterDescription;
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
@@ -27,6 +27,7 @@ use crate::upstream::Upstreams;
 use crate::upstream::aggregate::Aggregate;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
+use crate::upstream::named::Named;
 use crate::upstream::pool::Pool;
 use crate::upstream::shown::Shown;
 use crate::upstream::wishes::Wishes;
@@ -63,6 +64,8 @@ pub(crate) struct ClusterState {
     pub(crate) balancer: Balancer,
     /// Where its clients wanted to go, if that decides.
     pub(crate) destinations: Option<Box<Destinations>>,
+    /// Where the names are that its requests choose, if these decide.
+    pub(crate) named: Option<Box<Named>>,
     /// Whose hosts it chooses among, if it has none of its own.
     pub(crate) aggregate: Option<Box<Aggregate>>,
     /// What was found out about its hosts, as it was last told.
@@ -123,6 +126,7 @@ impl ClusterState {
         let balancer = Balancer::new(config.balancing);
         let destinations = Destinations::of(&config.discovery);
         let aggregate = Aggregate::of(&config.discovery);
+        let named = Named::of(&config.discovery);
         Self {
             id,
             plain: is_plain(&config),
@@ -142,6 +146,7 @@ impl ClusterState {
             pools_of: Vec::new(),
             balancer,
             destinations,
+            named,
             aggregate,
             health: None,
             told_traffic: false,
@@ -533,12 +538,15 @@ impl ClusterState {
         // Names are asked for elsewhere, and their addresses stay until there are others.
         let resolved =
             config.discovery != Discovery::Static && config.discovery == before.discovery;
-        let gone = if resolved {
+        let gone = if resolved && self.named.is_some() {
+            Vec::new()
+        } else if resolved {
             let known: Vec<Endpoint> =
                 self.hosts.iter().map(|host| host.endpoint.clone()).collect();
             self.update(&known, random)
         } else {
             self.destinations = Destinations::of(&config.discovery);
+            self.named = Named::of(&config.discovery);
             self.aggregate = Aggregate::of(&config.discovery);
             self.update(&config.endpoints, random)
         };
@@ -566,19 +574,6 @@ impl ClusterState {
     pub(crate) fn open_connections(&self) -> Vec<ConnectionId> {
         self.pools.iter().flatten().flat_map(|pool| pool.open.iter().copied()).collect()
     }
-
-    pub(crate) fn describe(&self) -> ClusterDescription {
-        let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, pools)| {
-            let pools = pools.iter().filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
-            let mut counts = HostCounts::default();
-            for pool in pools {
-                counts += pool.counted();
-            }
-            let endpoint = host.endpoint.clone();
-            HostDescription { endpoint, health_flags: host.health_flags, counts }
-        });
-        ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
-    }
 }
 
 /// What all workers have in use of a cluster.
@@ -586,6 +581,7 @@ impl ClusterState {
 fn is_plain(config: &Cluster) -> bool {
     let asks = config.http2.as_ref().and_then(|http2| http2.keepalive?.idle).is_some();
     Destinations::of(&config.discovery).is_none()
+        && Named::of(&config.discovery).is_none()
         && Aggregate::of(&config.discovery).is_none()
         && config.bolt.is_none()
         && config.outliers.is_none()
@@ -719,7 +715,9 @@ impl Upstreams {
         cluster.update(&config.endpoints, env.random.next());
         cluster.share_breakers(&env.registry, env.workers);
         if env.index == 0 && cluster.destinations.is_none() {
-            cluster.stats.membership_change.inc();
+            if cluster.named.is_none() {
+                cluster.stats.membership_change.inc();
+            }
             let shown = Shown::of(config, &env.registry, env.index);
             shown.count_matches(&config.endpoints);
             cluster.shown = Some(Box::new(shown));

@@ -10,6 +10,7 @@ pub(crate) mod destinations;
 pub(crate) mod flush;
 pub(crate) mod host_pools;
 pub(crate) mod liveness;
+pub(crate) mod named;
 pub(crate) mod origin;
 pub(crate) mod passive_health;
 pub(crate) mod pool;

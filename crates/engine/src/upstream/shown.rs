@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::balancer::membership;
+use crate::message::{ClusterDescription, HostCounts, HostDescription};
 use crate::snapshot::Cluster;
 use crate::snapshot::cluster::{Balancer as Policy, Endpoint};
 use crate::stats::{MaglevStats, Registry, RingStats, Scope, SocketMatchStats};
@@ -57,11 +58,24 @@ impl Shown {
 }
 
 impl ClusterState {
+    pub(crate) fn describe(&self) -> ClusterDescription {
+        let hosts = self.hosts.iter().zip(&self.pools_of).map(|(host, pools)| {
+            let pools = pools.iter().filter_map(|pool| self.pools.get(pool as usize)?.as_ref());
+            let mut counts = HostCounts::default();
+            for pool in pools {
+                counts += pool.counted();
+            }
+            let endpoint = host.endpoint.clone();
+            HostDescription { endpoint, health_flags: host.health_flags, counts }
+        });
+        ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
+    }
+
     /// Shows its hosts.
     pub(crate) fn show_hosts(&self) {
         let stats = &*self.stats;
         // Weights decide nothing where each request knows its host.
-        if self.destinations.is_none() {
+        if self.destinations.is_none() && self.named.is_none() {
             let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
             stats.max_host_weight.set(heaviest.unwrap_or(0).into());
         }

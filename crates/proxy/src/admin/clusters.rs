@@ -51,7 +51,11 @@ fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescript
     let mut hosts: Vec<HostDescription> = Vec::new();
     let described = workers.iter().flatten().filter(|description| *description.name == *cluster);
     for host in described.flat_map(|description| &description.hosts) {
-        match hosts.iter_mut().find(|known| known.endpoint.address == host.endpoint.address) {
+        let is_known = |known: &&mut HostDescription| {
+            let (known, host) = (&known.endpoint, &host.endpoint);
+            known.address == host.address && known.hostname == host.hostname
+        };
+        match hosts.iter_mut().find(is_known) {
             Some(known) => known.counts += host.counts,
             None => hosts.push(host.clone()),
         }

@@ -10,7 +10,10 @@ use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
     ResolverOpts,
 };
+use hickory_resolver::lookup_ip::LookupIp;
+use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::read_system_conf;
+use towpath_engine::names::{self, NameFault};
 use towpath_engine::snapshot::cluster::Family;
 
 use super::connected::ConnectedRuntime;
@@ -55,24 +58,46 @@ impl Resolvers {
     }
 }
 
+/// The same, with what it is that is not there.
+pub(super) async fn look_up_fault(
+    resolver: &Resolver<ConnectedRuntime>,
+    name: &str,
+) -> names::Answer {
+    // As it is: what clients name need not be a host of the Internet.
+    let Ok(asked) = Name::from_ascii(name) else {
+        return names::Answer::Fault(NameFault::Malformed);
+    };
+    match resolver.lookup_ip(asked).await {
+        Ok(lookup) => match found(&lookup) {
+            Answer::Found { addresses, ttl } => names::Answer::Found { addresses, ttl },
+            Answer::Empty | Answer::Failed(_) => names::Answer::Fault(NameFault::NoAddress),
+        },
+        Err(error) if error.is_nx_domain() => names::Answer::Fault(NameFault::NoSuchName),
+        Err(error) if error.is_no_records_found() => names::Answer::Fault(NameFault::NoAddress),
+        Err(_) => names::Answer::Fault(NameFault::Failed),
+    }
+}
+
 /// Looks a name up.
 pub(super) async fn look_up(resolver: &Resolver<ConnectedRuntime>, name: &str) -> Answer {
     if let Ok(address) = name.trim_matches(['[', ']']).parse() {
         return Answer::Found { addresses: vec![address], ttl: None };
     }
     match resolver.lookup_ip(name).await {
-        Ok(lookup) => {
-            let addresses: Vec<IpAddr> = lookup.iter().collect();
-            let seconds = lookup.as_lookup().answers().iter().map(|record| record.ttl).min();
-            // An entry of the hosts file carries no TTL; the resolver gives it the longest there is.
-            let ttl = seconds
-                .filter(|seconds| *seconds < LONGEST_TTL)
-                .map(|seconds| Duration::from_secs(seconds.into()));
-            if addresses.is_empty() { Answer::Empty } else { Answer::Found { addresses, ttl } }
-        }
+        Ok(lookup) => found(&lookup),
         Err(error) if error.is_no_records_found() => Answer::Empty,
         Err(error) => Answer::Failed(error.to_string()),
     }
+}
+
+fn found(lookup: &LookupIp) -> Answer {
+    let addresses: Vec<IpAddr> = lookup.iter().collect();
+    let seconds = lookup.as_lookup().answers().iter().map(|record| record.ttl).min();
+    // An entry of the hosts file carries no TTL; the resolver gives it the longest there is.
+    let ttl = seconds
+        .filter(|seconds| *seconds < LONGEST_TTL)
+        .map(|seconds| Duration::from_secs(seconds.into()));
+    if addresses.is_empty() { Answer::Empty } else { Answer::Found { addresses, ttl } }
 }
 
 /// RFC 8767 §4 advises to treat TTLs beyond this as this.

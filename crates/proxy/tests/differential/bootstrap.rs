@@ -100,8 +100,20 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     for (name, address) in upstreams {
         text = text.replace(&format!("${{{name}.port}}"), &address.port().to_string());
     }
+    text = text.replace("${dns}", &name_server());
     let suites = crate::folder().display().to_string();
     secure::fill(&text.replace("${log}", &log.display().to_string()).replace("${suites}", &suites))
+}
+
+/// A resolver of c-ares that asks the name server of the tests.
+fn name_server() -> String {
+    const CARES: &str =
+        "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig";
+    let port = crate::dns::port();
+    format!(
+        "{{ name: envoy.network.dns_resolver.cares, typed_config: {{ \"@type\": {CARES}, resolvers: \
+         [ {{ socket_address: {{ address: 127.0.0.1, port_value: {port}, protocol: UDP }} }} ] }} }}"
+    )
 }
 
 /// Nothing listens there.

@@ -15,6 +15,7 @@ mod checks;
 mod client;
 mod coding;
 mod curl;
+mod dns;
 mod http2;
 mod openssl;
 mod outcome;
@@ -98,6 +99,7 @@ suites!(
     ext_authz,
     ext_proc,
     fault,
+    forward_proxy,
     jwt_authn,
     grpc_filters,
     grpc_health,

@@ -186,6 +186,12 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         let port: Option<&String> = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
         format!("{} {}", &found[1], port.map_or(&found[2], String::as_str))
     });
+    static NAMED: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"((?:\.test|::1\]):|x-port: )(\d{4,5})\b").unwrap());
+    let line = NAMED.replace_all(&line, |found: &Captures<'_>| {
+        let port: Option<&String> = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
+        format!("{}{}", &found[1], port.map_or(&found[2], String::as_str))
+    });
     static LOGGED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r" (\d{4,5})\b").unwrap());
     let mut line = drawn_ids(&line).into_owned();
     if line.starts_with("log: ") {

@@ -197,8 +197,16 @@ fn open(suite: &Suite, upstreams: &Arc<Upstreams>, name: &str) -> SocketAddr {
 }
 
 fn is_compared(name: &str) -> bool {
-    let scopes =
-        ["access_logs.grpc", "cluster.", "http.", "http2.", "listener.", "tcp.", "tracing."];
+    let scopes = [
+        "access_logs.grpc",
+        "cluster.",
+        "dns_cache.",
+        "http.",
+        "http2.",
+        "listener.",
+        "tcp.",
+        "tracing.",
+    ];
     let other = ["http.admin.", "http.async-client.", "listener.admin."];
     scopes.iter().any(|scope| name.starts_with(scope))
         && !other.iter().any(|scope| name.starts_with(scope))

@@ -10,18 +10,21 @@ use regex::{Captures, Regex};
 
 use crate::case::Case;
 
-/// A case with the addresses that one proxy's upstreams have: `${address NAME}` is one as it is, `${plain NAME}` in
-/// base64, `${session NAME}` a
+/// A case with the addresses that one proxy's upstreams have: `${address NAME}` is one as it is, `${port NAME}` its
+/// port, `${plain NAME}` in base64, `${session NAME}` a
 /// message with it, and `${session NAME SECONDS}` one that says when it expires, in seconds from now.
 pub(crate) fn filled(case: &Case, ports: &BTreeMap<u16, String>) -> Case {
-    static WANTED: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\$\{(address|plain|session) (\w+)(?: (-?\d+))?\}").unwrap());
+    static WANTED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\$\{(address|plain|port|session) (\w+)(?: (-?\d+))?\}").unwrap()
+    });
     let fill = |text: &String| {
         let fill = |found: &Captures<'_>| {
             let port = ports.iter().find(|(_, name)| **name == found[2]);
             let address = format!("127.0.0.1:{}", port.expect("no such upstream").0);
-            if &found[1] == "address" {
-                return address;
+            match &found[1] {
+                "address" => return address,
+                "port" => return port.expect("no such upstream").0.to_string(),
+                _ => {}
             }
             if &found[1] == "plain" {
                 return STANDARD.encode(address);

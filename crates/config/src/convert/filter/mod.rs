@@ -8,6 +8,7 @@ mod compressor;
 mod cors;
 mod csrf;
 mod decompressor;
+mod dynamic_forward_proxy;
 mod ext_authz;
 mod ext_proc;
 mod fault;
@@ -64,6 +65,7 @@ pub(crate) const FILTERS: &[Known] = &[
     cors::FILTER,
     csrf::FILTER,
     decompressor::FILTER,
+    dynamic_forward_proxy::FILTER,
     ext_authz::FILTER,
     ext_proc::FILTER,
     fault::FILTER,

@@ -50,7 +50,12 @@ impl Converter<'_> {
                 at,
                 format!("`{HITS}` is a number: write no `factory_key`, and do not share it"),
             ),
-            "envoy.string" => {}
+            DYNAMIC_PORT if name == DYNAMIC_PORT => {}
+            _ if name == DYNAMIC_PORT => {
+                let text = format!("`{DYNAMIC_PORT}` is a number: write no `factory_key`");
+                self.report.unsupported(at, text);
+            }
+            "envoy.string" | DYNAMIC_HOST => {}
             "envoy.hashable_string" if sharing == Sharing::None => {}
             "envoy.hashable_string" => self.report.unsupported(
                 value.at("shared_with_upstream"),
@@ -70,6 +75,9 @@ impl Converter<'_> {
     }
 }
 
+/// Where a request to a dynamic forward proxy goes, in place of its own host and port.
+const DYNAMIC_HOST: &str = "envoy.upstream.dynamic_host";
+const DYNAMIC_PORT: &str = "envoy.upstream.dynamic_port";
 /// What a request counts for the filter `ratelimit`.
 const HITS: &str = "envoy.ratelimit.hits_addend";
 

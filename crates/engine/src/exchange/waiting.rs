@@ -1,0 +1,114 @@
+//! Requests that wait on behalf of a filter: for a time, for the rest of their content, or for the address of a name.
+//!
+//! Arrives: what a filter wants. Leaves: the request at the filters behind it, once it has what it waited for.
+
+use towpath_proto::Instant;
+
+use crate::exchange::Exchange;
+use crate::exchange::callout::FilterOf;
+use crate::exchange::filters::{FilterStatus, Resume, Until, Waiting, Walk};
+use crate::exchange::names::AtFilter;
+use crate::exchange::stream::Progress;
+use crate::exchange::timers::HttpTimer;
+use crate::filter::{Resolve, Wait};
+use crate::ids::StreamIndex;
+
+impl Exchange {
+    /// Lets a request wait for the name that it wants to go to, if it has to.
+    pub(super) fn resolve(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        resume: Resume,
+        wish: Resolve,
+        now: Instant,
+    ) -> Walk {
+        match self.resolve_for_filter(index, place, wish, resume.random) {
+            AtFilter::GoesOn => return Walk::GoesOn(place + 1),
+            AtFilter::Answer(reply) => {
+                self.log_new_request(index, now);
+                self.answer_by_filter(index, reply, now);
+            }
+            AtFilter::Waits(name) => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    let filters = stream.filters_or_none();
+                    filters.waiting = Some(Waiting { place, until: Until::Name, resume });
+                    filters.name = Some(name);
+                }
+            }
+        }
+        Walk::Ended(FilterStatus::Stopped)
+    }
+
+    /// The name is known for which a request has waited, or there are too many.
+    pub(super) fn go_on_resolved(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        is_full: bool,
+        now: Instant,
+    ) {
+        let filters = self.streams.get_mut(index).and_then(|stream| stream.filters.as_mut());
+        let waited = filters.and_then(|filters| filters.name.take().zip(filters.waiting.take()));
+        let Some((name, waiting)) = waited else { return };
+        let reply = self.resolved(&name, is_full);
+        // Its place is free, also for itself on its way to its cluster.
+        drop(name);
+        match reply {
+            Some(reply) => {
+                self.log_new_request(index, now);
+                self.answer_by_filter(index, reply, now);
+            }
+            None => self.go_on_behind(index, place, waiting.resume, now),
+        }
+    }
+
+    /// Lets a request wait on behalf of a filter. It goes on with [`Exchange::go_on_waited`].
+    pub(super) fn wait(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        resume: Resume,
+        wait: Wait,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.flags.set(wait.flags);
+        if let Some(filters) = stream.filters.as_mut() {
+            filters.waiting = Some(Waiting { place, until: Until::Time, resume });
+        }
+        self.set_timer(index, HttpTimer::BackOff, now + wait.time);
+    }
+
+    /// The time has passed that a filter lets a request wait, if one does.
+    pub(crate) fn go_on_waited(&mut self, index: StreamIndex, now: Instant) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let Some(Waiting { place, until: Until::Time, .. }) = stream.waiting() else {
+            return false;
+        };
+        let filter = FilterOf { stream: index, serial: stream.serial, place };
+        self.go_on_with(filter, |watcher, request| watcher.on_waited(request), now);
+        true
+    }
+
+    /// Lets a request that has waited already wait until all of it is here.
+    pub(super) fn collect(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        resume: Resume,
+        limit: usize,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let waiting = Waiting { place, until: Until::Whole(limit), resume };
+        if let Some(filters) = stream.filters.as_mut() {
+            filters.waiting = Some(waiting);
+        }
+        if stream.body.len() > limit {
+            self.refuse_body(index, now);
+        } else if stream.request_end == Progress::Ended {
+            self.go_on_collected(index, waiting, now);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `envoy.filters.http.dynamic_forward_proxy`: a request waits until the address of the name that it wants to go to is
+//! known.
+//!
+//! Arrives: requests whose route leads to a cluster of that kind. Leaves: the wish that the name be known. The names
+//! are kept by the control thread (`names/`); who waits for them, and what is said of a name without an address, is
+//! looked after by `exchange/names.rs`.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use towpath_proto::HeaderName;
+
+use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, Resolve, RouteConfig};
+
+/// Envoy `FilterConfig`.
+#[derive(Clone, Debug)]
+pub struct ForwardProxy {
+    /// `dns_cache_config.name`.
+    pub cache: Arc<str>,
+    /// `allow_dynamic_host_from_filter_state`: what other filters say of host and port comes before the request's own.
+    pub by_state: bool,
+}
+
+/// Envoy `PerRouteConfig`: a host in place of the request's own.
+#[derive(Clone, Debug)]
+pub enum RouteHost {
+    /// `host_rewrite_literal`.
+    Literal(Arc<str>),
+    /// `host_rewrite_header`: the first value of this field, where there is one.
+    Header(HeaderName),
+}
+
+impl RouteConfig for RouteHost {}
+
+impl FilterConfig for ForwardProxy {
+    fn start(&self, _scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        Rc::new(self.clone())
+    }
+
+    fn reads_record(&self) -> bool {
+        self.by_state
+    }
+}
+
+impl HttpFilter for ForwardProxy {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        if !request.forwards {
+            return OnRequest::Pass;
+        }
+        let host = match request.route.first::<RouteHost>() {
+            Some(RouteHost::Literal(host)) => Some(host.as_bytes().into()),
+            Some(RouteHost::Header(name)) => request.head.get_named(name).map(Box::from),
+            None => None,
+        };
+        let cache = Arc::clone(&self.cache);
+        OnRequest::Resolve(Box::new(Resolve { cache, host, by_state: self.by_state }))
+    }
+}
