@@ -240,7 +240,7 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
         };
         let _ = write!(
             clusters,
-            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{options}    \
+            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{BREAKERS}{options}    \
              load_assignment:\n      \
              cluster_name: c{at}\n      endpoints:\n      - lb_endpoints:\n{endpoints}"
         );
@@ -284,18 +284,18 @@ impl Wire {
 /// What the calls of a replay name.
 pub(super) const SERVICE: &str = "com.example.Echo:1.0";
 
-const BOLT_CLUSTER: &str =
-    "    circuit_breakers: {thresholds: [{max_requests: 100000, max_pending_requests: 100000}]}
-    typed_extension_protocol_options:
+/// What is under way at once is the plan's to say.
+const BREAKERS: &str = "    circuit_breakers: {thresholds: [{max_connections: 100000, max_requests: 100000, \
+                        max_pending_requests: 100000}]}\n";
+
+const BOLT_CLUSTER: &str = "    typed_extension_protocol_options:
       towpath.extensions.bolt.v1.BoltProtocolOptions:
         \"@type\": type.googleapis.com/xds.type.v3.TypedStruct
         type_url: type.googleapis.com/towpath.extensions.bolt.v1.BoltProtocolOptions
         value: {connections_per_host: 4}
 ";
 
-const HTTP2_CLUSTER: &str =
-    "    circuit_breakers: {thresholds: [{max_requests: 100000, max_pending_requests: 100000}]}
-    typed_extension_protocol_options:
+const HTTP2_CLUSTER: &str = "    typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {http2_protocol_options: {}}
