@@ -8,9 +8,12 @@ use super::head::Built;
 use super::hpack::Decoder;
 use crate::head::{Field, Head, HeadPool};
 
-/// The last block of its kind that was worth keeping.
+/// The last block of its kind that was worth keeping; with its head, once it has come twice.
 #[derive(Debug)]
 pub(super) struct KnownBlock {
+    block: Vec<u8>,
+    /// How often the table had changed.
+    changes: u64,
     known: Option<Box<Known>>,
     /// Other blocks that are let pass before the next one is kept, and how many were the last time: blocks that are
     /// never the same are kept ever less often.
@@ -20,26 +23,22 @@ pub(super) struct KnownBlock {
 
 #[derive(Debug)]
 struct Known {
-    block: Vec<u8>,
-    /// How often the table had changed.
-    changes: u64,
+    built: Built,
     /// Bytes of its names and values.
     decoded: usize,
-    built: Built,
 }
 
 impl KnownBlock {
-    /// The first block of a connection is let pass: many ask once.
     pub(super) const fn new() -> Self {
-        Self { known: None, passes: 1, patience: 0 }
+        Self { block: Vec::new(), changes: 0, known: None, passes: 0, patience: 0 }
     }
 
     /// Gives back its memory.
     pub(super) fn forget(&mut self) {
-        self.known = None;
+        *self = Self::new();
     }
 
-    /// What `block` is and how long its names and values are together, if it came before.
+    /// What `block` is and how long its names and values are together, if that is known.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -47,24 +46,17 @@ impl KnownBlock {
         decoder: &Decoder,
         heads: &mut HeadPool,
     ) -> Option<(Built, usize)> {
-        let known = self.known.as_ref()?;
-        if known.block != block || !decoder.is_as_after(known.changes) {
-            return None;
-        }
+        let known = self.known.as_ref().filter(|_| self.is(block, decoder))?;
         (self.passes, self.patience) = (0, 0);
         let mut head = heads.take();
         head.copy_from(&known.built.head);
         Some((Built { head, ..known.built }, known.decoded))
     }
 
-    #[cfg(test)]
-    pub(super) fn is_kept(&self, block: &[u8]) -> bool {
-        self.known.as_ref().is_some_and(|known| known.block == block)
-    }
-
     /// Keeps a block that was read, and that entered nothing into the table, if that is worth it.
     pub(super) fn keep(&mut self, block: &[u8], decoder: &Decoder, built: &Built) {
-        if self.passes > 0 {
+        let came_before = self.is(block, decoder);
+        if !came_before && self.passes > 0 {
             self.passes -= 1;
             return;
         }
@@ -73,16 +65,31 @@ impl KnownBlock {
         if !is_small || built.head.fields().iter().any(Field::is_never_indexed) {
             return;
         }
+        if came_before {
+            let mut head = Head::default();
+            head.copy_from(&built.head);
+            let built = Built { head, ..*built };
+            self.known = Some(Box::new(Known { built, decoded: decoder.decoded_bytes() }));
+            return;
+        }
         self.patience = (self.patience * 2 + 1).min(MOST_PATIENCE);
         self.passes = self.patience;
-        let mut head = Head::default();
-        head.copy_from(&built.head);
-        self.known = Some(Box::new(Known {
-            block: block.to_vec(),
-            changes: decoder.changes(),
-            decoded: decoder.decoded_bytes(),
-            built: Built { head, ..*built },
-        }));
+        (self.block, self.changes, self.known) = (block.to_vec(), decoder.changes(), None);
+    }
+
+    #[inline]
+    fn is(&self, block: &[u8], decoder: &Decoder) -> bool {
+        self.block == block && decoder.is_as_after(self.changes)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_kept(&self, block: &[u8]) -> bool {
+        self.block == block
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_head(&self) -> bool {
+        self.known.is_some()
     }
 }
 
