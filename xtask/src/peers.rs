@@ -426,7 +426,8 @@ fn dependency(coordinates: &str, rest: &str) -> String {
     format!("<dependency>{parts}{rest}</dependency>")
 }
 
-const WITHOUT_NEEDS: &str = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>";
+const WITHOUT_NEEDS: &str = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></\
+exclusions>";
 
 /// Builds a program of Go with the versions that are written down.
 fn from_go(peer: &Peer, versions: &str, package: &str) -> Result<()> {

@@ -463,7 +463,8 @@ fn report(plan: &Plan, measured: &[Vec<Measured>; 2]) -> String {
         ("updates of endpoints taken, of those sent", |it| it.taken),
     ];
     let mut text = format!(
-        "\n{} clusters and routes by delta ADS; {} updates of endpoints a second for {} s; one worker each; {} rounds\n\n\
+        "\n{} clusters and routes by delta ADS; {} updates of endpoints a second for {} s; one worker each; {} \
+        rounds\n\n\
          | | Towpath | Envoy |\n|---|---|---|\n",
         plan.clusters, plan.updates, plan.seconds, plan.rounds
     );

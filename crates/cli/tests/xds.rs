@@ -15,7 +15,8 @@ const TYPES: [&str; 5] = [
     "envoy.config.route.v3.RouteConfiguration",
     "envoy.extensions.transport_sockets.tls.v3.Secret",
 ];
-const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+HttpConnectionManager";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
 struct Folder(PathBuf);

@@ -26,7 +26,8 @@ static_resources:
           stat_prefix: h
           route_config: {{virtual_hosts: []}}
           http_filters: \
-          [{{name: router, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
+          [{{name: router, typed_config: {{'@type': \
+          type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
           {manager}
   clusters: [{{name: a, type: STATIC, {cluster}}}]
 "

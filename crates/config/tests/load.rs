@@ -92,7 +92,8 @@ fn routes_say_what_was_written() {
 fn filters_keep_their_order_and_names() {
     let mutation = "{name: own, typed_config: {'@type': \
                     type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, \
-                    mutations: {request_mutations: [{remove: x-a}, {append: {header: {key: X-B, value: '%PROTOCOL%'}}}]}}}, ";
+                    mutations: {request_mutations: [{remove: x-a}, {append: {header: {key: X-B, value: \
+                    '%PROTOCOL%'}}}]}}}, ";
     let loaded = gateway("timeout: 1s", mutation);
     let [filter] = http(&loaded).filters.as_slice() else { panic!("one mutation") };
     assert_eq!((&*filter.name, filter.disabled), ("own", false));
@@ -135,7 +136,8 @@ fn limits_are_those_of_the_file() {
 layered_runtime: {layers: [{name: s, static_layer: {overload.global_downstream_max_connections: 10}}]}
 static_resources:
   clusters:
-  - {name: a, type: STATIC, circuit_breakers: {thresholds: [{max_connections: 9, max_requests: 1, max_pending_requests: 0}]}}
+  - {name: a, type: STATIC, circuit_breakers: {thresholds: [{max_connections: 9, max_requests: 1, \
+  max_pending_requests: 0}]}}
 ";
     let loaded = load(&Sources::file(Source::yaml("t", text)), &Options::default()).unwrap();
     let limits = cluster(&loaded, "a").limits;
@@ -148,7 +150,8 @@ fn runtime_keys_override_what_names_them() {
     let text = "
 layered_runtime:
   layers:
-  - {name: one, static_layer: {share: {numerator: 7, denominator: TEN_THOUSAND}, upstream: {healthy_panic_threshold: 10}}}
+  - {name: one, static_layer: {share: {numerator: 7, denominator: TEN_THOUSAND}, upstream: {healthy_panic_threshold: \
+  10}}}
   - {name: two, static_layer: {upstream.healthy_panic_threshold: 20}}
 static_resources:
   clusters: [{name: a, type: STATIC}]
@@ -378,7 +381,8 @@ fn devices_and_huge_files_are_not_read_to_the_end() {
     );
     let text = "static_resources: \
         {listeners: [{name: l, address: {pipe: {path: /x}}, filter_chains: [{filters: [{name: h, typed_config: \
-        {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
+        {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+        HttpConnectionManager, \
          stat_prefix: h, \
         http_filters: \
         [{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
@@ -396,7 +400,8 @@ static_resources:
     address: {pipe: {path: '@abstract', mode: 384}}
     tcp_backlog_size: 7
     filter_chains: \
-    [{filters: [{name: tcp, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: t, cluster: later}}]}]
+    [{filters: [{name: tcp, typed_config: {'@type': \
+    type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: t, cluster: later}}]}]
 ";
     let loaded = yaml(text).unwrap();
     let listener = &loaded.snapshot.listeners[0];
@@ -442,9 +447,11 @@ static_resources:
           '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: h
           route_config: \
-          {{virtual_hosts: [{{name: v, domains: ['*'], routes: [{{match: {{prefix: /}}, route: {{cluster: a, {action}}}}}]}}]}}
+          {{virtual_hosts: [{{name: v, domains: ['*'], routes: [{{match: {{prefix: /}}, route: {{cluster: a, \
+          {action}}}}}]}}]}}
           http_filters: \
-          [{filters}{{name: router, typed_config: {{'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
+          [{filters}{{name: router, typed_config: {{'@type': \
+          type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}}}]
   clusters: [{{name: a, type: STATIC}}]
 "
     );

@@ -301,8 +301,10 @@ const STYLE: &str = "\
 --c3:#8a4fb0;--c4:#b8860b;--c5:#c23b5e;--bad:#c0392b}\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e9ee;--soft:#9aa8b5;--line:#36414c;--paper:#12181e;--wash:#1b232b;\
 --c0:#5fb3f2;--c1:#f09a54;--c2:#6fcf8d;--c3:#c497e6;--c4:#e0b84c;--c5:#f0839f;--bad:#f07167}}\
-@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}main{padding:0!important}figure,tr{break-inside:avoid}h2{\
-break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}summary{break-after:avoid;list-style:none}\
+@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--wash:#fff}main{padding:0!important}figure,\
+tr{break-inside:avoid}h2{\
+break-after:avoid}details::details-content{content-visibility:visible;block-size:auto}summary{break-after:avoid;\
+list-style:none}\
 .t{overflow:visible!important;background:none!important;break-inside:avoid}th,td{\
 white-space:normal!important;min-width:0!important;padding:.15rem .2rem!important}td:first-child{\
 min-width:6.4rem!important}table{font-size:.65rem!important}.many th,.many td{\
@@ -312,7 +314,8 @@ main{max-width:66rem;margin:0 auto;padding:2rem 1.2rem 4rem}h1{font-size:1.6rem;
 margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}\
 .verdict{font-size:1.15rem;background:var(--wash);border-left:4px solid var(--c0);padding:.8rem 1rem;margin:0 0 1.5rem}\
 .t{overflow-x:auto;background:linear-gradient(var(--paper),var(--paper)) right/1.5rem no-repeat local,\
-linear-gradient(to left,var(--line),transparent) right/.8rem no-repeat scroll}table{border-collapse:collapse;font-size:.85rem;margin:.6rem 0}th,td{padding:.28rem .5rem;\
+linear-gradient(to left,var(--line),transparent) right/.8rem no-repeat \
+scroll}table{border-collapse:collapse;font-size:.85rem;margin:.6rem 0}th,td{padding:.28rem .5rem;\
 text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}th{color:var(--soft);font-weight:600;\
 white-space:normal;min-width:4.5rem;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;\
 white-space:normal}.i{white-space:nowrap}.many .i,.many td.w{white-space:normal}.many td.w{\

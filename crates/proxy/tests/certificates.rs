@@ -178,7 +178,8 @@ fn another_authority_is_trusted() {
     let (chain, key) = (scratch.write("chain.pem", &server.0), scratch.write("key.pem", &server.1));
     let trusted = scratch.write("ca.pem", &ours.pem);
     let more = format!(
-        "            validation_context: {{ trusted_ca: {{ filename: {} }} }}\n          require_client_certificate: true",
+        "            validation_context: {{ trusted_ca: {{ filename: {} }} }}\n          require_client_certificate: \
+        true",
         trusted.display()
     );
     let proxy = Proxy::start(&secured(&chain, &key, &more), &[]);

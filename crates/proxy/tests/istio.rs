@@ -111,7 +111,8 @@ const RBAC: &str = r#"
         stat_prefix: tcp.
         enforcement_type: CONTINUOUS
         rules:
-          policies: { all: { permissions: [ { any: true } ], principals: [ { authenticated: { principal_name: { prefix: "spiffe://cluster.local/" } } } ] } }
+          policies: { all: { permissions: [ { any: true } ],
+            principals: [ { authenticated: { principal_name: { prefix: "spiffe://cluster.local/" } } } ] } }
 "#;
 
 fn tcp(cluster: &str) -> String {
@@ -142,7 +143,8 @@ fn endpoint(at: &str, metadata: &str) -> String {
     format!("{{ endpoint: {{ address: {address} }} {metadata} }}")
 }
 
-const ADMIN: &str = "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\nstatic_resources:\n  listeners:\n";
+const ADMIN: &str = "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } \
+}\nstatic_resources:\n  listeners:\n";
 
 /// The sidecar of an app that answers HTTP at one address and opaque bytes at another.
 fn server(domain: &Domain, http_at: SocketAddr, tcp_at: SocketAddr) -> Proxy {
@@ -197,7 +199,8 @@ fn client(domain: &Domain, server: &str) -> Proxy {
     - filters:{}
   clusters:
   - name: outbound|80||echo.test.svc.cluster.local
-    metadata: {{ filter_metadata: {{ istio: {{ services: [ {{ host: echo.test.svc.cluster.local, name: echo, namespace: test }} ] }} }} }}
+    metadata: {{ filter_metadata: {{ istio: {{ services: [ {{ host: echo.test.svc.cluster.local, name: echo,
+      namespace: test }} ] }} }} }}
     filters:{}
     load_assignment:
       cluster_name: echo
@@ -292,7 +295,8 @@ fn sidecars_know_each_other_by_headers() {
     until("the client's sidecar tells", || !metric(&client, "istio_requests_total").is_empty());
     assert_eq!(metric(&client, "istio_requests_total"), [expected]);
     let expected = format!(
-        "istio_requests_total{{reporter=\"destination\",{CLIENT},{SERVER},{last},connection_security_policy=\"mutual_tls\"}} 3"
+        "istio_requests_total{{reporter=\"destination\",{CLIENT},{SERVER},{last},\
+        connection_security_policy=\"mutual_tls\"}} 3"
     );
     assert_eq!(metric(&server, "istio_requests_total"), [expected]);
     for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {

@@ -109,7 +109,8 @@ fn attempt(one: &Attempt, at: impl Fn(Instant) -> Milliseconds) -> String {
 
 fn attempted(one: &Try, at: impl Fn(Instant) -> Milliseconds) -> String {
     format!(
-        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"protocol\":\"{}\",\"reused\":{},\"shared\":{},\"hedge\":{},\"reset_reason\":{}}}",
+        "{{\"began_ms\":{},\"peer\":{},\"connection\":{},\"protocol\":\"{}\",\"reused\":{},\"shared\":{},\"hedge\":\
+        {},\"reset_reason\":{}}}",
         at(one.began),
         Text(&one.peer.to_string()),
         one.connection,
@@ -216,7 +217,8 @@ mod tests {
             json,
             "{\"schema\":1,\"network\":\"\",\"proxy\":null,\"priority\":\"normal\",\"status\":0,\
              \"bytes_sent\":0,\"bytes_received\":0,\
-             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":[],\"pings\":[],\
+             \"lookups\":[],\"attempts\":[],\"tries\":[],\"retries\":0,\"redone\":0,\"hedges\":0,\"resumed\":\
+             [],\"pings\":[],\
              \"limits\":[],\"widened\":[],\"rests\":[],\"timed_out\":null,\
              \"sent_ms\":null,\"first_byte_ms\":null,\"total_ms\":null}"
         );

@@ -66,7 +66,8 @@ impl<W: Write> Chrome<W> {
         let _ = write!(
             self.line,
             "\n],\"otherData\":{{\"events\":{events},\"lost\":{lost},\"overwritten\":{overwritten},\
-             \"homeless\":{homeless},\"refused\":{refused},\"unentered\":{unentered},\"beginless\":{beginless},\"unfinished\":{unfinished},\
+             \"homeless\":{homeless},\"refused\":{refused},\"unentered\":{unentered},\"beginless\":\
+             {beginless},\"unfinished\":{unfinished},\
              \"ns_per_event\":{ns_per_event:.2}}}}}\n"
         );
         self.flush();

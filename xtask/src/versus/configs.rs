@@ -284,7 +284,8 @@ pub(super) fn envoy(
             "
       - name: envoy.filters.network.http_connection_manager
         typed_config:
-          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+          HttpConnectionManager
           stat_prefix: in
           use_remote_address: {edge}
           generate_request_id: {edge}{log}

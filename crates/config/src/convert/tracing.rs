@@ -397,8 +397,10 @@ const MOST_WAITING: usize = 1024;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 const UNKNOWN_SERVICE: &str = "unknown_service:envoy";
-const STATIC_DETECTOR: &str = "envoy.extensions.tracers.opentelemetry.resource_detectors.v3.StaticConfigResourceDetectorConfig";
-const ENVIRONMENT_DETECTOR: &str = "envoy.extensions.tracers.opentelemetry.resource_detectors.v3.EnvironmentResourceDetectorConfig";
+const STATIC_DETECTOR: &str = "envoy.extensions.tracers.opentelemetry.resource_detectors.v3.\
+StaticConfigResourceDetectorConfig";
+const ENVIRONMENT_DETECTOR: &str = "envoy.extensions.tracers.opentelemetry.resource_detectors.v3.\
+EnvironmentResourceDetectorConfig";
 const ALWAYS_ON: &str = "envoy.extensions.tracers.opentelemetry.samplers.v3.AlwaysOnSamplerConfig";
 const BY_RATIO: &str =
     "envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig";

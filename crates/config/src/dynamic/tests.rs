@@ -295,7 +295,8 @@ fn a_file_of_listeners_that_changed_is_still_seen_to_have_changed() {
     std::fs::write(&file, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let bootstrap = "
-dynamic_resources: { ads_config: { api_type: GRPC, transport_api_version: V3, grpc_services: [ { envoy_grpc: { cluster_name: xds } } ] } }
+dynamic_resources: { ads_config: { api_type: GRPC, transport_api_version: V3, grpc_services: [ { envoy_grpc: { \
+cluster_name: xds } } ] } }
 static_resources:
   clusters:
   - name: xds
@@ -312,7 +313,8 @@ static_resources:
         name: tls
         typed_config:
           '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
-          common_tls_context: { tls_certificates: [ { certificate_chain: { filename: FILE }, private_key: { filename: KEY } } ] }
+          common_tls_context: { tls_certificates: [ { certificate_chain: { filename: FILE }, private_key: { filename: \
+          KEY } } ] }
       filters:
       - name: tcp
         typed_config:

@@ -16,7 +16,8 @@ node: {id: node, metadata: {a: [1, ~, x, 1.5]}}
 layeredRuntime: {layers: [{name: l, adminLayer: {}}]}
 static_resources:
   clusters:
-  - {name: c, type: 1, lbPolicy: random, dns_refresh_rate: 0.000001s, common_lb_config: {healthy_panic_threshold: {value: '12.5'}}}
+  - {name: c, type: 1, lbPolicy: random, dns_refresh_rate: 0.000001s, common_lb_config: {healthy_panic_threshold: \
+  {value: '12.5'}}}
 ";
     let expected = json!({
         "stats_flush_interval": "1.500s",

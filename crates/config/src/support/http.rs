@@ -75,7 +75,8 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
     },
     Entry {
-        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.SetCurrentClientCertDetails",
+        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\
+        SetCurrentClientCertDetails",
         honoured: &["subject", "cert", "chain", "dns", "uri"],
         harmless: &[],
         changes: &[],
@@ -87,13 +88,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[("filters", "an upgrade goes through the same filters as all else")],
     },
     Entry {
-        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.InternalAddressConfig",
+        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\
+        InternalAddressConfig",
         honoured: &["unix_sockets", "cidr_ranges"],
         harmless: &[],
         changes: &[],
     },
     Entry {
-        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.HcmAccessLogOptions",
+        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\
+        HcmAccessLogOptions",
         honoured: &["access_log_flush_interval", "flush_access_log_on_new_request"],
         harmless: &[],
         changes: &[(

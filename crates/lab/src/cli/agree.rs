@@ -29,7 +29,8 @@ other sends. What it costs to wake the server depends on where the generators ru
 both are off the server's processor.
 
 Example: towpath lab agree --with ghz --grpc helloworld.Greeter/SayHello --pid $(pidof greeter) http://127.0.0.1:50051
-Example: towpath lab agree --apart --with oha --rate 2000 --arrivals as-sent --pid $(pidof nginx) http://127.0.0.1:8080/")]
+Example: towpath lab agree --apart --with oha --rate 2000 --arrivals as-sent --pid $(pidof nginx) \
+http://127.0.0.1:8080/")]
 pub struct Agree {
     /// http://HOST:PORT/PATH
     target: Target,

@@ -187,7 +187,8 @@ pub(crate) fn add_energy(page: &mut Page, arms: &[(&str, &[Record])], duration: 
         page.text(sentence);
     }
     if !is_whole {
-        page.text("Figures need packets that a radio could have carried: --rate or --profile gives the link such a rate.");
+        page.text("Figures need packets that a radio could have carried: --rate or --profile gives the link such a \
+        rate.");
     }
     let series: Vec<Series> = arms
         .iter()

@@ -41,7 +41,8 @@ fn littles(row: &Row) -> Option<Finding> {
     let off = implied / concurrency - 1.0;
     if off > 0.03 && row.may_have_streams {
         let text = format!(
-            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way on {concurrency:.0} connections, {:.1} on each: it \
+            "{rate:.0}/s × {:.3} ms = {implied:.1} requests under way on {concurrency:.0} connections, {:.1} on each: \
+            it \
              is not said how many streams (-m) each had",
             mean_s * 1e3,
             implied / concurrency

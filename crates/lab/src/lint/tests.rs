@@ -252,8 +252,10 @@ fn percentiles_of_different_things_are_not_held_against_each_other() {
 #[test]
 fn cpu_for_a_request_is_no_share_and_a_rate_with_its_number_no_column() {
     for text in [
-        "| at 2,000 requests/s | server CPU-µs per request |\n|---|---|\n| `lab load --rate 2000` | 42 |\n| h2load | 16.5 |\n",
-        "| 5,000 requests/s, open loop | p50 | p99 | CPU-µs/request |\n|---|---|---|---|\n| 155–244 | 91 µs | 177 µs | 53.4 |\n",
+        "| at 2,000 requests/s | server CPU-µs per request |\n|---|---|\n| `lab load --rate 2000` | 42 |\n| h2load | \
+        16.5 |\n",
+        "| 5,000 requests/s, open loop | p50 | p99 | CPU-µs/request |\n|---|---|---|---|\n| 155–244 | 91 µs | 177 µs \
+        | 53.4 |\n",
         "| rate | CPU (ms) |\n|---|---|\n| 100/s | 3 |\n",
         "| rate | cpu per request |\n|---|---|\n| 100/s | 3 |\n",
     ] {

@@ -211,7 +211,8 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
             ),
             Layer::Http => format!(
                 "      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          \
-                 \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\n          \
+                 \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+                 HttpConnectionManager\n          \
                  stat_prefix: f{at}\n          codec_type: {codec}\n          route_config:\n            \
                  virtual_hosts:\n            \
                  - name: v\n              domains: [\"*\"]\n              routes:\n              - match: \
@@ -240,7 +241,8 @@ fn envoy(layer: Layer, forwards: &[Forward]) -> String {
         };
         let _ = write!(
             clusters,
-            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: ROUND_ROBIN\n{BREAKERS}{options}    \
+            "  - name: c{at}\n    type: STATIC\n    connect_timeout: 1s\n    lb_policy: \
+            ROUND_ROBIN\n{BREAKERS}{options}    \
              load_assignment:\n      \
              cluster_name: c{at}\n      endpoints:\n      - lb_endpoints:\n{endpoints}"
         );

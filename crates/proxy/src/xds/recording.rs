@@ -98,7 +98,10 @@ impl Timed {
     /// The line of an update, with its end.
     pub(super) fn line(&self) -> String {
         let Step { kind, version, resources, removed, rejected } = &self.step;
-        let resource = |(name, version, resource): &(String, String, Value)| json!({"name": name, "version": version, "resource": resource});
+        let resource = |(name, version, resource): &(String, String, Value)| {
+            json!({"name": name, "version": version,
+            "resource": resource})
+        };
         let mut line = json!({
             "at_ms": self.at_ms,
             "type": kind,

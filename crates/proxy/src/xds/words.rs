@@ -473,7 +473,10 @@ mod tests {
 
     #[test]
     fn routes_that_come_go_and_move_are_named() {
-        let route = |path: &str, cluster: &str| json!({"match": {"path": path}, "route": {"cluster": cluster, "timeout": "1s"}});
+        let route = |path: &str, cluster: &str| {
+            json!({"match": {"path": path}, "route": {"cluster": cluster,
+            "timeout": "1s"}})
+        };
         let table = |routes: &[Value]| json!({"virtual_hosts": [{"name": "z", "routes": routes}]});
         let before = table(&[route("/a", "a"), route("/b", "b"), route("/c", "c")]);
         let after = table(&[route("/d", "d"), route("/b", "b"), route("/a", "e")]);
@@ -487,11 +490,14 @@ mod tests {
 
     #[test]
     fn whatever_else_changed_is_said_by_its_path() {
-        let before = json!({"name": "x", "connect_timeout": "1s", "chains": [{"name": "a", "v": 1}, {"name": "b"}], "old": [1, 2]});
-        let after = json!({"name": "x", "connect_timeout": "2s", "chains": [{"name": "b"}, {"name": "a", "v": 2}], "new": true, "old": [2, 3, 4]});
+        let before = json!({"name": "x", "connect_timeout": "1s", "chains": [{"name": "a", "v": 1}, {"name": "b"}],
+            "old": [1, 2]});
+        let after = json!({"name": "x", "connect_timeout": "2s", "chains": [{"name": "b"}, {"name": "a", "v": 2}],
+            "new": true, "old": [2, 3, 4]});
         assert_eq!(
             said(Type::Cluster, before, after),
-            "cluster x:\n  chains[a].v: 1 -> 2\n  chains: in another order\n  connect_timeout: 1s -> 2s\n  new: true is \
+            "cluster x:\n  chains[a].v: 1 -> 2\n  chains: in another order\n  connect_timeout: 1s -> 2s\n  new: true \
+            is \
              new\n  old: + 3\n  old: + 4\n  old: - 1\n"
         );
     }

@@ -302,7 +302,8 @@ fn check_counters(proxy: &Proxy, server: &Server) {
     assert!(sent >= 3 && sent <= server.told().len() as u64 + 2, "{sent}");
 }
 
-const SOME: &str = "{ clusters: [ app, dead, full, none ], load_reporting_interval: 0.1s, report_endpoint_granularity: true }";
+const SOME: &str = "{ clusters: [ app, dead, full, none ], load_reporting_interval: 0.1s, \
+report_endpoint_granularity: true }";
 const ALL: &str = "{ send_all_clusters: true, load_reporting_interval: 0.1s }";
 
 #[test]

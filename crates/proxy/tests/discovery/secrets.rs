@@ -194,7 +194,8 @@ fn clusters_wait_for_theirs_and_keep_their_connections_over_a_rotation() {
          sni: app.test, common_tls_context: {{ \
          tls_certificate_sds_secret_configs: [ {{ name: client, sds_config: {ads} }} ], \
          combined_validation_context: {{ \
-         default_validation_context: {{ match_typed_subject_alt_names: [ {{ san_type: DNS, matcher: {{ exact: app.test }} }} ] }}, \
+         default_validation_context: {{ match_typed_subject_alt_names: [ {{ san_type: DNS, matcher: {{ exact: \
+         app.test }} }} ] }}, \
          validation_context_sds_secret_config: {{ name: servers, sds_config: {ads} }} }} }} }} }} }}",
         app.trim_end().strip_suffix('}').unwrap()
     );
@@ -426,9 +427,11 @@ fn a_control_plane_is_spoken_to_under_tls() {
             "    transport_socket:\n      name: tls\n      typed_config:\n        \
              \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n        \
              sni: app.test\n        common_tls_context:\n          \
-             tls_certificate_sds_secret_configs: [ {{ name: own, sds_config: {{ path_config_source: {{ path: {} }} }} }} ]\n          \
+             tls_certificate_sds_secret_configs: [ {{ name: own, sds_config: {{ path_config_source: {{ path: {} }} }} \
+             }} ]\n          \
              validation_context:\n            trusted_ca: {{ inline_string: {} }}\n            \
-             match_typed_subject_alt_names: [ {{ san_type: DNS, matcher: {{ exact: {name} }} }} ]\n    load_assignment:",
+             match_typed_subject_alt_names: [ {{ san_type: DNS, matcher: {{ exact: {name} }} }} ]\n    \
+             load_assignment:",
             file.display(),
             text(&server.chain)
         )

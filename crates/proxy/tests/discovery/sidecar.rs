@@ -36,7 +36,8 @@ node:
     WORKLOAD_NAME: client
     CLUSTER_ID: Kubernetes
     ISTIO_VERSION: 1.31.0
-    LABELS: { app: client, version: v1, service.istio.io/canonical-name: client, service.istio.io/canonical-revision: v1 }
+    LABELS: { app: client, version: v1, service.istio.io/canonical-name: client,
+      service.istio.io/canonical-revision: v1 }
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
 bootstrap_extensions:
 - name: envoy.bootstrap.internal_listener
@@ -54,7 +55,8 @@ dynamic_resources:
 stats_config:
   use_all_default_tags: false
   stats_tags: [ { tag_name: cluster_name, regex: '^cluster(\.(.+);)' } ]
-  stats_matcher: { inclusion_list: { patterns: [ { prefix: cluster_manager }, { prefix: listener_manager }, { prefix: server }, { prefix: istio } ] } }
+  stats_matcher: { inclusion_list: { patterns: [ { prefix: cluster_manager }, { prefix: listener_manager },
+    { prefix: server }, { prefix: istio } ] } }
 static_resources:
   clusters:
   - name: xds-grpc
@@ -62,20 +64,24 @@ static_resources:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: { http2_protocol_options: {} }
-    load_assignment: { cluster_name: xds-grpc, endpoints: [ { lb_endpoints: [ { endpoint: { address: { pipe: { path: ./XDS } } } } ] } ] }
+    load_assignment: { cluster_name: xds-grpc,
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { pipe: { path: ./XDS } } } } ] } ] }
   - name: sds-grpc
     typed_extension_protocol_options: *h2
-    load_assignment: { cluster_name: sds-grpc, endpoints: [ { lb_endpoints: [ { endpoint: { address: { pipe: { path: ./SDS } } } } ] } ] }
+    load_assignment: { cluster_name: sds-grpc,
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { pipe: { path: ./SDS } } } } ] } ] }
 "#;
 
 /// What a TLS context says of secrets.
 fn secrets(more: &str) -> String {
-    let source = "sds_config: { resource_api_version: V3, initial_fetch_timeout: 0s, api_config_source: { api_type: GRPC, \
+    let source = "sds_config: { resource_api_version: V3, initial_fetch_timeout: 0s, api_config_source: { api_type: \
+    GRPC, \
                   transport_api_version: V3, set_node_on_first_message_only: true, \
                   grpc_services: [ { envoy_grpc: { cluster_name: sds-grpc } } ] } }";
     format!(
         "tls_certificate_sds_secret_configs: [ {{ name: default, {source} }} ], combined_validation_context: \
-         {{ default_validation_context: {{ {more} }}, validation_context_sds_secret_config: {{ name: ROOTCA, {source} }} }}"
+         {{ default_validation_context: {{ {more} }}, validation_context_sds_secret_config: {{ name: ROOTCA, {source} \
+         }} }}"
     )
 }
 
@@ -88,8 +94,10 @@ name: {name}
 type: EDS
 connect_timeout: 1s
 lb_policy: LEAST_REQUEST
-eds_cluster_config: {{ service_name: {name}, eds_config: {{ ads: {{}}, resource_api_version: V3, initial_fetch_timeout: 0s }} }}
-metadata: {{ filter_metadata: {{ istio: {{ services: [ {{ host: echo.test.svc.cluster.local, name: echo, namespace: test }} ] }} }} }}
+eds_cluster_config: {{ service_name: {name}, eds_config: {{ ads: {{}}, resource_api_version: V3,
+  initial_fetch_timeout: 0s }} }}
+metadata: {{ filter_metadata: {{ istio: {{ services: [ {{ host: echo.test.svc.cluster.local, name: echo,
+  namespace: test }} ] }} }} }}
 filters:
 - name: istio.metadata_exchange
   typed_config:
@@ -130,7 +138,8 @@ fn http(side: &str, filters: &str, route: &str) -> String {
       http_filters:
 {filters}
       - name: envoy.filters.http.grpc_stats
-        typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.grpc_stats.v3.FilterConfig, emit_filter_state: true, stats_for_all_methods: false }}
+        typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.grpc_stats.v3.FilterConfig,
+          emit_filter_state: true, stats_for_all_methods: false }}
       - name: istio.stats
         typed_config: {{ "@type": type.googleapis.com/stats.PluginConfig, disable_host_header_fallback: true }}
       - name: envoy.filters.http.router
@@ -145,14 +154,16 @@ fn exchange_filter(way: &str) -> String {
         "      - name: istio.metadata_exchange\n        typed_config:\n          \"@type\": \
          type.googleapis.com/udpa.type.v1.TypedStruct\n          type_url: \
          type.googleapis.com/io.istio.http.peer_metadata.Config\n          value: {{ {way}_discovery: \
-         [ {{ istio_headers: {{}} }}, {{ workload_discovery: {{}} }} ], {way}_propagation: [ {{ istio_headers: {{}} }} ] }}\n"
+         [ {{ istio_headers: {{}} }}, {{ workload_discovery: {{}} }} ], {way}_propagation: [ {{ istio_headers: {{}} \
+         }} ] }}\n"
     )
 }
 
 const ALPN: &str = r#"      - name: istio.alpn
         typed_config:
           "@type": type.googleapis.com/istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig
-          alpn_override: [ { upstream_protocol: HTTP11, alpn_override: [ istio-http/1.1, istio, http/1.1 ] }, { upstream_protocol: HTTP2, alpn_override: [ istio-h2, istio, h2 ] } ]
+          alpn_override: [ { upstream_protocol: HTTP11, alpn_override: [ istio-http/1.1, istio, http/1.1 ] },
+            { upstream_protocol: HTTP2, alpn_override: [ istio-h2, istio, h2 ] } ]
 "#;
 
 #[test]
@@ -177,7 +188,8 @@ fn a_sidecar_serves_in_the_default_mode_of_a_mesh() {
          istio: { workload: client;test;client;v1;Kubernetes } } }, endpoint: {",
     );
     xds.set(Type::Endpoints, "e1", &[(name, &at)]);
-    let rds = "rds: { route_config_name: \"80\", config_source: { ads: {}, resource_api_version: V3, initial_fetch_timeout: 0s } }";
+    let rds = "rds: { route_config_name: \"80\", config_source: { ads: {}, resource_api_version: V3, \
+    initial_fetch_timeout: 0s } }";
     let of_client = http("outbound", &(exchange_filter("upstream") + ALPN), rds);
     let of_server = http(
         "inbound",
@@ -191,11 +203,15 @@ fn a_sidecar_serves_in_the_default_mode_of_a_mesh() {
     );
     let tls = secrets("match_subject_alt_names: [ { prefix: 'spiffe://cluster.local/' } ]");
     let inbound_listener = format!(
-        "name: virtualInbound\ntraffic_direction: INBOUND\naddress: {}\nlistener_filters:\n- name: tls\n  typed_config: {{ \
-         \"@type\": type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector }}\nfilter_chains:\n\
-         - filter_chain_match: {{ transport_protocol: tls, application_protocols: [ istio-http/1.1, istio-h2 ] }}\n  filters:{of_server}\n  \
+        "name: virtualInbound\ntraffic_direction: INBOUND\naddress: {}\nlistener_filters:\n- name: tls\n  \
+        typed_config: {{ \
+         \"@type\": type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector \
+         }}\nfilter_chains:\n\
+         - filter_chain_match: {{ transport_protocol: tls, application_protocols: [ istio-http/1.1, istio-h2 ] }}\n  \
+         filters:{of_server}\n  \
          transport_socket:\n    name: tls\n    typed_config: {{ \"@type\": \
-         type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext, require_client_certificate: true, \
+         type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext, \
+         require_client_certificate: true, \
          common_tls_context: {{ alpn_protocols: [ h2, http/1.1 ], {tls} }} }}\n",
         tcp(inbound_at)
     );
@@ -232,7 +248,8 @@ fn a_sidecar_serves_in_the_default_mode_of_a_mesh() {
             (
                 "default",
                 &format!(
-                    "{{ name: default, tls_certificate: {{ certificate_chain: {{ inline_string: {} }}, private_key: {{ inline_string: {} }} }} }}",
+                    "{{ name: default, tls_certificate: {{ certificate_chain: {{ inline_string: {} }}, private_key: \
+                    {{ inline_string: {} }} }} }}",
                     text(&chain),
                     text(&key)
                 ),
@@ -268,7 +285,8 @@ fn a_sidecar_serves_in_the_default_mode_of_a_mesh() {
                 source_principal=\"spiffe://cluster.local/ns/test/sa/client\" \
                 destination_service=\"echo.test.svc.cluster.local\"";
     assert!(total("source", both), "{metrics}");
-    let secured = "source_workload=\"client\" connection_security_policy=\"mutual_tls\" destination_service_name=\"client\"";
+    let secured = "source_workload=\"client\" connection_security_policy=\"mutual_tls\" \
+    destination_service_name=\"client\"";
     assert!(total("destination", secured), "{metrics}");
     assert_eq!(sds.last(Type::Secret).unwrap().error, None);
     assert_eq!(proxy.post("/drain_listeners?inboundonly&graceful").0, 200);

@@ -247,7 +247,8 @@ fn entries_that_a_server_does_not_take_are_dropped() {
 fn with_entries(address: SocketAddr) -> String {
     let log = "stat_prefix: ingress\n          access_log: [ { name: entries, typed_config: { \"@type\": \
                type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig, common_config: { \
-               log_name: l, buffer_size_bytes: 1, grpc_service: { envoy_grpc: { cluster_name: collector-log } } } } } ]\n";
+               log_name: l, buffer_size_bytes: 1, grpc_service: { envoy_grpc: { cluster_name: collector-log } } } } } \
+               ]\n";
     let bootstrap = bootstrap(origin(Duration::ZERO)).replace("stat_prefix: ingress\n", log);
     format!("{bootstrap}{}", cluster(&("log", "", address)))
 }
@@ -475,7 +476,8 @@ fn cluster((name, _, address): &(&str, &str, SocketAddr)) -> String {
         explicit_http_config: {{ http2_protocol_options: {{}} }}
     load_assignment:
       cluster_name: collector-{name}
-      endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }} ] }} ]
+      endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ address: {ip},
+        port_value: {port} }} }} }} }} ] }} ]
 "#
     )
 }

@@ -63,7 +63,8 @@ impl Converter<'_> {
             ),
             _ => self.report.unsupported(
                 at,
-                format!("nothing reads an object of `{maker}`; there are envoy.string, envoy.hashable_string and {HITS}"),
+                format!("nothing reads an object of `{maker}`; there are envoy.string, envoy.hashable_string and \
+                {HITS}"),
             ),
         }
         Some(Setting {

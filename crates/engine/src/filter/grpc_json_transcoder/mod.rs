@@ -649,5 +649,6 @@ const LIMIT_OF_REQUEST: &str = "grpc_json_transcode_failure{request_buffer_size_
 const LIMIT_OF_RESPONSE: &str = "grpc_json_transcode_failure{response_buffer_size_limit_reached}";
 const TOO_LARGE_REQUEST: &str =
     "Request rejected because the transcoder's internal buffer size exceeds the configured limit.";
-const TOO_LARGE_RESPONSE: &str = "Response not transcoded because the transcoder's internal buffer size exceeds the configured limit.";
+const TOO_LARGE_RESPONSE: &str = "Response not transcoded because the transcoder's internal buffer size exceeds the \
+configured limit.";
 const JSON: &[u8] = b"application/json";

@@ -269,7 +269,8 @@ impl<'a> Printer<'a> {
                     }
                 };
                 Err(format!(
-                    "google.protobuf.Value cannot encode double values for {what}, because it would be parsed as a string"
+                    "google.protobuf.Value cannot encode double values for {what}, because it would be parsed as a \
+                    string"
                 ))
             }
             Some((_, field, value)) => self.value(field, value),

@@ -148,7 +148,8 @@ pub(super) fn timestamp(text: &str) -> Result<Time, &'static str> {
     let (time, offset) = match text.strip_suffix('Z') {
         Some(time) => (time, 0),
         None => {
-            const WRONG: &str = "Illegal timestamp format; timestamps must end with 'Z' or have a valid timezone offset.";
+            const WRONG: &str = "Illegal timestamp format; timestamps must end with 'Z' or have a valid timezone \
+            offset.";
             let at = text.rfind(['+', '-']).ok_or(WRONG)?;
             (&text[..at], zone(&text[at..]).ok_or(WRONG)?)
         }
