@@ -42,6 +42,17 @@ pub(crate) struct Peer {
     pub(crate) before: BTreeMap<String, i64>,
 }
 
+/// Whether a name was asked for that was not answered yet.
+fn asks_names(stats: &BTreeMap<String, i64>) -> bool {
+    stats.iter().any(|(name, attempts)| {
+        let of = |end: &str| {
+            name.strip_suffix("attempt").and_then(|start| stats.get(&format!("{start}{end}")))
+        };
+        name.ends_with(".dns_query_attempt")
+            && of("success").unwrap_or(&0) + of("failure").unwrap_or(&0) != *attempts
+    })
+}
+
 impl Peer {
     pub(crate) fn start(kind: Kind, suite: &Suite) -> Self {
         let folder = fresh_folder(kind);
@@ -121,7 +132,29 @@ impl Peer {
             .insert(self.admin.rsplit(':').next().unwrap().parse().unwrap(), "admin".to_owned());
         self.ports.insert(bootstrap::CLOSED_PORT, "closed".to_owned());
         self.names = self.stats_at("/stats").into_keys().collect();
-        self.before = self.stats();
+        self.before = self.settled_stats();
+    }
+
+    /// The statistics once a start is over: what it asks of name servers is answered, and nothing follows from that.
+    fn settled_stats(&self) -> BTreeMap<String, i64> {
+        let start = Instant::now();
+        let mut before = self.stats();
+        while asks_names(&before) {
+            assert!(start.elapsed() < PATIENCE, "names are asked for and never answered");
+            std::thread::sleep(Duration::from_millis(10));
+            before = self.stats();
+        }
+        if !before.keys().any(|name| name.ends_with(".dns_query_attempt")) {
+            return before;
+        }
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = self.stats();
+            if now == before || start.elapsed() > PATIENCE {
+                return now;
+            }
+            before = now;
+        }
     }
 
     /// The address of a listener, or of the admin endpoint.
