@@ -267,7 +267,7 @@ fn a_server_that_is_not_there_costs_only_what_it_is_told() {
 #[test]
 fn what_is_told_to_a_cluster_without_hosts_is_dropped() {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-    let host = "endpoints: [ { lb_endpoints: [ { endpoint: { address: { socket_address: { address: 127.0.0.1, \
+    let host = "endpoints: [ { lb_endpoints: [ { endpoint: { address: { socket_address: { address: 127.0.0.1,\n        \
                 port_value: 9 } } } } ] } ]";
     let config = with_sinks(&[("a", METRICS, nowhere)]);
     assert!(config.contains(host));
