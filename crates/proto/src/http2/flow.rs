@@ -123,6 +123,17 @@ mod tests {
     }
 
     #[test]
+    fn a_receive_window_says_what_may_still_come() {
+        let mut window = ReceiveWindow::new(100);
+        assert!(window.receive(98) && !window.receive(3));
+        assert_eq!((window.left(), window.held()), (2, 98));
+        window.release(30);
+        assert_eq!((window.grant(100), window.left()), (None, 2));
+        window.release(30);
+        assert_eq!((window.grant(100), window.left(), window.held()), (Some(60), 62, 38));
+    }
+
+    #[test]
     fn a_smaller_initial_window_makes_it_negative() {
         let mut window = StreamWindow::default();
         window.take(65_535);
