@@ -246,7 +246,8 @@ fn probe_fields(other: Other, program: &Path, plan: &Plan) -> io::Result<Vec<(St
     }
     (probe.connections, probe.duration) = (1, Duration::from_secs(1));
     if !matches!(probe.arrivals, Arrivals::Closed) {
-        probe.arrivals = Arrivals::Paced { rate: 1.0 };
+        // ghz waits for one interval before its first call: it must be well within the run.
+        probe.arrivals = Arrivals::Paced { rate: 10.0 };
     }
     let is_http2 = plan.protocol == Protocol::Http2;
     let head = std::thread::spawn(move || {
