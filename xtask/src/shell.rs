@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +30,52 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         Err(format!("{} failed: {status}", words(command)).into())
     }
 }
+
+/// Runs tests to the end. What those that fail say may lie far above: it is printed once more at the end.
+pub(crate) fn run_tests(command: &mut Command) -> Result<()> {
+    let start = command.stdout(Stdio::piped()).spawn();
+    let mut child = start.map_err(|error| cannot_start(command, &error))?;
+    let mut failures = Failures::default();
+    for line in
+        child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n'))
+    {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        println!("{line}");
+        failures.hear(line);
+    }
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    println!("\n== what the tests that failed said");
+    failures.said.iter().for_each(|line| println!("{line}"));
+    Err(format!("{} failed: {status}", words(command)).into())
+}
+
+/// What tests that fail say, as libtest prints it.
+#[derive(Default)]
+struct Failures {
+    said: Vec<String>,
+    /// How many lines more are kept of the test whose lines come.
+    room: usize,
+}
+
+impl Failures {
+    fn hear(&mut self, line: String) {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.room = MOST_LINES_OF_A_TEST;
+        } else if line == "failures:" {
+            self.room = 0;
+        }
+        if let Some(left) = self.room.checked_sub(1) {
+            self.room = left;
+            self.said.push(line);
+        }
+    }
+}
+
+/// Enough for a message, the cases that differ, and the beginning of a backtrace.
+const MOST_LINES_OF_A_TEST: usize = 60;
 
 /// Runs to the end and returns what it printed; what it complained of becomes the error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
@@ -113,4 +160,24 @@ fn words(command: &Command) -> String {
         words.push_str(&argument.to_string_lossy());
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failures, MOST_LINES_OF_A_TEST};
+
+    #[test]
+    fn what_failed_tests_say_is_kept_up_to_a_limit() {
+        let mut failures = Failures::default();
+        let long = "x\n".repeat(100);
+        let first =
+            "running 3 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\nwhy a\n";
+        let last = "failures:\n    a\n    b\n\ntest result: FAILED.";
+        let text = format!("{first}\n---- b stdout ----\n{long}\n{last}");
+        text.lines().for_each(|line| failures.hear(line.to_owned()));
+        let (a, b) = failures.said.split_at(3);
+        assert_eq!(a, ["---- a stdout ----", "why a", ""]);
+        assert_eq!(b.len(), MOST_LINES_OF_A_TEST);
+        assert!(b[0].starts_with("---- b") && b[1..].iter().all(|line| line == "x"));
+    }
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::shell::{Result, Share, cargo, output, run as run_command};
+use crate::shell::{Result, Share, cargo, output, run as run_command, run_tests};
 use crate::{bindings, fuzz, instructions, marks, package, peers, sanitize, tidy, toolchains};
 
 /// `--quick` leaves out fuzzing and the peers; `--long` tries more seeds, reloads and inputs than a change waits for.
@@ -81,7 +81,7 @@ fn build() -> Result<()> {
 }
 
 fn tests(cargo: &mut Command) -> Result<()> {
-    step("test", || run_command(cargo.args(WORKSPACE).arg("--no-fail-fast")))
+    step("test", || run_tests(cargo.args(WORKSPACE).arg("--no-fail-fast")))
 }
 
 const WORKSPACE: [&str; 2] = ["test", "--workspace"];
@@ -140,7 +140,7 @@ fn with_peers() -> Result<()> {
     let listed = output(cargo().args(suites).args(["--quiet", "--", "--ignored", "--list"]))?;
     let count = listed.lines().filter(|line| line.ends_with(": test")).count();
     println!("peers: {count} tests against real peers");
-    run_command(
+    run_tests(
         cargo()
             .args(suites)
             .args(["--no-fail-fast", "--", "--ignored"])
