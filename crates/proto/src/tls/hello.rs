@@ -18,6 +18,8 @@ pub enum Greeting {
         server_name: Option<Box<str>>,
         /// The protocols that are offered, the client's favourite first (RFC 7301 §3.1).
         protocols: Vec<Box<[u8]>>,
+        /// The bytes of its records.
+        size: usize,
     },
 }
 
@@ -26,12 +28,14 @@ impl Greeting {
     /// nothing.
     #[must_use]
     pub fn read(records: &[u8]) -> Self {
-        match HelloReader::default().read(records) {
+        let mut reader = HelloReader::default();
+        match reader.read(records) {
             None => Self::Incomplete,
             Some(offer) if offer.is_hello => {
                 let mut rest = Reader(&offer.protocols);
                 let protocols = std::iter::from_fn(|| rest.list8()).map(|name| name.0.into());
-                Self::Hello { protocols: protocols.collect(), server_name: offer.server_name }
+                let (server_name, size) = (offer.server_name, reader.taken);
+                Self::Hello { protocols: protocols.collect(), server_name, size }
             }
             Some(_) => Self::Plain,
         }
@@ -60,6 +64,11 @@ pub(super) struct HelloReader {
 }
 
 impl HelloReader {
+    /// What there is of the message.
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
     /// Reads on in all that has arrived since the connection's first byte. `None` when more is needed.
     pub(super) fn read(&mut self, records: &[u8]) -> Option<Offer> {
         loop {
@@ -82,33 +91,49 @@ impl HelloReader {
     }
 }
 
+/// The body of a `ClientHello` (RFC 8446 §4.1.2), as far as it is looked at.
+pub(super) struct Hello<'a> {
+    /// `legacy_version`.
+    pub(super) version: u16,
+    /// `cipher_suites`.
+    pub(super) suites: Reader<'a>,
+    pub(super) extensions: Reader<'a>,
+}
+
+impl<'a> Hello<'a> {
+    /// Reads a whole message.
+    pub(super) fn of_message(message: &'a [u8]) -> Option<Self> {
+        let mut body = Reader(message.get(MESSAGE_HEADER_BYTES..)?);
+        let version = body.number()?;
+        body.take(RANDOM_BYTES)?;
+        let (_session_id, suites, _compression) = (body.list8()?, body.list16()?, body.list8()?);
+        let extensions = if body.0.is_empty() { Reader(&[]) } else { body.list16()? };
+        Some(Self { version, suites, extensions })
+    }
+}
+
 impl Offer {
     /// `None` as long as the message is not whole.
     fn of_message(message: &[u8]) -> Option<Self> {
         if *message.first()? != CLIENT_HELLO {
             return Some(Self::default());
         }
-        let (&[_, high, middle, low], rest) = message.split_first_chunk::<4>()?;
+        let (&[_, high, middle, low], rest) =
+            message.split_first_chunk::<MESSAGE_HEADER_BYTES>()?;
         let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         if length > MOST_HELLO_BYTES {
             return Some(Self::default());
         }
-        let body = rest.get(..length)?;
-        Some(Self::of_body(Reader(body)).unwrap_or_default())
+        rest.get(..length)?;
+        let whole = message.get(..MESSAGE_HEADER_BYTES + length)?;
+        Some(Hello::of_message(whole).and_then(|hello| Self::of(&hello)).unwrap_or_default())
     }
 
-    fn of_body(mut body: Reader<'_>) -> Option<Self> {
-        body.take(VERSION_BYTES + RANDOM_BYTES)?;
-        let (_session_id, _cipher_suites, _compression) =
-            (body.list8()?, body.list16()?, body.list8()?);
+    fn of(hello: &Hello<'_>) -> Option<Self> {
         let mut offer = Self { is_hello: true, ..Self::default() };
-        if body.0.is_empty() {
-            return Some(offer);
-        }
-        let mut extensions = body.list16()?;
+        let mut extensions = Reader(hello.extensions.0);
         while !extensions.0.is_empty() {
-            let kind = extensions.take(2)?;
-            let mut content = extensions.list16()?;
+            let (kind, mut content) = extensions.extension()?;
             match kind {
                 SERVER_NAME => offer.server_name = host_name(content.list16()?),
                 STATUS_REQUEST => offer.asks_status = true,
@@ -138,38 +163,47 @@ fn host_name(mut names: Reader<'_>) -> Option<Box<str>> {
 }
 
 /// What is left to read.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
+    pub(super) fn number(&mut self) -> Option<u16> {
+        self.take(2)?.try_into().ok().map(u16::from_be_bytes)
+    }
+
+    /// The next extension: its kind and its content.
+    pub(super) fn extension(&mut self) -> Option<(u16, Self)> {
+        Some((self.number()?, self.list16()?))
+    }
+
     /// What follows a byte with its length.
-    fn list8(&mut self) -> Option<Self> {
+    pub(super) fn list8(&mut self) -> Option<Self> {
         let length = self.take(1)?[0];
         self.take(length.into()).map(Self)
     }
 
     /// What follows two bytes with its length.
     fn list16(&mut self) -> Option<Self> {
-        let length = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
+        let length = self.number()?;
         self.take(length.into()).map(Self)
     }
 }
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-const VERSION_BYTES: usize = 2;
+const MESSAGE_HEADER_BYTES: usize = 4;
 const RANDOM_BYTES: usize = 32;
 const RECORD_HEADER_BYTES: usize = 5;
 /// RFC 5246 §6.2.1; a `ClientHello` is never encrypted.
 const MOST_RECORD_BYTES: usize = 16 * 1024;
 /// What is longer is left to the TLS library, which refuses it.
 const MOST_HELLO_BYTES: usize = 64 * 1024;
-const SERVER_NAME: &[u8] = &[0, 0];
-const STATUS_REQUEST: &[u8] = &[0, 5];
-const PROTOCOLS: &[u8] = &[0, 16];
+const SERVER_NAME: u16 = 0;
+const STATUS_REQUEST: u16 = 5;
+const PROTOCOLS: u16 = 16;
 const HOST_NAME: &[u8] = &[0];

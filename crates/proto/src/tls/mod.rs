@@ -15,6 +15,7 @@
 //! | [`Clock`] | the wall time, as the worker is told it |
 //! | [`Layer`] | one connection |
 //! | [`Fault`] | why there is none |
+//! | [`Greeting`], [`Fingerprint`] | what a client's first message says |
 //!
 //! What it deliberately does not do: read files, ask for the time ([`Clock::set`] tells it), or any cryptography
 //! of its own. Random numbers come from the system, through the cryptography library.
@@ -23,6 +24,7 @@ mod certificate;
 mod client;
 mod distinguished;
 mod fault;
+mod fingerprint;
 mod hello;
 mod identities;
 mod layer;
@@ -40,6 +42,7 @@ pub use client::{
     Client, ClientSettings, ClientTemplate, Clock, Identity, Offer, ServerName, SettingsError,
 };
 pub use fault::{Distrust, Fault};
+pub use fingerprint::Fingerprint;
 pub use hello::Greeting;
 pub use layer::Layer;
 pub use server::{Server, ServerSettings, ServerTemplate, Tickets};

@@ -92,7 +92,8 @@ fn what_a_hello_offers_is_read_and_what_is_none_offers_nothing() {
         assert_eq!(Greeting::read(&flight[..end]), Greeting::Incomplete);
     }
     let protocols = vec![b"h2"[..].into(), b"http/1.1"[..].into()];
-    let hello = Greeting::Hello { server_name: Some("a.test".into()), protocols };
+    let hello =
+        Greeting::Hello { server_name: Some("a.test".into()), protocols, size: flight.len() };
     assert_eq!(Greeting::read(&flight), hello);
     for at in 0..flight.len() {
         let mut changed = flight.clone();
