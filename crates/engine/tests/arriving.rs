@@ -24,8 +24,8 @@ use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::cluster::{Discovery, OriginalDestination};
 use towpath_engine::snapshot::listener::{
-    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, ListenerFilters, Look,
-    NetworkFilters, OriginalDst, Terminal,
+    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, ListenerFilterConfig,
+    ListenerFilters, Look, NetworkFilters, OriginalDst, Terminal,
 };
 use towpath_engine::snapshot::route::Action;
 use towpath_engine::stats::Registry;
@@ -34,7 +34,7 @@ use towpath_proto::{Address, Close, Input, Instant};
 use towpath_sim::{NodeId, Orders, Random, Script, World, for_each_seed};
 
 /// Connections begin with a line: the port that the client wanted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PortLine;
 
 const MOST_BYTES: usize = 64;
@@ -56,7 +56,7 @@ impl ListenerFilter for PortLine {
 }
 
 /// A filter that wants to see some bytes and takes none.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sees(usize);
 
 impl ListenerFilter for Sees {
@@ -96,7 +96,7 @@ fn plan(filters: ListenerFilters) -> Snapshot {
     snapshot
 }
 
-fn filters(list: Vec<Arc<dyn ListenerFilter>>) -> ListenerFilters {
+fn filters(list: Vec<Arc<dyn ListenerFilterConfig>>) -> ListenerFilters {
     ListenerFilters { list, ..ListenerFilters::default() }
 }
 
@@ -308,7 +308,7 @@ fn connections_that_arrive_count_for_the_limit() {
 /// A socket's peer is the client as long as no filter knows better.
 #[test]
 fn what_filters_find_out_is_what_is_known_behind_them() {
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     struct Peer;
     impl ListenerFilter for Peer {
         fn most_bytes(&self) -> usize {
@@ -334,7 +334,7 @@ fn what_filters_find_out_is_what_is_known_behind_them() {
 }
 
 /// Every connection was redirected from here.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Redirected(SocketAddr);
 
 impl ListenerFilter for Redirected {

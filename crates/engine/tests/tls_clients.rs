@@ -29,9 +29,10 @@ use secure::{Certificates, CloseNotify};
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{
-    ChainMatch, ListenerFilter, ListenerFilters, NetworkFilters, Terminal, TlsInspector, Transport,
+    ChainMatch, ListenerFilterConfig, ListenerFilters, NetworkFilters, Terminal, Transport,
 };
 use towpath_engine::snapshot::route::{Action, RequireTls};
+use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::stats::Registry;
 use towpath_proto::{Close, Input, Instant};
 use towpath_sim::{Faults, Orders, Random, Script, World, for_each_seed};
@@ -318,7 +319,7 @@ fn the_inspector_finds_the_chain_for_a_name_a_protocol_and_plain_text() {
         let mut snapshot = Plan::new(1).snapshot();
         let mut chains = all();
         chains.truncate(count);
-        let list: Vec<Arc<dyn ListenerFilter>> = vec![Arc::new(TlsInspector)];
+        let list: Vec<Arc<dyn ListenerFilterConfig>> = vec![Arc::new(TlsInspector::default())];
         let filters = ListenerFilters { list, ..ListenerFilters::default() };
         let first = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
         (first.chains, first.filters) = (chains, filters);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
-    Destination, Direction, Disabled, ListenerFilter, ListenerFilters, Missing, OriginalDst,
-    TlsInspector,
+    Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
 };
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
+use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, Balance, ListenOptions, SocketState};
 
@@ -116,7 +116,7 @@ impl Converter<'_> {
     }
 
     fn listener_filters(&mut self, message: &Message) -> ListenerFilters {
-        let mut list: Vec<Arc<dyn ListenerFilter>> = Vec::new();
+        let mut list: Vec<Arc<dyn ListenerFilterConfig>> = Vec::new();
         let mut is_missing = false;
         let hands_over = message.wrapped_flag("use_original_dst").unwrap_or(false);
         if hands_over {
@@ -141,11 +141,11 @@ impl Converter<'_> {
                 None => continue,
             };
             let filter_of = config.descriptor.full_name().to_owned();
-            let made: Arc<dyn ListenerFilter> = match &*filter_of {
+            let made: Arc<dyn ListenerFilterConfig> = match &*filter_of {
                 ORIGINAL_DST => Arc::new(OriginalDst),
                 HTTP_INSPECTOR => Arc::new(HttpInspector),
                 PROXY_PROTOCOL => Arc::new(proxy_protocol(config)),
-                _ => Arc::new(TlsInspector),
+                _ => Arc::new(tls_inspector(config)),
             };
             let disabled = filter.message("filter_disabled").and_then(destination);
             list.push(match disabled {
@@ -294,6 +294,17 @@ fn proxy_protocol(config: &Message) -> ProxyProtocol {
         is_optional: config.flag("allow_requests_without_proxy_protocol"),
         // The numbers of V1 and V2.
         disallowed: [has(0), has(1)],
+        stat_prefix: Arc::from(config.text("stat_prefix")),
+    }
+}
+
+fn tls_inspector(config: &Message) -> TlsInspector {
+    let size = config.number("max_client_hello_size").and_then(|size| usize::try_from(size).ok());
+    TlsInspector {
+        ja3: config.wrapped_flag("enable_ja3_fingerprinting").unwrap_or(false),
+        ja4: config.wrapped_flag("enable_ja4_fingerprinting").unwrap_or(false),
+        only_tls: config.flag("close_connection_on_client_hello_parsing_errors"),
+        most_bytes: size.unwrap_or(TlsInspector::MOST_BYTES),
     }
 }
 

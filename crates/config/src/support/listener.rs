@@ -127,27 +127,23 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
-        honoured: &["allow_requests_without_proxy_protocol", "disallowed_versions"],
+        honoured: &["allow_requests_without_proxy_protocol", "disallowed_versions", "stat_prefix"],
         harmless: &[
             ("pass_through_tlvs", "no PROXY protocol is spoken to clusters"),
             ("tlv_location", "read with rules only, which are refused"),
-            ("stat_prefix", "its headers are not counted"),
         ],
         changes: &[("rules", "nothing is kept of what stands behind the addresses")],
     },
     Entry {
         message: "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
-        honoured: &[],
-        harmless: &[("initial_read_buffer_size", "what is read is read at once")],
-        changes: &[
-            ("enable_ja3_fingerprinting", "fingerprints are not there"),
-            ("enable_ja4_fingerprinting", "fingerprints are not there"),
-            (
-                "close_connection_on_client_hello_parsing_errors",
-                "what cannot be read counts as plain text",
-            ),
-            ("max_client_hello_size", "a ClientHello has at most 64 KiB"),
+        honoured: &[
+            "enable_ja3_fingerprinting",
+            "enable_ja4_fingerprinting",
+            "close_connection_on_client_hello_parsing_errors",
+            "max_client_hello_size",
         ],
+        harmless: &[("initial_read_buffer_size", "what is read is read at once")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.listener.v3.Filter",

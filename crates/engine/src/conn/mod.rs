@@ -36,7 +36,7 @@ use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
 use crate::record::{DownstreamTls, TlsNames};
 use crate::serving::OfHttp2;
-use crate::snapshot::listener::{Arrival, Listener};
+use crate::snapshot::listener::{Arrival, Fingerprints, Listener, ListenerFilter};
 use crate::stats::ListenerStats;
 
 /// A connection.
@@ -111,6 +111,7 @@ pub(crate) enum Role {
 pub(crate) struct Arriving {
     pub(crate) config: Arc<Listener>,
     pub(crate) stats: Arc<ListenerStats>,
+    pub(crate) filters: Rc<[Box<dyn ListenerFilter>]>,
     /// Index into the worker's listeners.
     pub(crate) slot: usize,
     /// How many of the filters have seen enough.
@@ -150,6 +151,8 @@ pub(crate) struct Particulars {
     pub(crate) direct: Option<Address>,
     /// The name by which the client asked for this server.
     pub(crate) server_name: Option<Arc<str>>,
+    /// By what its TLS can be told from others'.
+    pub(crate) fingerprints: Option<Arc<Fingerprints>>,
     /// What its TLS says, once that was asked for.
     secured: Option<Arc<DownstreamTls>>,
 }

@@ -27,7 +27,7 @@ use crate::record::Record;
 use crate::serving::Serving;
 use crate::snapshot::Http;
 use crate::snapshot::listener::{
-    Arrival, ChainMatch, FilterChain, Listener, Prefix, SourceType, Terminal,
+    Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, Prefix, SourceType, Terminal,
 };
 use crate::snapshot::plain::{PlainRoutes, is_recorded};
 use crate::stats::{ListenerStats, Scope};
@@ -39,6 +39,8 @@ use crate::tracer::report::Stats;
 pub(crate) struct ListenerState {
     pub(crate) config: Arc<Listener>,
     pub(crate) stats: Arc<ListenerStats>,
+    /// Those of the configuration, in order.
+    pub(crate) filters: Rc<[Box<dyn ListenerFilter>]>,
     /// One for each filter chain, in order; then the default chain's.
     pub(crate) chains: Vec<Rc<ChainContext>>,
     /// The id of each address, and whether it has answered.
@@ -180,11 +182,20 @@ impl Listeners {
         state.active += 1;
         state.stats.downstream_pre_cx_active.inc();
         let (config, stats) = (Arc::clone(&state.config), Arc::clone(&state.stats));
+        let filters = Rc::clone(&state.filters);
         config.open.add(1);
         if !config.ignore_global_limit {
             self.count_in();
         }
-        Some(Arriving { config, stats, slot, passed: 0, arrival, received: BytesMut::new() })
+        Some(Arriving {
+            config,
+            stats,
+            filters,
+            slot,
+            passed: 0,
+            arrival,
+            received: BytesMut::new(),
+        })
     }
 
     /// It does not any more. Answers whether its listener still takes connections.
@@ -233,6 +244,7 @@ impl Listeners {
         let state = ListenerState {
             config: Arc::clone(config),
             chains: env.contexts(slot, config, &stats, &conns.handshakes.clock),
+            filters: env.listener_filters(config),
             stats,
             sockets: self.listen(config, Vec::new(), conns, env),
             former: Vec::new(),
@@ -269,6 +281,7 @@ impl Listeners {
         let stats = env.registry.set(env.index, Scope::Listener(Arc::clone(&config.stat_prefix)));
         let Some(state) = self.slots.get_mut(slot) else { return };
         state.chains = env.contexts(slot, config, &stats, &conns.handshakes.clock);
+        state.filters = env.listener_filters(config);
         (state.stats, state.sockets, state.former) = (stats, sockets, former);
     }
 
@@ -431,6 +444,11 @@ impl Listeners {
 }
 
 impl Env {
+    fn listener_filters(&self, config: &Listener) -> Rc<[Box<dyn ListenerFilter>]> {
+        let filters = config.filters.list.iter();
+        filters.map(|filter| filter.start(&self.registry, self.index)).collect()
+    }
+
     /// The chains of a listener in order; then the default chain.
     pub(crate) fn contexts(
         &self,

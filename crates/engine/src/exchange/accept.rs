@@ -17,7 +17,7 @@ use crate::exchange::Exchange;
 use crate::record::Flags;
 use crate::serving::{OfHttp2, Serving};
 use crate::snapshot::http2::Choice;
-use crate::snapshot::listener::{Arrival, Listener};
+use crate::snapshot::listener::{Arrival, Fingerprints, Listener};
 
 impl Exchange {
     /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
@@ -139,12 +139,15 @@ impl Exchange {
         }
         let serial = self.env.serial.next_connection();
         let Arrival { local, peer: direct, client: peer, restored, server_name, .. } = arrival;
+        let Fingerprints { ja3, ja4 } = &arrival.fingerprints;
+        let is_printed = ja3.is_some() || ja4.is_some();
         let mut downstream = Downstream::new(Rc::clone(&context), serial);
         let direct = (direct != peer).then_some(direct);
-        if restored || direct.is_some() || server_name.is_some() {
+        if restored || direct.is_some() || server_name.is_some() || is_printed {
             let particulars = downstream.particulars.get_or_insert_default();
             (particulars.restored, particulars.direct) = (restored, direct);
             particulars.server_name = server_name.map(Arc::from);
+            particulars.fingerprints = is_printed.then(|| Arc::new(arrival.fingerprints));
         }
         let role = Role::Downstream(downstream);
         let mux = Mux::Raw(Raw::default());

@@ -49,7 +49,7 @@ impl Exchange {
         loop {
             let Some(connection) = self.conns.table.get_mut(id) else { return };
             let Role::Arriving(arriving) = &mut connection.role else { return };
-            let Some(filter) = arriving.config.filters.list.get(arriving.passed) else {
+            let Some(filter) = arriving.filters.get(arriving.passed) else {
                 return self.admit_arrived(id, now);
             };
             match filter.look(&arriving.received, &mut arriving.arrival) {

@@ -366,6 +366,8 @@ impl Streams {
             let downstream = connection.downstream();
             record.server_name =
                 downstream.and_then(|downstream| downstream.server_name().cloned());
+            let particulars = downstream.and_then(|downstream| downstream.particulars.as_ref());
+            record.fingerprints = particulars.and_then(|it| it.fingerprints.clone());
         }
         Some((index, stream))
     }

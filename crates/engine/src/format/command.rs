@@ -59,6 +59,8 @@ pub(crate) enum Command {
     /// `DOWNSTREAM_PEER_CERT_V_START` and `…_END`.
     PeerValidity(Bound, TimeFormat),
     DownstreamTls(OfTls),
+    /// `TLS_JA3_FINGERPRINT` and `TLS_JA4_FINGERPRINT`.
+    Fingerprint(Print),
     /// `UPSTREAM_HOSTS_ATTEMPTED` and its like: the hosts of all tries.
     HostsAttempted(AddressForm),
     /// `UPSTREAM_HOST_NAMES_ATTEMPTED` and its like.
@@ -206,6 +208,13 @@ pub(crate) enum OfTls {
     ChainFingerprints,
     /// `DOWNSTREAM_PEER_CHAIN_SERIALS`.
     ChainSerials,
+}
+
+/// How a client's TLS is told from others'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Print {
+    Ja3,
+    Ja4,
 }
 
 /// Which value of something that a route may rewrite.
@@ -474,6 +483,8 @@ commands! {
     | "UPSTREAM_PEER_CERT_V_START" => {
         Lookup::Command(Takes, |p| TimeFormat::new(p).map(|_| Command::Absent))
     },
+    "TLS_JA3_FINGERPRINT" => alone!(Command::Fingerprint(Print::Ja3)),
+    "TLS_JA4_FINGERPRINT" => alone!(Command::Fingerprint(Print::Ja4)),
     "VIRTUAL_CLUSTER_NAME" => alone!(Command::VirtualClusterName),
     "ROUNDTRIP_DURATION" => alone!(Command::Absent),
     "CUSTOM_FLAGS"
@@ -699,8 +710,6 @@ const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_PEER_OTHERNAME_SAN",
     "DOWNSTREAM_TLS_SESSION_ID",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
-    "TLS_JA3_FINGERPRINT",
-    "TLS_JA4_FINGERPRINT",
     "UPSTREAM_LOCAL_DNS_SAN",
     "UPSTREAM_LOCAL_IP_SAN",
     "UPSTREAM_LOCAL_SUBJECT",

@@ -10,7 +10,8 @@ use towpath_proto::{Address, Head, Instant, Name};
 use super::Facts;
 use super::append::{append, append_number};
 use super::command::{
-    AddressForm, Asked, Bound, Command, GrpcForm, MetadataOf, OfTls, Said, Shown, Source, TimePoint,
+    AddressForm, Asked, Bound, Command, GrpcForm, MetadataOf, OfTls, Print, Said, Shown, Source,
+    TimePoint,
 };
 use crate::field::Field;
 use crate::grpc;
@@ -78,6 +79,14 @@ impl Command {
             Self::QueryParam(name) => query_param(out, facts.request, name),
             Self::QueryParams => query_params(out, facts.request),
             Self::RequestedServerName(asked) => requested_server_name(out, facts, *asked),
+            Self::Fingerprint(print) => {
+                let prints = record.fingerprints.as_deref();
+                let print = prints.and_then(|it| match print {
+                    Print::Ja3 => it.ja3.as_deref(),
+                    Print::Ja4 => it.ja4.as_deref(),
+                });
+                text(out, print.unwrap_or_default())
+            }
             Self::Certificate(shown, said) => {
                 let tls = record.downstream_tls.as_deref();
                 tls.and_then(|tls| shown.of(tls)).is_some_and(|it| certificate(out, it, *said))

@@ -46,7 +46,8 @@ fn write_common(common: &mut Message, entry: &Entry, facts: &Facts<'_>) {
         |at: Option<Instant>| at.map(|at| at.as_nanos().saturating_sub(record.start.as_nanos()));
     address(common, 2, record.downstream_remote.as_ref());
     address(common, 3, record.downstream_local.as_ref());
-    if record.server_name.is_some() || record.downstream_tls.is_some() {
+    let has_hello = record.server_name.is_some() || record.fingerprints.is_some();
+    if has_hello || record.downstream_tls.is_some() {
         common.message(4, |tls| write_tls(tls, record));
     }
     let start = facts.epoch_unix_ns.saturating_add(record.start.as_nanos());
@@ -162,6 +163,8 @@ fn write_tls(message: &mut Message, record: &Record) {
         message.message(4, |it| certificate(it, tls.own.as_ref(), false));
         message.message(5, |it| certificate(it, tls.peer.as_ref(), true));
     }
+    let ja3 = record.fingerprints.as_deref().and_then(|it| it.ja3.as_deref());
+    message.some(7, ja3.unwrap_or_default().as_bytes());
 }
 
 fn write_connection(message: &mut Message, tls: &DownstreamTls) {

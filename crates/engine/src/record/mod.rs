@@ -107,6 +107,8 @@ pub struct Record {
     pub downstream_tls: Option<Arc<DownstreamTls>>,
     /// The name by which the client asked for this server, as far as a listener filter has read it.
     pub server_name: Option<Arc<str>>,
+    /// By what the client's TLS can be told from others'.
+    pub fingerprints: Option<Arc<Fingerprints>>,
     /// Counts connections of this worker; unique with the worker's number.
     pub connection: u64,
     /// The same for the upstream connection; 0 when there was none.
@@ -265,6 +267,7 @@ impl Record {
             downstream_direct_remote: None,
             downstream_tls: None,
             server_name: None,
+            fingerprints: None,
             connection: 0,
             upstream_connection: 0,
             stream: 0,
@@ -285,6 +288,15 @@ impl Record {
     pub fn duration(&self) -> Option<Duration> {
         self.end.map(|end| end.since(self.start))
     }
+}
+
+/// By what the TLS of a client can be told from others'.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fingerprints {
+    /// JA3: 32 hexadecimal digits.
+    pub ja3: Option<Box<str>>,
+    /// JA4: 36 characters.
+    pub ja4: Option<Box<str>>,
 }
 
 impl Default for Record {

@@ -1,9 +1,12 @@
 //! The listener filter that finds out whether a client speaks HTTP in clear text, and which version.
 
+use std::sync::Arc;
+
 use towpath_proto::http2::PREFACE;
 
-use super::listener::{Arrival, ListenerFilter, Look};
+use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
 use crate::matcher::Transport;
+use crate::stats::{HttpInspectorStats, Registry, Scope};
 
 /// Envoy `envoy.extensions.filters.listener.http_inspector.v3.HttpInspector`: what a client in clear text speaks
 /// becomes the protocol that it offers: `http/1.0`, `http/1.1` or `h2c`; none when it is no HTTP. It takes no byte for
@@ -11,7 +14,18 @@ use crate::matcher::Transport;
 #[derive(Debug)]
 pub struct HttpInspector;
 
-impl ListenerFilter for HttpInspector {
+impl ListenerFilterConfig for HttpInspector {
+    fn start(&self, registry: &Registry, worker: u32) -> Box<dyn ListenerFilter> {
+        Box::new(Inspector { stats: registry.set(worker, Scope::HttpInspector) })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inspector {
+    stats: Arc<HttpInspectorStats>,
+}
+
+impl ListenerFilter for Inspector {
     /// As in Envoy: a longer request line is no HTTP.
     fn most_bytes(&self) -> usize {
         64 * 1024
@@ -21,13 +35,17 @@ impl ListenerFilter for HttpInspector {
         if arrival.transport != Transport::RawBuffer {
             return Look::Done { takes: 0 };
         }
-        let protocol: &[u8] = match first_line(bytes) {
+        let (protocol, counter): (&[u8], _) = match first_line(bytes) {
             Spoken::Unknown if bytes.len() < self.most_bytes() => return Look::More,
-            Spoken::Unknown | Spoken::Other => return Look::Done { takes: 0 },
-            Spoken::Http10 => b"http/1.0",
-            Spoken::Http11 => b"http/1.1",
-            Spoken::Http2 => b"h2c",
+            Spoken::Unknown | Spoken::Other => {
+                self.stats.http_not_found.inc();
+                return Look::Done { takes: 0 };
+            }
+            Spoken::Http10 => (b"http/1.0", &self.stats.http10_found),
+            Spoken::Http11 => (b"http/1.1", &self.stats.http11_found),
+            Spoken::Http2 => (b"h2c", &self.stats.http2_found),
         };
+        counter.inc();
         arrival.protocols = vec![protocol.into()];
         Look::Done { takes: 0 }
     }
@@ -122,19 +140,17 @@ mod tests {
 
     #[test]
     fn tls_is_left_alone_and_an_endless_line_is_no_http() {
+        let inspector = Inspector::default();
         let at = towpath_proto::Address::unspecified;
         let mut arrival = Arrival { transport: Transport::Tls, ..Arrival::new(at(), at()) };
-        assert_eq!(HttpInspector.look(b"", &mut arrival), Look::Done { takes: 0 });
+        assert_eq!(inspector.look(b"", &mut arrival), Look::Done { takes: 0 });
         let mut arrival = Arrival::new(at(), at());
         let line = [&b"GET /"[..], &[b'a'; 64 * 1024]].concat();
-        let most = HttpInspector.most_bytes();
-        assert_eq!(HttpInspector.look(&line[..most - 1], &mut arrival), Look::More);
-        assert_eq!(HttpInspector.look(&line[..most], &mut arrival), Look::Done { takes: 0 });
+        let most = inspector.most_bytes();
+        assert_eq!(inspector.look(&line[..most - 1], &mut arrival), Look::More);
+        assert_eq!(inspector.look(&line[..most], &mut arrival), Look::Done { takes: 0 });
         assert!(arrival.protocols.is_empty());
-        assert_eq!(
-            HttpInspector.look(b"GET / HTTP/1.1\r\n", &mut arrival),
-            Look::Done { takes: 0 }
-        );
+        assert_eq!(inspector.look(b"GET / HTTP/1.1\r\n", &mut arrival), Look::Done { takes: 0 });
         assert_eq!(*arrival.protocols[0], *b"http/1.1");
     }
 }

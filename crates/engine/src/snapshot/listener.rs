@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::tls::Greeting;
 use towpath_proto::{Address, ListenOptions};
 
 use super::log::AccessLog;
@@ -18,6 +17,8 @@ pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
 use crate::mesh::{Greetings, Telemetry};
 use crate::rbac::Rules;
+pub use crate::record::Fingerprints;
+use crate::stats::Registry;
 use crate::stream_info::FilterMetadata;
 use crate::total::Total;
 
@@ -75,7 +76,7 @@ impl Listener {
 #[derive(Debug)]
 pub struct ListenerFilters {
     /// The filters, in order.
-    pub list: Vec<Arc<dyn ListenerFilter>>,
+    pub list: Vec<Arc<dyn ListenerFilterConfig>>,
     /// `listener_filters_timeout`: how long all of them may take; default 15 s, `None` for no limit.
     pub timeout: Option<Duration>,
     /// `continue_on_listener_filters_timeout`: then the chain is chosen by what is known. Otherwise the connection
@@ -93,8 +94,21 @@ impl Default for ListenerFilters {
     }
 }
 
-/// A listener filter. It has no state of its own: it is shown all that has come so far.
-pub trait ListenerFilter: std::fmt::Debug + Send + Sync {
+/// What a configuration says of a listener filter.
+pub trait ListenerFilterConfig: std::fmt::Debug + Send + Sync {
+    /// The filter as one worker has it.
+    fn start(&self, registry: &Registry, worker: u32) -> Box<dyn ListenerFilter>;
+}
+
+/// A filter that counts nothing is the same in all workers.
+impl<F: ListenerFilter + Clone + Send + Sync + 'static> ListenerFilterConfig for F {
+    fn start(&self, _registry: &Registry, _worker: u32) -> Box<dyn ListenerFilter> {
+        Box::new(self.clone())
+    }
+}
+
+/// A listener filter of one worker. Of a connection it has no state: it is shown all that has come so far.
+pub trait ListenerFilter: std::fmt::Debug {
     /// How many bytes of a connection are kept for it at most. One that wants still more then ends the connection.
     fn most_bytes(&self) -> usize;
 
@@ -121,6 +135,8 @@ pub struct Arrival {
     pub server_name: Option<Box<str>>,
     /// The protocols that the client offers, its favourite first.
     pub protocols: Vec<Box<[u8]>>,
+    /// How the client's TLS differs from others', where that is asked for.
+    pub fingerprints: Fingerprints,
 }
 
 impl Arrival {
@@ -136,11 +152,10 @@ impl Arrival {
             transport: Transport::RawBuffer,
             server_name: None,
             protocols: Vec::new(),
+            fingerprints: Fingerprints::default(),
         }
     }
-}
 
-impl Arrival {
     /// What matchers look at.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
@@ -156,34 +171,9 @@ impl Arrival {
     }
 }
 
-/// Envoy `envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector`: finds out whether a client speaks TLS,
-/// which server it asks for, and which protocols it offers. It takes no byte for itself.
-#[derive(Debug)]
-pub struct TlsInspector;
-
-impl ListenerFilter for TlsInspector {
-    /// Beyond the longest `ClientHello` (64 KiB) in the smallest records that are worth it; what is longer is no hello.
-    fn most_bytes(&self) -> usize {
-        2 * 64 * 1024
-    }
-
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
-        match Greeting::read(bytes) {
-            Greeting::Incomplete => return Look::More,
-            Greeting::Plain => {}
-            Greeting::Hello { server_name, protocols } => {
-                arrival.transport = Transport::Tls;
-                arrival.server_name = server_name.map(|name| name.to_ascii_lowercase().into());
-                arrival.protocols = protocols;
-            }
-        }
-        Look::Done { takes: 0 }
-    }
-}
-
 /// Envoy `envoy.extensions.filters.listener.original_dst.v3.OriginalDst`: a redirected connection is one to where its
 /// client wanted to go. Its listener asks the kernel for that ([`ListenOptions::original_destination`]).
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct OriginalDst;
 
 impl ListenerFilter for OriginalDst {
@@ -200,7 +190,7 @@ impl ListenerFilter for OriginalDst {
 }
 
 /// Stands in the place of all filters where a control plane was asked for one of them and did not give it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Missing;
 
 impl ListenerFilter for Missing {
@@ -219,10 +209,22 @@ pub struct Disabled {
     /// Which.
     pub by: Destination,
     /// What looks at the others.
-    pub filter: Arc<dyn ListenerFilter>,
+    pub filter: Arc<dyn ListenerFilterConfig>,
 }
 
-impl ListenerFilter for Disabled {
+impl ListenerFilterConfig for Disabled {
+    fn start(&self, registry: &Registry, worker: u32) -> Box<dyn ListenerFilter> {
+        Box::new(Passed { by: self.by.clone(), filter: self.filter.start(registry, worker) })
+    }
+}
+
+#[derive(Debug)]
+struct Passed {
+    by: Destination,
+    filter: Box<dyn ListenerFilter>,
+}
+
+impl ListenerFilter for Passed {
     fn most_bytes(&self) -> usize {
         self.filter.most_bytes()
     }

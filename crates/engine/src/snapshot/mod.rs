@@ -20,6 +20,8 @@ pub(crate) mod plain;
 pub mod proxy_protocol;
 pub mod route;
 pub mod tls;
+#[cfg(feature = "serving")]
+pub mod tls_inspector;
 pub mod tracing;
 
 use std::collections::HashMap;

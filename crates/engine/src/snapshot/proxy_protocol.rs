@@ -2,42 +2,89 @@
 //! protocol, versions 1 and 2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use towpath_proto::Address;
 
-use super::listener::{Arrival, ListenerFilter, Look};
+use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
+use crate::stats::{
+    ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, Registry, Scope,
+};
 
 /// Envoy `envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol`: the addresses of its header stand for the
 /// connection's. It takes the header.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ProxyProtocol {
     /// `allow_requests_without_proxy_protocol`: a connection that does not begin with a header is none's but its own.
     /// Otherwise it ends.
     pub is_optional: bool,
-    /// `disallowed_versions`, version 1 and version 2: a connection with such a header ends.
+    /// `disallowed_versions`, version 1 and version 2: a connection with such a header ends, unless it needs none. Then
+    /// it is content.
     pub disallowed: [bool; 2],
+    /// `stat_prefix`; it may be empty.
+    pub stat_prefix: Arc<str>,
 }
 
-impl ListenerFilter for ProxyProtocol {
+impl ListenerFilterConfig for ProxyProtocol {
+    fn start(&self, registry: &Registry, worker: u32) -> Box<dyn ListenerFilter> {
+        let prefix = || Arc::clone(&self.stat_prefix);
+        let version = |version| Scope::ProxyProtocolVersion { prefix: prefix(), version };
+        Box::new(Reader {
+            config: self.clone(),
+            without: registry.set(worker, Scope::ProxyProtocol(prefix())),
+            versions: [1, 2].map(|number| registry.set(worker, version(number))),
+            errors: registry.set(worker, Scope::ProxyProtocolErrors),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Reader {
+    config: ProxyProtocol,
+    without: Arc<ProxyProtocolStats>,
+    versions: [Arc<ProxyProtocolVersionStats>; 2],
+    errors: Arc<ProxyProtocolErrors>,
+}
+
+impl ListenerFilter for Reader {
     /// The longest header of version 2.
     fn most_bytes(&self) -> usize {
         V2_FIXED + usize::from(u16::MAX)
     }
 
     fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
-        let read = if begins_alike(bytes, V2_SIGNATURE) {
-            version2(bytes, self.disallowed[1])
-        } else if begins_alike(bytes, V1_SIGNATURE) {
-            version1(bytes, self.disallowed[0])
-        } else if self.is_optional {
+        let [v1, v2] = &self.versions;
+        let ProxyProtocol { is_optional, disallowed, .. } = self.config;
+        // Where a header need not be, one that is not allowed is none.
+        let begins = |signature, is_disallowed: bool| {
+            begins_alike(bytes, signature) && !(is_optional && is_disallowed)
+        };
+        let (read, stats, is_disallowed) = if begins(V2_SIGNATURE, disallowed[1]) {
+            (version2(bytes), v2, disallowed[1])
+        } else if begins(V1_SIGNATURE, disallowed[0]) {
+            (version1(bytes), v1, disallowed[0])
+        } else if is_optional {
+            self.without.not_found_allowed.inc();
             return Look::Done { takes: 0 };
         } else {
+            self.without.not_found_disallowed.inc();
+            self.errors.all.inc();
             return Look::Refused;
         };
         match read {
             Header::Part => Look::More,
-            Header::Broken => Look::Refused,
+            Header::Broken => {
+                stats.error.inc();
+                self.errors.all.inc();
+                Look::Refused
+            }
+            Header::Whole { .. } if is_disallowed => {
+                stats.found.inc();
+                stats.disallowed.inc();
+                Look::Refused
+            }
             Header::Whole { takes, said } => {
+                stats.found.inc();
                 if let Some(Said { client, wanted }) = said {
                     arrival.restored |= arrival.local != Address::Ip(wanted);
                     arrival.local = Address::Ip(wanted);
@@ -77,7 +124,7 @@ fn begins_alike(bytes: &[u8], signature: &[u8]) -> bool {
 }
 
 /// `PROXY TCP4 10.0.0.1 10.0.0.2 1000 80\r\n`, of 107 bytes at most (§2.1).
-fn version1(bytes: &[u8], is_disallowed: bool) -> Header {
+fn version1(bytes: &[u8]) -> Header {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() < V1_MOST { Header::Part } else { Header::Broken };
     };
@@ -85,7 +132,7 @@ fn version1(bytes: &[u8], is_disallowed: bool) -> Header {
     let words = std::str::from_utf8(bytes.get(..end).unwrap_or_default());
     let words: Vec<&str> = words.unwrap_or_default().split(' ').collect();
     let said = match *words {
-        _ if takes > V1_MOST || is_disallowed => return Header::Broken,
+        _ if takes > V1_MOST => return Header::Broken,
         ["PROXY", "UNKNOWN", ..] => return Header::Whole { takes, said: None },
         ["PROXY", family @ ("TCP4" | "TCP6"), client, wanted, client_port, wanted_port] => {
             let is_v4 = family == "TCP4";
@@ -101,12 +148,12 @@ fn version1(bytes: &[u8], is_disallowed: bool) -> Header {
 }
 
 /// The binary header (§2.2); what stands behind its addresses is passed over.
-fn version2(bytes: &[u8], is_disallowed: bool) -> Header {
+fn version2(bytes: &[u8]) -> Header {
     let Some((fixed, rest)) = bytes.split_first_chunk::<V2_FIXED>() else { return Header::Part };
     let [.., version, family, high, low] = *fixed;
     let length = usize::from(u16::from_be_bytes([high, low]));
     let known = matches!(family, 0x11 | 0x12 | 0x21 | 0x22) || version == V2_LOCAL;
-    if !matches!(version, V2_LOCAL | V2_PROXY) || !known || is_disallowed {
+    if !matches!(version, V2_LOCAL | V2_PROXY) || !known {
         return Header::Broken;
     }
     let Some(rest) = rest.get(..length) else { return Header::Part };
@@ -162,10 +209,13 @@ mod tests {
     fn look(filter: &ProxyProtocol, bytes: &[u8]) -> (Look, Arrival) {
         let address = |text: &str| Address::Ip(text.parse().unwrap());
         let mut arrival = Arrival::new(address("127.0.0.1:80"), address("127.0.0.2:1"));
-        (filter.look(bytes, &mut arrival), arrival)
+        let found = filter.start(&Registry::default(), 0).look(bytes, &mut arrival);
+        (found, arrival)
     }
 
-    const ANY: ProxyProtocol = ProxyProtocol { is_optional: false, disallowed: [false; 2] };
+    fn any() -> ProxyProtocol {
+        ProxyProtocol { is_optional: false, disallowed: [false; 2], stat_prefix: Arc::from("") }
+    }
 
     fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
@@ -186,9 +236,9 @@ mod tests {
             (v2(0x20, 0x00, &[]), "127.0.0.2:1", "127.0.0.1:80"),
         ] {
             for cut in 0..header.len() {
-                assert_eq!(look(&ANY, &header[..cut]).0, Look::More, "{cut}");
+                assert_eq!(look(&any(), &header[..cut]).0, Look::More, "{cut}");
             }
-            let (found, arrival) = look(&ANY, &[&header[..], b"GET"].concat());
+            let (found, arrival) = look(&any(), &[&header[..], b"GET"].concat());
             assert_eq!(found, Look::Done { takes: header.len() });
             assert_eq!(arrival.client.to_string(), client);
             assert_eq!(arrival.peer.to_string(), "127.0.0.2:1");
@@ -213,14 +263,16 @@ mod tests {
             &v2(0x21, 0x31, &[10; 216]),
             &v2(0x21, 0x11, &[10; 11]),
         ] {
-            assert_eq!(look(&ANY, bytes).0, Look::Refused, "{}", bytes.escape_ascii());
+            assert_eq!(look(&any(), bytes).0, Look::Refused, "{}", bytes.escape_ascii());
         }
-        let optional = ProxyProtocol { is_optional: true, ..ANY };
+        let optional = ProxyProtocol { is_optional: true, ..any() };
         assert_eq!(look(&optional, b"GET").0, Look::Done { takes: 0 });
         assert_eq!(look(&optional, b"PROXY ").0, Look::More);
-        let newer = ProxyProtocol { disallowed: [true, false], ..ANY };
+        let optional = ProxyProtocol { disallowed: [true, false], ..optional };
+        assert_eq!(look(&optional, b"PROXY UNKNOWN\r\n").0, Look::Done { takes: 0 });
+        let newer = ProxyProtocol { disallowed: [true, false], ..any() };
         assert_eq!(look(&newer, b"PROXY UNKNOWN\r\n").0, Look::Refused);
-        let older = ProxyProtocol { disallowed: [false, true], ..ANY };
+        let older = ProxyProtocol { disallowed: [false, true], ..any() };
         assert_eq!(look(&older, &v2(0x20, 0, &[])).0, Look::Refused);
     }
 }

@@ -4,6 +4,54 @@ use super::sets::stats;
 use super::{Counter, Gauge, Histogram, Stat, StatSet};
 
 stats! {
+    /// `tls_inspector.…`
+    TlsInspectorStats {
+        Counter alpn_found;
+        Counter alpn_not_found;
+        Histogram bytes_processed;
+        Counter client_hello_too_large;
+        Counter sni_found;
+        Counter sni_not_found;
+        Counter tls_found;
+        Counter tls_not_found;
+    }
+}
+
+stats! {
+    /// `http_inspector.…`
+    HttpInspectorStats {
+        Counter http10_found;
+        Counter http11_found;
+        Counter http2_found;
+        Counter http_not_found;
+    }
+}
+
+stats! {
+    /// `proxy_proto.<stat prefix>.…`: of connections without a header.
+    ProxyProtocolStats {
+        Counter not_found_allowed;
+        Counter not_found_disallowed;
+    }
+}
+
+stats! {
+    /// `proxy_proto.<stat prefix>.versions.v<1 or 2>.…`
+    ProxyProtocolVersionStats {
+        Counter disallowed;
+        Counter error;
+        Counter found;
+    }
+}
+
+stats! {
+    /// `downstream_cx_proxy_proto_error`: of all filters together.
+    ProxyProtocolErrors {
+        Counter all = "";
+    }
+}
+
+stats! {
     /// `<stat prefix>.http_local_rate_limit.…`
     LocalRateLimitStats {
         Counter enabled;

@@ -34,8 +34,9 @@ pub use filter_sets::{
     ApiKeyAuthStats, BandwidthLimitStats, BasicAuthStats, BrotliStats, CompressorResponseStats,
     CompressorStats, CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats,
     FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats,
-    JwtAuthnStats, LocalRateLimitStats, LuaStats, RateLimitStats, RbacStats, SetMetadataStats,
-    StatefulSessionStats, TranscoderStats, ZlibStats, ZstdStats,
+    HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats, ProxyProtocolErrors,
+    ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats, SetMetadataStats,
+    StatefulSessionStats, TlsInspectorStats, TranscoderStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

@@ -208,6 +208,21 @@ pub enum Scope {
     },
     /// `metadata_exchange`.
     MetadataExchange,
+    /// `proxy_proto.<stat prefix>`; the prefix may be empty.
+    ProxyProtocol(Arc<str>),
+    /// `proxy_proto.<stat prefix>.versions.v<version>`.
+    ProxyProtocolVersion {
+        /// The filter's; it may be empty.
+        prefix: Arc<str>,
+        /// 1 or 2.
+        version: u8,
+    },
+    /// `downstream_cx_proxy_proto_error`.
+    ProxyProtocolErrors,
+    /// `tls_inspector`.
+    TlsInspector,
+    /// `http_inspector`.
+    HttpInspector,
     /// `<stat prefix>.rbac`.
     NetworkRbac(Arc<str>),
     /// `http.<stat prefix>.rds.<route table>`.
@@ -366,6 +381,14 @@ impl fmt::Display for Scope {
             Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
             Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
             Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
+            Self::ProxyProtocol(prefix) if prefix.is_empty() => f.write_str("proxy_proto"),
+            Self::ProxyProtocol(prefix) => write!(f, "proxy_proto.{prefix}"),
+            Self::ProxyProtocolVersion { prefix, version } if prefix.is_empty() => {
+                write!(f, "proxy_proto.versions.v{version}")
+            }
+            Self::ProxyProtocolVersion { prefix, version } => {
+                write!(f, "proxy_proto.{prefix}.versions.v{version}")
+            }
             Self::RouteDiscovery { prefix, table } => write!(f, "http.{prefix}.rds.{table}"),
             Self::Route { host, name } => write!(f, "vhost.{host}.route.{name}"),
             Self::Secret(name) | Self::SecretFiles(name) => write!(f, "sds.{name}"),
@@ -387,10 +410,13 @@ impl fmt::Display for Scope {
             | Self::Http2
             | Self::ListenerManager
             | Self::LoadReporter
+            | Self::HttpInspector
             | Self::MetadataExchange
+            | Self::ProxyProtocolErrors
             | Self::Runtime
             | Self::RuntimeDiscovery
-            | Self::Server => f.write_str(self.family()),
+            | Self::Server
+            | Self::TlsInspector => f.write_str(self.family()),
         }
     }
 }
@@ -482,6 +508,10 @@ impl Scope {
             Self::BandwidthLimit(_) => "http_bandwidth_limit",
             Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
+            Self::ProxyProtocol(_) | Self::ProxyProtocolVersion { .. } => "proxy_proto",
+            Self::ProxyProtocolErrors => "downstream_cx_proxy_proto_error",
+            Self::TlsInspector => "tls_inspector",
+            Self::HttpInspector => "http_inspector",
             Self::NetworkRbac(_) => "rbac",
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
@@ -617,6 +647,15 @@ impl Scope {
                 vec![label("towpath_extends", family), label("towpath_extension", name)]
             }
             Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
+            Self::ProxyProtocol(prefix) if prefix.is_empty() => Vec::new(),
+            Self::ProxyProtocol(prefix) => vec![label("envoy_proxy_protocol_prefix", prefix)],
+            Self::ProxyProtocolVersion { prefix, version } => {
+                let mut labels = vec![("envoy_proxy_protocol_version", version.to_string())];
+                if !prefix.is_empty() {
+                    labels.insert(0, label("envoy_proxy_protocol_prefix", prefix));
+                }
+                labels
+            }
             Self::Route { host, name } => {
                 vec![label("envoy_virtual_host", host), label("envoy_route", name)]
             }
@@ -642,12 +681,15 @@ impl Scope {
             | Self::Config
             | Self::Filesystem
             | Self::Http2
+            | Self::HttpInspector
             | Self::ListenerManager
             | Self::LoadReporter
             | Self::MetadataExchange
+            | Self::ProxyProtocolErrors
             | Self::Runtime
             | Self::RuntimeDiscovery
             | Self::Server
+            | Self::TlsInspector
             | Self::Traces
             | Self::OpenTelemetry
             | Self::Zipkin => Vec::new(),

@@ -89,6 +89,7 @@ suites!(
     tls_downstream,
     tls_revoked,
     http2,
+    inspectors,
     grpc,
     http2_upstreams,
     compression,
