@@ -20,15 +20,18 @@ use http_body::{Body, Frame, SizeHint};
 use crate::grpc;
 use crate::report::Report;
 use crate::upload::Upload;
+use crate::url::Url;
 use crate::{Client, Error};
 
-/// A [`Client`] that answers [`http::Request`]s, whose URI has to be absolute. It is always ready: what is too much
-/// fails.
+/// A [`Client`] that answers [`http::Request`]s, whose URI has to be absolute unless it has an [origin](Self::origin).
+/// It is always ready: what is too much fails.
 #[derive(Clone)]
 pub struct Service {
     client: Client,
     shape: Arc<Shape>,
     kind: Kind,
+    /// Who is asked by a URI that is a path alone.
+    origin: Option<Arc<str>>,
 }
 
 /// What its requests are.
@@ -75,7 +78,7 @@ impl Service {
     /// Requests of this client, with its defaults.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, shape: Arc::new(|request| request), kind: Kind::Http }
+        Self { client, shape: Arc::new(|request| request), kind: Kind::Http, origin: None }
     }
 
     /// A channel for gRPC: HTTP/2 alone, under TLS or by prior knowledge, for calls of all four shapes. Only a call's
@@ -87,7 +90,8 @@ impl Service {
     /// ```no_run
     /// # fn main() -> Result<(), towpath::Error> {
     /// let channel = towpath::Service::grpc(towpath::Engine::new()?.client());
-    /// // let greeter = GreeterClient::with_origin(channel, "https://example.org".parse()?);
+    /// let channel = channel.origin("https://example.org")?;
+    /// // let greeter = GreeterClient::with_interceptor(channel, intercept);
     /// # drop(channel); Ok(()) }
     /// ```
     #[must_use]
@@ -104,8 +108,30 @@ impl Service {
         Self { shape: Arc::new(shape), ..self }
     }
 
+    /// Asks this origin (`https://example.org`, with a port if it is not the scheme's) for what has a path alone for
+    /// its URI, as calls of gRPC have. A URI with an authority goes where it says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`] where it is not scheme and authority alone.
+    pub fn origin(self, origin: &str) -> Result<Self, Error> {
+        let origin = origin.strip_suffix('/').unwrap_or(origin);
+        let url = Url::parse(origin)?;
+        // One that is a path, a query or a fragment has a slash more, a `?` or a `#`.
+        if origin.bytes().filter(|&byte| byte == b'/').count() > 2 || origin.contains(['?', '#']) {
+            return Err(Error::Url("an origin is a scheme and an authority alone"));
+        }
+        let origin = format!("{}://{}", url.scheme, url.authority).into();
+        Ok(Self { origin: Some(origin), ..self })
+    }
+
     fn request<B>(&self, request: &Request<B>) -> Result<crate::Request, Error> {
-        let mut wanted = self.client.request(request.method().as_str(), &request.uri().to_string());
+        let uri = request.uri();
+        let url = match &self.origin {
+            Some(origin) if uri.authority().is_none() => format!("{origin}{uri}"),
+            _ => uri.to_string(),
+        };
+        let mut wanted = self.client.request(request.method().as_str(), &url);
         for (name, value) in request.headers() {
             let value = std::str::from_utf8(value.as_bytes())
                 .map_err(|_| Error::NotAToken(name.as_str().to_owned()))?;

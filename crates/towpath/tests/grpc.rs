@@ -318,6 +318,36 @@ fn many_calls_at_once_share_a_connection() {
     });
 }
 
+/// As the clients that tonic generates do it with `new` and `with_interceptor`, which have no origin of their own.
+#[test]
+fn a_channel_has_an_origin_for_clients_that_have_none() {
+    run(async {
+        let origin = format!("http://{}", serve());
+        let channel = Service::grpc(Engine::new().unwrap().client());
+        let mut without = Client::new(channel.clone());
+        assert_eq!(greet(&mut without, hello("x")).await.unwrap_err().code(), Code::Internal);
+        for origin in [origin.clone(), format!("{origin}/")] {
+            let channel = channel.clone().origin(&origin).unwrap();
+            let told = |mut request: Request<()>| {
+                request.metadata_mut().insert("x-told", "by a layer".parse().unwrap());
+                Ok(request)
+            };
+            let layer = tonic::service::interceptor::InterceptedService::new(channel.clone(), told);
+            let mut client = tonic::client::Grpc::new(layer);
+            client.ready().await.unwrap();
+            let codec = ProstCodec::<Hello, Hello>::default();
+            let answer = client.unary(hello("Tonic"), path(SAY_HELLO), codec).await.unwrap();
+            assert_eq!(answer.metadata().get("x-heard").unwrap(), "by a layer");
+            let gone = Client::with_origin(channel, "http://127.0.0.1:1".parse().unwrap());
+            let told = greet(&mut { gone }, hello("elsewhere")).await.unwrap_err();
+            assert_eq!(told.code(), Code::Unavailable);
+        }
+        for wrong in ["", "/", "example.org", "http://", "http://a/b", "http://a//", "http://a?b"] {
+            assert!(channel.clone().origin(wrong).is_err(), "{wrong}");
+        }
+    });
+}
+
 #[test]
 fn a_server_that_is_not_there_is_unavailable() {
     run(async {
