@@ -1,33 +1,51 @@
 import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientInterceptors;
+import io.grpc.ClientStreamTracer;
+import io.grpc.Context;
+import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
+import io.grpc.InsecureServerCredentials;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerInterceptor;
+import io.grpc.ServerServiceDefinition;
+import io.grpc.ServerStreamTracer;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.ClientResponseObserver;
 import io.grpc.stub.MetadataUtils;
+import io.grpc.stub.ServerCallStreamObserver;
+import io.grpc.stub.ServerCalls;
 import io.grpc.stub.StreamObserver;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Queue;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * gRPC's interoperability cases with grpc-java as the client, as
- * https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md has them: calls grpc.testing.TestService at
- * an address, and prints the name of each case that went well.
+ * gRPC's interoperability cases by grpc-java, as
+ * https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md has them.
+ *
+ * <p>{@code ADDRESS [compressed]} calls grpc.testing.TestService at an address, and prints the name of each case that
+ * went well; those of compressed messages come last, where they are wanted. {@code serve} is that service: prints the
+ * port on which it serves until its input ends.
  */
 class GrpcJava {
     private static final int[] SENT = {27182, 8, 1828, 45904};
@@ -35,6 +53,10 @@ class GrpcJava {
     private static Channel channel;
 
     public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("serve")) {
+            Service.serve();
+            return;
+        }
         var managed = Grpc.newChannelBuilder(arguments[0], InsecureChannelCredentials.create())
                 .maxInboundMessageSize(8 << 20).build();
         channel = managed;
@@ -53,6 +75,12 @@ class GrpcJava {
         customMetadata();
         unimplemented("unimplemented_method", "grpc.testing.TestService/UnimplementedCall");
         unimplemented("unimplemented_service", "grpc.testing.UnimplementedService/UnimplementedCall");
+        if (List.of(arguments).contains("compressed")) {
+            clientCompressedUnary();
+            serverCompressedUnary();
+            clientCompressedStreaming();
+            serverCompressedStreaming();
+        }
         managed.shutdownNow().awaitTermination(5, TimeUnit.SECONDS);
         System.exit(0);
     }
@@ -184,7 +212,91 @@ class GrpcJava {
         passed(name);
     }
 
+    private static void clientCompressedUnary() throws IOException {
+        var as = method("UnaryCall", MethodType.UNARY);
+        var sized = join(number(2, 314159), bytes(3, payload(271828)));
+        var expects = join(sized, bytes(8, number(1, 1)));
+        // A server that does not look would pass what follows.
+        var told = fails(() -> ClientCalls.blockingUnaryCall(channel, as, options(), expects));
+        check(told.getCode() == Status.Code.INVALID_ARGUMENT);
+        var compressed = options().withCompression("gzip");
+        check(size(ClientCalls.blockingUnaryCall(channel, as, compressed, expects)) == 314159);
+        var plain = join(sized, bytes(8, new byte[0]));
+        check(size(ClientCalls.blockingUnaryCall(channel, as, options(), plain)) == 314159);
+        passed("client_compressed_unary");
+    }
+
+    private static void serverCompressedUnary() throws IOException {
+        var as = method("UnaryCall", MethodType.UNARY);
+        for (boolean wanted : new boolean[] {true, false}) {
+            var coded = new Coded();
+            var request = join(number(2, 314159), bytes(3, payload(271828)), bytes(6, flag(wanted)));
+            check(size(ClientCalls.blockingUnaryCall(channel, as, coded.seen(), request)) == 314159);
+            check(List.copyOf(coded.messages).equals(List.of(wanted)));
+        }
+        passed("server_compressed_unary");
+    }
+
+    private static void clientCompressedStreaming() throws Exception {
+        var probe = new Heard();
+        var requests = compressing(probe);
+        requests.setMessageCompression(false);
+        requests.onNext(join(bytes(1, payload(27182)), bytes(2, flag(true))));
+        requests.onCompleted();
+        probe.failed(Status.Code.INVALID_ARGUMENT);
+        var heard = new Heard();
+        requests = compressing(heard);
+        requests.setMessageCompression(true);
+        requests.onNext(join(bytes(1, payload(27182)), bytes(2, flag(true))));
+        requests.setMessageCompression(false);
+        requests.onNext(join(bytes(1, payload(45904)), bytes(2, flag(false))));
+        requests.onCompleted();
+        check(Arrays.equals(heard.next(), number(1, 73086)));
+        heard.ended();
+        passed("client_compressed_streaming");
+    }
+
+    private static ClientCallStreamObserver<byte[]> compressing(Heard heard) {
+        var as = method("StreamingInputCall", MethodType.CLIENT_STREAMING);
+        var call = channel.newCall(as, options().withCompression("gzip"));
+        return (ClientCallStreamObserver<byte[]>) ClientCalls.asyncClientStreamingCall(call, heard);
+    }
+
+    private static void serverCompressedStreaming() throws IOException {
+        var request = join(
+                bytes(2, join(number(1, 31415), bytes(3, flag(true)))),
+                bytes(2, join(number(1, 92653), bytes(3, flag(false)))));
+        var coded = new Coded();
+        var as = method("StreamingOutputCall", MethodType.SERVER_STREAMING);
+        var responses = ClientCalls.blockingServerStreamingCall(channel, as, coded.seen(), request);
+        check(size(responses.next()) == 31415);
+        check(size(responses.next()) == 92653);
+        check(!responses.hasNext());
+        check(List.copyOf(coded.messages).equals(List.of(true, false)));
+        passed("server_compressed_streaming");
+    }
+
     // What calls are made of.
+
+    /** Which messages of a call came compressed. */
+    private static class Coded extends ClientStreamTracer.Factory {
+        final Queue<Boolean> messages = new ConcurrentLinkedQueue<>();
+
+        CallOptions seen() {
+            return options().withStreamTracerFactory(this);
+        }
+
+        @Override
+        public ClientStreamTracer newClientStreamTracer(ClientStreamTracer.StreamInfo info, Metadata headers) {
+            return new ClientStreamTracer() {
+                @Override
+                public void inboundMessageRead(int number, long onWire, long uncompressed) {
+                    // Of a compressed one it is not known.
+                    messages.add(uncompressed < 0);
+                }
+            };
+        }
+    }
 
     private static byte[] unary(Channel channel, String method, byte[] request) {
         return ClientCalls.blockingUnaryCall(channel, method(method, MethodType.UNARY), options(), request);
@@ -199,7 +311,7 @@ class GrpcJava {
         return CallOptions.DEFAULT.withDeadlineAfter(20, TimeUnit.SECONDS);
     }
 
-    private static MethodDescriptor<byte[], byte[]> method(String name, MethodType type) {
+    static MethodDescriptor<byte[], byte[]> method(String name, MethodType type) {
         return described("grpc.testing.TestService/" + name, type);
     }
 
@@ -217,7 +329,7 @@ class GrpcJava {
         throw new AssertionError("it did not fail");
     }
 
-    private static class Octets implements MethodDescriptor.Marshaller<byte[]> {
+    static class Octets implements MethodDescriptor.Marshaller<byte[]> {
         public InputStream stream(byte[] octets) {
             return new ByteArrayInputStream(octets);
         }
@@ -288,33 +400,52 @@ class GrpcJava {
 
     // Protocol Buffers, as far as these messages need them.
 
-    private static byte[] number(int field, int value) {
+    static byte[] number(int field, int value) {
         return join(varint(field << 3), varint(value));
     }
 
-    private static byte[] bytes(int field, byte[] value) {
+    static byte[] bytes(int field, byte[] value) {
         return join(varint(field << 3 | 2), varint(value.length), value);
     }
 
-    private static byte[] payload(int size) {
+    static byte[] payload(int size) {
         return bytes(2, new byte[size]);
     }
 
-    /** The bytes of the payload in a response that has nothing else. */
-    private static int size(byte[] response) throws IOException {
-        var stream = new ByteArrayInputStream(response);
-        check(stream.read() == (1 << 3 | 2));
-        int left = varint(stream);
-        check(left == stream.available());
-        while (stream.available() > 0) {
-            int tag = stream.read();
-            int value = varint(stream);
-            if (tag == (2 << 3 | 2)) {
-                check(value == stream.available());
-                return value;
+    private static byte[] flag(boolean is) {
+        return is ? number(1, 1) : new byte[0];
+    }
+
+    /** What a message has of a field, in the order in which it came: bytes, or a number. */
+    static List<Object> fields(byte[] message, int field) {
+        var found = new ArrayList<Object>();
+        var stream = new ByteArrayInputStream(message);
+        try {
+            while (stream.available() > 0) {
+                int tag = varint(stream);
+                int value = varint(stream);
+                Object one = (tag & 7) == 2 ? stream.readNBytes(value) : (Object) value;
+                if (tag >> 3 == field) found.add(one);
             }
+        } catch (IOException error) {
+            throw new AssertionError(error);
         }
-        return 0;
+        return found;
+    }
+
+    static int number(byte[] message, int field) {
+        return fields(message, field).stream().mapToInt(one -> (Integer) one).findFirst().orElse(0);
+    }
+
+    /** What a `BoolValue` says; null where there is none. */
+    static Boolean flag(byte[] message, int field) {
+        return fields(message, field).stream().map(one -> number((byte[]) one, 1) == 1).findFirst().orElse(null);
+    }
+
+    /** The bytes of the payload in the first field. */
+    static int size(byte[] message) {
+        var body = fields(message, 1).stream().flatMap(one -> fields((byte[]) one, 2).stream());
+        return body.mapToInt(one -> ((byte[]) one).length).findFirst().orElse(0);
     }
 
     private static int varint(InputStream stream) throws IOException {
@@ -333,7 +464,7 @@ class GrpcJava {
         return octets.toByteArray();
     }
 
-    private static byte[] join(byte[]... parts) {
+    static byte[] join(byte[]... parts) {
         var octets = new ByteArrayOutputStream();
         for (var part : parts) octets.writeBytes(part);
         return octets.toByteArray();
@@ -345,5 +476,184 @@ class GrpcJava {
 
     private static void passed(String name) {
         System.out.println(name);
+    }
+}
+
+/** The service that the cases call. */
+class Service implements ServerInterceptor {
+    private static final Metadata.Key<String> FIRST =
+            Metadata.Key.of("x-grpc-test-echo-initial", Metadata.ASCII_STRING_MARSHALLER);
+    private static final Metadata.Key<byte[]> LAST =
+            Metadata.Key.of("x-grpc-test-echo-trailing-bin", Metadata.BINARY_BYTE_MARSHALLER);
+    /** Which messages of a call came compressed, in order. */
+    private static final Context.Key<Queue<Boolean>> COMPRESSED = Context.key("compressed");
+
+    static void serve() throws Exception {
+        var service = ServerServiceDefinition.builder("grpc.testing.TestService")
+                .addMethod(GrpcJava.method("EmptyCall", MethodType.UNARY),
+                        ServerCalls.asyncUnaryCall(Service::emptyCall))
+                .addMethod(GrpcJava.method("UnaryCall", MethodType.UNARY),
+                        ServerCalls.asyncUnaryCall(Service::unaryCall))
+                .addMethod(GrpcJava.method("StreamingInputCall", MethodType.CLIENT_STREAMING),
+                        ServerCalls.asyncClientStreamingCall(Service::streamingInputCall))
+                .addMethod(GrpcJava.method("StreamingOutputCall", MethodType.SERVER_STREAMING),
+                        ServerCalls.asyncServerStreamingCall(Service::streamingOutputCall))
+                .addMethod(GrpcJava.method("FullDuplexCall", MethodType.BIDI_STREAMING),
+                        ServerCalls.asyncBidiStreamingCall(Service::fullDuplexCall))
+                .build();
+        var server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+                .maxInboundMessageSize(8 << 20).addService(service).intercept(new Service())
+                .addStreamTracerFactory(new Tracers()).build().start();
+        System.out.println(server.getPort());
+        // The test that started it has gone.
+        System.in.transferTo(java.io.OutputStream.nullOutputStream());
+        System.exit(0);
+    }
+
+    private static void emptyCall(byte[] request, StreamObserver<byte[]> responses) {
+        responses.onNext(new byte[0]);
+        responses.onCompleted();
+    }
+
+    private static void unaryCall(byte[] request, StreamObserver<byte[]> responses) {
+        if (!came(GrpcJava.flag(request, 8), responses) || told(request, responses)) return;
+        var flag = GrpcJava.flag(request, 6);
+        if (flag != null) ((ServerCallStreamObserver<byte[]>) responses).setCompression("gzip");
+        respond(GrpcJava.number(request, 2), flag, responses);
+        responses.onCompleted();
+    }
+
+    private static StreamObserver<byte[]> streamingInputCall(StreamObserver<byte[]> responses) {
+        return new Requests(responses) {
+            private int total;
+
+            void next(byte[] request) {
+                total += GrpcJava.size(request);
+                over = !came(GrpcJava.flag(request, 2), responses);
+            }
+
+            void completed() {
+                responses.onNext(GrpcJava.number(1, total));
+                responses.onCompleted();
+            }
+        };
+    }
+
+    private static void streamingOutputCall(byte[] request, StreamObserver<byte[]> responses) {
+        // What is not to be compressed is not, whatever the call could have.
+        ((ServerCallStreamObserver<byte[]>) responses).setCompression("gzip");
+        respond(request, responses);
+        responses.onCompleted();
+    }
+
+    private static StreamObserver<byte[]> fullDuplexCall(StreamObserver<byte[]> responses) {
+        return new Requests(responses) {
+            void next(byte[] request) {
+                over = told(request, responses);
+                if (!over) respond(request, responses);
+            }
+
+            void completed() {
+                responses.onCompleted();
+            }
+        };
+    }
+
+    private static void respond(byte[] request, StreamObserver<byte[]> responses) {
+        for (Object parameters : GrpcJava.fields(request, 2)) {
+            var one = (byte[]) parameters;
+            respond(GrpcJava.number(one, 1), GrpcJava.flag(one, 3), responses);
+        }
+    }
+
+    private static void respond(int size, Boolean compressed, StreamObserver<byte[]> responses) {
+        var call = (ServerCallStreamObserver<byte[]>) responses;
+        call.setMessageCompression(Boolean.TRUE.equals(compressed));
+        call.onNext(GrpcJava.bytes(1, GrpcJava.payload(size)));
+    }
+
+    /** Whether a message came as it says; refuses it otherwise. */
+    private static boolean came(Boolean expected, StreamObserver<byte[]> responses) {
+        boolean compressed = COMPRESSED.get().remove();
+        if (expected == null || expected == compressed) return true;
+        var why = "expected compressed: " + expected + ", was: " + compressed;
+        responses.onError(Status.INVALID_ARGUMENT.withDescription(why).asRuntimeException());
+        return false;
+    }
+
+    /** Whether a request wants a status, which ends the call. */
+    private static boolean told(byte[] request, StreamObserver<byte[]> responses) {
+        for (Object wanted : GrpcJava.fields(request, 7)) {
+            var status = Status.fromCodeValue(GrpcJava.number((byte[]) wanted, 1));
+            var text = new String((byte[]) GrpcJava.fields((byte[]) wanted, 2).get(0), StandardCharsets.UTF_8);
+            responses.onError(status.withDescription(text).asRuntimeException());
+            return true;
+        }
+        return false;
+    }
+
+    /** Says the metadata of a call again, before and behind its messages. */
+    @Override
+    public <Q, S> ServerCall.Listener<Q> interceptCall(
+            ServerCall<Q, S> call, Metadata told, ServerCallHandler<Q, S> next) {
+        return next.startCall(new SimpleForwardingServerCall<Q, S>(call) {
+            @Override
+            public void sendHeaders(Metadata headers) {
+                if (told.containsKey(FIRST)) headers.put(FIRST, told.get(FIRST));
+                super.sendHeaders(headers);
+            }
+
+            @Override
+            public void close(Status status, Metadata trailers) {
+                if (told.containsKey(LAST)) trailers.put(LAST, told.get(LAST));
+                super.close(status, trailers);
+            }
+        }, told);
+    }
+
+    /** Requests until one of them has ended the call. */
+    private abstract static class Requests implements StreamObserver<byte[]> {
+        final StreamObserver<byte[]> responses;
+        boolean over;
+
+        Requests(StreamObserver<byte[]> responses) {
+            this.responses = responses;
+        }
+
+        abstract void next(byte[] request);
+
+        abstract void completed();
+
+        public void onNext(byte[] request) {
+            if (!over) next(request);
+        }
+
+        public void onError(Throwable failure) {
+            over = true;
+        }
+
+        public void onCompleted() {
+            if (!over) completed();
+        }
+    }
+
+    /** Notes of each message of a call whether it came compressed. */
+    private static class Tracers extends ServerStreamTracer.Factory {
+        @Override
+        public ServerStreamTracer newServerStreamTracer(String method, Metadata headers) {
+            var compressed = new ConcurrentLinkedQueue<Boolean>();
+            return new ServerStreamTracer() {
+                @Override
+                public Context filterContext(Context context) {
+                    return context.withValue(COMPRESSED, compressed);
+                }
+
+                @Override
+                public void inboundMessageRead(int number, long onWire, long uncompressed) {
+                    // Of a compressed one it is not known.
+                    compressed.add(uncompressed < 0);
+                }
+            };
+        }
     }
 }
