@@ -332,6 +332,13 @@ impl Incoming {
     }
 }
 
+/// One that is over, as layers answer with it that refuse a request.
+impl Default for Incoming {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
 impl Body for Incoming {
     type Data = Bytes;
     type Error = ServiceError;

@@ -348,6 +348,29 @@ fn a_channel_has_an_origin_for_clients_that_have_none() {
     });
 }
 
+/// Generated clients ask of a body that it be made of nothing, for interceptors that refuse a call.
+#[test]
+fn a_layer_refuses_a_call_with_an_empty_body() {
+    fn body<C>(_: &C) -> C::ResponseBody
+    where
+        C: tonic::client::GrpcService<tonic::body::Body>,
+        C::ResponseBody: http_body::Body + Default,
+    {
+        C::ResponseBody::default()
+    }
+    run(async {
+        let channel = Service::grpc(Engine::new().unwrap().client());
+        assert!(http_body::Body::is_end_stream(&body(&channel)));
+        let refuse = |_: Request<()>| Err::<Request<()>, _>(Status::permission_denied("not you"));
+        let layer = tonic::service::interceptor::InterceptedService::new(channel, refuse);
+        let mut client = tonic::client::Grpc::new(layer);
+        client.ready().await.unwrap();
+        let codec = ProstCodec::<Hello, Hello>::default();
+        let told = client.unary(hello("x"), path(SAY_HELLO), codec).await.unwrap_err();
+        assert_eq!(told.code(), Code::PermissionDenied);
+    });
+}
+
 #[test]
 fn a_server_that_is_not_there_is_unavailable() {
     run(async {
