@@ -202,6 +202,24 @@ fn the_engine_can_ask_for_close_and_so_can_the_client() {
 }
 
 #[test]
+fn trailers_are_written_where_they_are_enabled() {
+    for (enable_trailers, end) in [(true, "0\r\ngrpc-status: 0\r\n\r\n"), (false, "0\r\n\r\n")] {
+        let mut server = server(Options { enable_trailers, ..Options::default() });
+        server.receive(Bytes::from_static(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        poll_all(&mut HeadPool::default(), |pool| server.poll(pool)).unwrap();
+        let mut out = Out::new();
+        server.encode_head(&Head::response(200), false, &mut out);
+        collect(&mut out);
+        let mut trailers = Head::default();
+        trailers.append(Name::GrpcStatus, b"0");
+        server.encode_trailers(&trailers, &mut out);
+        assert_eq!(collect(&mut out), end);
+        assert!(server.response_complete());
+        assert_eq!(server.next(), Next::KeepAlive);
+    }
+}
+
+#[test]
 fn pipelined_requests_wait_for_their_turn() {
     let mut pool = HeadPool::default();
     let mut server = server(Options::default());

@@ -163,8 +163,13 @@ impl Server {
         self.sending.data(data, out);
     }
 
-    /// Writes the trailers, which end the response.
+    /// Writes the trailers, which end the response; the end alone where they do not pass
+    /// ([`enable_trailers`](Options::enable_trailers)).
     pub fn encode_trailers(&mut self, trailers: &Head, out: &mut Out) {
+        if !self.receiver.options.enable_trailers {
+            self.sending.end(out);
+            return;
+        }
         self.sending.trailers(trailers, self.receiver.options.name_case, out);
     }
 
