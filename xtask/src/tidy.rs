@@ -32,7 +32,7 @@ struct Floor {
 #[derive(PartialEq)]
 enum Runtime {
     None,
-    /// An async runtime is allowed: programs whose control plane lives on one.
+    /// An async runtime is allowed: programs whose control plane lives on one, or who wait for signals with it.
     Allowed,
 }
 
@@ -173,7 +173,7 @@ const FLOORS: &[Floor] = &[
         name: "towpath-lab",
         may: &["towpath-io", "towpath-proto", "towpath-sim", "towpath-trace"],
         tests_may: &[],
-        runtime: Runtime::None,
+        runtime: Runtime::Allowed,
         unsafety: Unsafety::Forbidden,
     },
     Floor {

@@ -16,7 +16,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use signal_hook::iterator::{Handle, Signals};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use towpath_proto::time::Instant as LinkInstant;
 use towpath_sim::link::{Aqm, Change, Conditions, Loss, PROFILES, Profile, Rate, Timeline, Trace};
 
@@ -241,9 +242,9 @@ impl Link {
             Err(error) => return Ok(Err(error)),
         };
         // The terminal sends its signals to the command too; this process stays to clean up.
-        let (handle, forwarding) = forward_signals(Pid::from_raw(child.id() as i32))?;
+        let (until, forwarding) = forward_signals(Pid::from_raw(child.id() as i32))?;
         let status = child.wait();
-        handle.close();
+        drop(until);
         let _ = forwarding.join();
         Ok(Ok(status?))
     }
@@ -391,16 +392,31 @@ fn code_of_missing(error: &std::io::Error) -> u8 {
     if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-/// From now on SIGINT and SIGTERM to this process become SIGTERM to the command, until the handle is closed.
-fn forward_signals(command: Pid) -> std::io::Result<(Handle, std::thread::JoinHandle<()>)> {
-    let mut signals = Signals::new([Signal::SIGINT as i32, Signal::SIGTERM as i32])?;
-    let handle = signals.handle();
+/// From now on SIGINT and SIGTERM to this process become SIGTERM to the command, until the sender is dropped.
+fn forward_signals(
+    command: Pid,
+) -> std::io::Result<(oneshot::Sender<()>, std::thread::JoinHandle<()>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let listen = |kind| {
+        let _inside = runtime.enter();
+        signal(kind)
+    };
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let (until, mut is_over) = oneshot::channel();
     let forwarding = std::thread::spawn(move || {
-        for _ in &mut signals {
-            let _ = nix::sys::signal::kill(command, Signal::SIGTERM);
-        }
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    _ = &mut is_over => return,
+                }
+                let _ = nix::sys::signal::kill(command, Signal::SIGTERM);
+            }
+        });
     });
-    Ok((handle, forwarding))
+    Ok((until, forwarding))
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
@@ -681,11 +697,11 @@ mod tests {
     fn signals_to_us_end_the_command() {
         for signal in [Signal::SIGINT, Signal::SIGTERM] {
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-            let (handle, forwarding) = forward_signals(Pid::from_raw(child.id() as i32)).unwrap();
+            let (until, forwarding) = forward_signals(Pid::from_raw(child.id() as i32)).unwrap();
             nix::sys::signal::kill(Pid::this(), signal).unwrap();
             let status = child.wait().unwrap();
             assert_eq!(status.signal(), Some(Signal::SIGTERM as i32), "{signal}");
-            handle.close();
+            drop(until);
             forwarding.join().unwrap();
         }
     }
