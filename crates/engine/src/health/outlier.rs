@@ -468,13 +468,28 @@ mod tests {
         }
         assert_eq!(
             String::from_utf8_lossy(&lines),
-            r#"{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:20.123Z","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"EJECT","num_ejections":1,"enforced":true,"eject_consecutive_event":{}}
-{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"10","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"UNEJECT","num_ejections":1,"enforced":false}
-{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"0","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"EJECT","num_ejections":2,"enforced":true,"eject_consecutive_event":{}}
-{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"0","cluster_name":"a \"b\"","upstream_url":"10.0.0.1:80","action":"UNEJECT","num_ejections":2,"enforced":false}
-{"type":"CONSECUTIVE_GATEWAY_FAILURE","timestamp":"2023-11-14T22:13:30.123Z","cluster_name":"a \"b\"","upstream_url":"10.0.0.2:80","action":"EJECT","num_ejections":0,"enforced":false,"eject_consecutive_event":{}}
-{"type":"SUCCESS_RATE_LOCAL_ORIGIN","timestamp":"2023-11-14T22:13:30.123Z","cluster_name":"a \"b\"","upstream_url":"10.0.0.2:80","action":"EJECT","num_ejections":1,"enforced":true,"eject_success_rate_event":{"host_success_rate":1,"cluster_average_success_rate":99,"cluster_success_rate_ejection_threshold":70}}
+            r#"{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:20.123Z","cluster_name":"a \"b\""
+    ,"upstream_url":"10.0.0.1:80","action":"EJECT","num_ejections":1,"enforced":true
+    ,"eject_consecutive_event":{}}
+{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"10"
+    ,"cluster_name":"a \"b\""
+    ,"upstream_url":"10.0.0.1:80","action":"UNEJECT","num_ejections":1,"enforced":false}
+{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"0"
+    ,"cluster_name":"a \"b\""
+    ,"upstream_url":"10.0.0.1:80","action":"EJECT","num_ejections":2,"enforced":true
+    ,"eject_consecutive_event":{}}
+{"type":"CONSECUTIVE_5XX","timestamp":"2023-11-14T22:13:30.123Z","secs_since_last_action":"0"
+    ,"cluster_name":"a \"b\""
+    ,"upstream_url":"10.0.0.1:80","action":"UNEJECT","num_ejections":2,"enforced":false}
+{"type":"CONSECUTIVE_GATEWAY_FAILURE","timestamp":"2023-11-14T22:13:30.123Z","cluster_name":"a \"b\""
+    ,"upstream_url":"10.0.0.2:80","action":"EJECT","num_ejections":0,"enforced":false
+    ,"eject_consecutive_event":{}}
+{"type":"SUCCESS_RATE_LOCAL_ORIGIN","timestamp":"2023-11-14T22:13:30.123Z","cluster_name":"a \"b\""
+    ,"upstream_url":"10.0.0.2:80","action":"EJECT","num_ejections":1,"enforced":true
+    ,"eject_success_rate_event":{"host_success_rate":1,"cluster_average_success_rate":99
+    ,"cluster_success_rate_ejection_threshold":70}}
 "#
+            .replace("\n    ", "")
         );
         assert!(court.detector.take_events().is_empty(), "told once");
     }

@@ -154,7 +154,8 @@ envoy_cluster_upstream_rq_xx{envoy_response_code_class="5",envoy_cluster_name="c
 # TYPE envoy_http_downstream_rq_xx counter
 envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="in"} 2
 # TYPE envoy_listener_http_downstream_rq_xx counter
-envoy_listener_http_downstream_rq_xx{envoy_response_code_class="5",envoy_http_conn_manager_prefix="in",envoy_listener_address="0.0.0.0_80"} 3
+envoy_listener_http_downstream_rq_xx{envoy_response_code_class="5",envoy_http_conn_manager_prefix="in"
+    ,envoy_listener_address="0.0.0.0_80"} 3
 # TYPE envoy_cluster_membership_total gauge
 envoy_cluster_membership_total{envoy_cluster_name="c"} 0
 # TYPE envoy_cluster_upstream_cx_active gauge
@@ -162,6 +163,7 @@ envoy_cluster_upstream_cx_active{envoy_cluster_name="c"} 2
 # TYPE envoy_server_state gauge
 envoy_server_state{} 0
 "#
+        .replace("\n    ", "")
     );
     assert!(histogram.starts_with(
         " histogram\nenvoy_cluster_upstream_cx_length_ms_bucket{envoy_cluster_name=\"c\",le=\"0.5\"} 0\n"

@@ -122,9 +122,10 @@ fn spans_leave_together_or_after_a_while() {
     assert_eq!((load.spans, reporter.due), (2, None));
     let body = String::from_utf8(callout.body.to_vec()).unwrap();
     assert_eq!(body.matches(r#""serviceName":"me""#).count(), 2);
-    assert!(body.starts_with(
-        r#"[{"traceId":"0000000000000001","id":"0000000000000002","kind":"SERVER","shared":true,"name":"a","timestamp":1,"duration":2,"#
-    ));
+    assert!(body.starts_with(concat!(
+        r#"[{"traceId":"0000000000000001","id":"0000000000000002","kind":"SERVER","shared":true,"#,
+        r#""name":"a","timestamp":1,"duration":2,"#
+    )));
     assert!(reporter.take(false, "me", &mut Scratch::default()).is_none());
     assert_eq!(number(&registry, "tracing.zipkin.spans_sent"), 2);
 }

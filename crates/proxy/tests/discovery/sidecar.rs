@@ -230,9 +230,9 @@ fn a_sidecar_serves_in_the_default_mode_of_a_mesh() {
     command.current_dir(scratch.path("."));
     let proxy = Proxy::run(command, scratch, BOOTSTRAP, &FLAGS);
     // The readiness probe of the agent: first whether there was an update, then whether it serves.
-    let updates = || {
-        proxy.get(r"/stats?usedonly&filter=^(cluster_manager\.cds|listener_manager\.lds)\.(update_success|update_rejected)$").1
-    };
+    let filter =
+        r"^(cluster_manager\.cds|listener_manager\.lds)\.(update_success|update_rejected)$";
+    let updates = || proxy.get(&format!("/stats?usedonly&filter={filter}")).1;
     until("both have come", || updates().contains("cluster_manager.cds.update_success: 1"));
     // Without certificates it does not serve.
     let state = || {

@@ -157,7 +157,10 @@ fn what_is_not_set_is_shown_where_that_is_wanted() {
     let how =
         Printing { defaults: true, enums_as_numbers: true, proto_names: true, whitespace: false };
     let shown = printed(b"\x20\x01", how).unwrap();
-    let wanted = r#"{"text":"","a_number":0,"longs":[],"color":1,"inners":[],"map":{},"one":0,"other":0,"double":0,"bytes":"","sint":0}"#;
+    let wanted = concat!(
+        r#"{"text":"","a_number":0,"longs":[],"color":1,"inners":[],"map":{},"one":0,"other":0,"#,
+        r#""double":0,"bytes":"","sint":0}"#
+    );
     assert_eq!(shown, wanted);
     let how = Printing { whitespace: true, ..Printing::default() };
     let message = encoded(r#"{"longs":[1],"inner":{},"map":{"a":1}}"#).unwrap();
@@ -228,9 +231,12 @@ fn path_and_query_stand_behind_the_content() {
 #[test]
 fn whatever_comes_is_written_as_it_is_read_or_refused() {
     let seeds: [&[u8]; 3] = [
-        br#"{"text":"a\u0000","aNumber":-1,"longs":["1",2],"color":"RED","inner":{"inners":[{},{"map":{"a":1,"b":2}}]}}"#,
-        br#"{"time":"2024-02-29T00:00:00.5Z","double":1.5e-300,"any":{"@type":"type.googleapis.com/t.M","sint":-5},"bytes":"AP8="}"#,
-        b"\x0a\x01a\x10\x01\x1a\x02\x01\x02\x20\x01\x2a\x03\x0a\x01b\x3a\x05\x0a\x01k\x10\x07\x42\x02\x08\x05\x61\0\0\0\0\0\0\xf0?",
+        br#"{"text":"a\u0000","aNumber":-1,"longs":["1",2],"color":"RED",
+            "inner":{"inners":[{},{"map":{"a":1,"b":2}}]}}"#,
+        br#"{"time":"2024-02-29T00:00:00.5Z","double":1.5e-300,
+            "any":{"@type":"type.googleapis.com/t.M","sint":-5},"bytes":"AP8="}"#,
+        b"\x0a\x01a\x10\x01\x1a\x02\x01\x02\x20\x01\x2a\x03\x0a\x01b\x3a\x05\x0a\x01k\x10\x07\
+          \x42\x02\x08\x05\x61\0\0\0\0\0\0\xf0?",
     ];
     let (schema, id) = schema();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
