@@ -115,6 +115,8 @@ pub(crate) enum ResetReason {
     PerTryTimeout,
     /// `per_try_idle_timeout`.
     PerTryIdleTimeout,
+    /// The cluster's `max_stream_duration`.
+    MaxStreamDuration,
     /// A circuit breaker is open.
     Overflow,
     /// No host to go to.
@@ -145,6 +147,7 @@ impl ResetReason {
             | Self::Protocol
             | Self::PerTryTimeout
             | Self::PerTryIdleTimeout
+            | Self::MaxStreamDuration
             | Self::Overflow
             | Self::NoHost
             | Self::ClusterGone
@@ -181,6 +184,7 @@ impl ResetReason {
             Self::Overflow => Reset::Overflow,
             Self::PerTryTimeout
             | Self::PerTryIdleTimeout
+            | Self::MaxStreamDuration
             | Self::NoHost
             | Self::ClusterGone
             | Self::RateLimited

@@ -38,6 +38,7 @@ pub(super) struct Upstream {
     pub(super) http2: Option<Arc<Http2>>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) max_connection_duration: Option<Duration>,
+    pub(super) max_stream_duration: Option<Duration>,
     pub(super) max_requests_per_connection: u32,
     pub(super) bolt: Option<Arc<BoltUpstream>>,
     pub(super) asked_names: Option<AskedNames>,
@@ -67,6 +68,7 @@ impl Converter<'_> {
             http2,
             idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT)),
             max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
+            max_stream_duration: duration("max_stream_duration").and_then(unless_zero),
             max_requests_per_connection: requests
                 .or_else(|| cluster.number32("max_requests_per_connection"))
                 .unwrap_or(0),

@@ -272,6 +272,10 @@ impl Exchange {
             self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
             self.charge(index, 504);
             self.fail_callout(index, Failed::TimedOut, now);
+        } else if timer == HttpTimer::Attempt {
+            if self.ends_attempt(index) {
+                self.fail_callout(index, Failed::TimedOut, now);
+            }
         } else {
             self.tell_late(index, timer, now);
         }

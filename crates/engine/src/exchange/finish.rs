@@ -398,9 +398,37 @@ impl Exchange {
                     self.set_timer(index, HttpTimer::LogFlush, now + interval);
                 }
             }
+            HttpTimer::Attempt => {
+                if self.ends_attempt(index) {
+                    self.end_long_attempt(index, now);
+                }
+            }
             HttpTimer::BackOff if self.go_on_waited(index, now) => {}
             HttpTimer::BackOff => self.end_back_off(index, now),
         }
+    }
+
+    /// Whether an attempt that takes longer than its cluster allows is under way; it is counted.
+    pub(crate) fn ends_attempt(&mut self, index: StreamIndex) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        if !matches!(stream.upstream, UpstreamState::Active(_)) {
+            return false;
+        }
+        if let Some(cluster) = self.upstreams.clusters.get(stream.cluster) {
+            cluster.stats.upstream_rq_max_duration_reached.inc();
+        }
+        true
+    }
+
+    /// Ends such an attempt, and with it a response that has begun.
+    fn end_long_attempt(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.is_unanswered() {
+            return self.reset_upstream(index, ResetReason::MaxStreamDuration, now);
+        }
+        stream.flags.set(Flags::UPSTREAM_MAX_STREAM_DURATION);
+        self.streams.count_tx_reset(index);
+        self.abandon(index, details::UPSTREAM_MAX_STREAM_DURATION, now);
     }
 
     pub(crate) fn reply_or_abandon(

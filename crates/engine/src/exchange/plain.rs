@@ -176,6 +176,7 @@ fn attach_plain(
             stream.recorder.count_sent(Heads::UpstreamSent, head, mux, before, &conns.out);
         }
     }
+    stream.bound_attempt(index, cluster.config.max_stream_duration, now, &mut env.timers);
     if let Some(per_try) = stream.per_try_timeout.get().filter(|_| end) {
         stream.set_timer(index, HttpTimer::PerTry, now + per_try, &mut env.timers);
     }

@@ -19,7 +19,7 @@ use crate::balancer::PastPriorities;
 use crate::conn::Connections;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::tracing::TryEnd;
 use crate::grpc;
@@ -53,6 +53,7 @@ impl Exchange {
             | ResetReason::Protocol => HostOutcome::Lost,
             // It goes away in good order, or has enough to do.
             ResetReason::Refused
+            | ResetReason::MaxStreamDuration
             | ResetReason::Overflow
             | ResetReason::NoHost
             | ResetReason::ClusterGone
@@ -235,7 +236,10 @@ impl Retries {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
                     || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
             }
-            ResetReason::Protocol | ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
+            ResetReason::Protocol
+            | ResetReason::PerTryTimeout
+            | ResetReason::PerTryIdleTimeout
+            | ResetReason::MaxStreamDuration => {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
             }
             ResetReason::Refused => on.has(
@@ -472,6 +476,12 @@ impl Exchange {
                 self.charge(index, 504);
                 return self.local_reply(index, 504, b"upstream request timeout", details, now);
             }
+            ResetReason::MaxStreamDuration => {
+                let status = if stream.request_end == Progress::Ended { 504 } else { 408 };
+                let text = b"upstream max stream duration reached";
+                let details = details::UPSTREAM_MAX_STREAM_DURATION;
+                return self.local_reply(index, status, text, details, now);
+            }
             ResetReason::NoHost => {
                 let status = self.status_without_host(stream);
                 self.charge(index, status);
@@ -583,6 +593,7 @@ pub(crate) const fn flag_of(reason: ResetReason) -> Option<Flags> {
         ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
             Flags::UPSTREAM_REQUEST_TIMEOUT
         }
+        ResetReason::MaxStreamDuration => Flags::UPSTREAM_MAX_STREAM_DURATION,
         ResetReason::Overflow => Flags::UPSTREAM_OVERFLOW,
         ResetReason::NoHost => Flags::NO_HEALTHY_UPSTREAM,
         ResetReason::ClusterGone => Flags::NO_CLUSTER_FOUND,

@@ -305,6 +305,7 @@ const fn told(reason: ResetReason) -> (Flags, &'static str) {
         | ResetReason::Protocol
         | ResetReason::PerTryTimeout
         | ResetReason::PerTryIdleTimeout
+        | ResetReason::MaxStreamDuration
         | ResetReason::RateLimited
         | ResetReason::Headers
         | ResetReason::Status(_)

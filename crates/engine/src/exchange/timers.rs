@@ -44,6 +44,8 @@ pub(crate) enum HttpTimer {
     BackOff = 6,
     /// `access_log_flush_interval`.
     LogFlush = 7,
+    /// `max_stream_duration` of the cluster: one attempt with its response.
+    Attempt = 8,
 }
 
 /// Deadlines of a client's opaque bytes.
@@ -90,6 +92,7 @@ impl StreamTimer for HttpTimer {
         Self::Request,
         Self::BackOff,
         Self::LogFlush,
+        Self::Attempt,
     ];
 
     fn place(self) -> usize {
@@ -207,13 +210,28 @@ impl Stream {
                 self.clear_timer(HttpTimer::PerTry);
                 self.clear_timer(HttpTimer::PerTryIdle);
                 self.clear_timer(HttpTimer::BackOff);
+                self.clear_timer(HttpTimer::Attempt);
             }
             Kind::App => {
                 self.clear_timer(AppTimer::FirstByte);
                 self.clear_timer(AppTimer::Look);
                 self.clear_timer(AppTimer::BackOff);
             }
-            Kind::Tcp(_) | Kind::Callout(_) => {}
+            Kind::Callout(_) => self.clear_timer(HttpTimer::Attempt),
+            Kind::Tcp(_) => {}
+        }
+    }
+
+    /// An attempt begins that its cluster lets take so long.
+    pub(crate) fn bound_attempt(
+        &mut self,
+        index: StreamIndex,
+        limit: Option<Duration>,
+        now: Instant,
+        timers: &mut Timers,
+    ) {
+        if let Some(limit) = limit.filter(|_| HttpTimer::is_of(self.kind)) {
+            self.set_timer(index, HttpTimer::Attempt, now + limit, timers);
         }
     }
 
@@ -290,7 +308,7 @@ fn is_of<T: StreamTimer>(_timer: T, kind: Kind) -> bool {
 }
 
 /// How many deadlines a stream of any kind has.
-pub(crate) const COUNT: usize = 8;
+pub(crate) const COUNT: usize = 9;
 
 /// Where every kind has what begins anew with each piece that moves.
 const IDLE: usize = 1;

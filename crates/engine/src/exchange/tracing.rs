@@ -193,7 +193,11 @@ impl Exchange {
         let Some(http) = context.http() else { return };
         stream.complete_record();
         let reason = match end {
-            TryEnd::Reset(ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout) => None,
+            TryEnd::Reset(
+                ResetReason::PerTryTimeout
+                | ResetReason::PerTryIdleTimeout
+                | ResetReason::MaxStreamDuration,
+            ) => None,
             TryEnd::Reset(reason) => Some(reason),
             TryEnd::Answered | TryEnd::Given => None,
         };

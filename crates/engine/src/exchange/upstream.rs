@@ -77,6 +77,8 @@ impl Exchange {
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.request_began(pool_key);
             stream.count(|stats| stats.upstream_rq_total.inc());
+            let longest = cluster.config.max_stream_duration;
+            stream.bound_attempt(index, longest, now, &mut self.env.timers);
             let limit = cluster.config.max_requests_per_connection;
             if limit > 0
                 && requests >= limit

@@ -229,6 +229,7 @@ impl Local {
             in_use: Default::default(),
             idle_timeout: Some(settings.idle_timeout),
             max_connection_duration: None,
+            max_stream_duration: None,
             preconnect_milli: 1000,
             max_requests_per_connection: settings.requests_per_connection,
             http1: Arc::new(http1::Options {

@@ -22,6 +22,8 @@ pub const RESPONSE_TIMEOUT: &str = "response_timeout";
 pub const UPSTREAM_PER_TRY_TIMEOUT: &str = "upstream_per_try_timeout";
 /// A try's idle timeout passed.
 pub const UPSTREAM_PER_TRY_IDLE_TIMEOUT: &str = "upstream_per_try_idle_timeout";
+/// A try took longer than its cluster's `max_stream_duration`.
+pub const UPSTREAM_MAX_STREAM_DURATION: &str = "upstream_max_stream_duration_reached";
 /// Nothing moved for too long.
 pub const STREAM_IDLE_TIMEOUT: &str = "stream_idle_timeout";
 /// The request did not come in whole in time.

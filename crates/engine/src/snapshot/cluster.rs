@@ -51,6 +51,8 @@ pub struct Cluster {
     pub idle_timeout: Option<Duration>,
     /// `max_connection_duration`.
     pub max_connection_duration: Option<Duration>,
+    /// `max_stream_duration`: how long one attempt of a request may take, with its response.
+    pub max_stream_duration: Option<Duration>,
     /// `preconnect_policy.per_upstream_preconnect_ratio` in thousandths, 1000 to 3000: for how many streams a healthy
     /// host has connections, for each thousand that are under way or wait.
     pub preconnect_milli: u32,

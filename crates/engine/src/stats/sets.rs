@@ -125,6 +125,7 @@ stats! {
         Gauge upstream_rq_active;
         Counter upstream_rq_active_overflow;
         Counter upstream_rq_cancelled;
+        Counter upstream_rq_max_duration_reached;
         Gauge upstream_rq_pending_active;
         Counter upstream_rq_pending_failure_eject;
         Counter upstream_rq_pending_overflow;

@@ -68,6 +68,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         in_use: Default::default(),
         idle_timeout: Some(Duration::from_secs(60)),
         max_connection_duration: None,
+        max_stream_duration: None,
         preconnect_milli: 1000,
         max_requests_per_connection: 0,
         http1: Arc::default(),

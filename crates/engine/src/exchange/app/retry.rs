@@ -154,7 +154,8 @@ impl Exchange {
                 let fired = self.call(index).and_then(|call| call.report.fired);
                 Error::TimedOut(fired.unwrap_or(Layer::FirstByte))
             }
-            ResetReason::Overflow
+            ResetReason::MaxStreamDuration
+            | ResetReason::Overflow
             | ResetReason::NoHost
             | ResetReason::ClusterGone
             | ResetReason::RateLimited
