@@ -27,22 +27,31 @@ pub(crate) fn escape_tail(out: &mut Vec<u8>, start: usize) {
     out.truncate(start);
     let utf8 = std::str::from_utf8(&text).is_ok();
     for byte in text {
-        match (byte, utf8) {
-            (b'"', true) => out.extend_from_slice(br#"\""#),
-            (b'\\', true) => out.extend_from_slice(br"\\"),
-            (b'\n', true) => out.extend_from_slice(br"\n"),
-            (b'\r', true) => out.extend_from_slice(br"\r"),
-            (b'\t', true) => out.extend_from_slice(br"\t"),
-            (0x08, true) => out.extend_from_slice(br"\b"),
-            (0x0c, true) => out.extend_from_slice(br"\f"),
-            (0x7f.., true) | (b' ' | b'!' | b'#'..=b'[' | b']'..=b'~', _) => out.push(byte),
-            (control, _) => {
+        match (byte, short_escape(byte.into()).filter(|_| utf8)) {
+            (_, Some(short)) => out.extend_from_slice(short.as_bytes()),
+            (0x7f.., None) if utf8 => out.push(byte),
+            (b' ' | b'!' | b'#'..=b'[' | b']'..=b'~', None) => out.push(byte),
+            (control, None) => {
                 out.extend_from_slice(br"\u00");
                 out.push(HEX[usize::from(control >> 4)]);
                 out.push(HEX[usize::from(control & 15)]);
             }
         }
     }
+}
+
+/// The characters that have an escape of their own (RFC 8259 §7).
+pub(crate) const fn short_escape(character: char) -> Option<&'static str> {
+    Some(match character {
+        '"' => r#"\""#,
+        '\\' => r"\\",
+        '\n' => r"\n",
+        '\r' => r"\r",
+        '\t' => r"\t",
+        '\u{8}' => r"\b",
+        '\u{c}' => r"\f",
+        _ => return None,
+    })
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

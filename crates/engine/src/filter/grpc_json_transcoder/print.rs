@@ -14,6 +14,7 @@ use super::encode::TYPE_PREFIX;
 use super::scalar;
 use super::schema::{EnumId, Field, Kind, Known, MessageId, MessageType, Schema};
 use super::wire::{Fields, Malformed, Value};
+use crate::json::short_escape;
 
 /// Writes a message.
 ///
@@ -366,24 +367,16 @@ impl<'a> Printer<'a> {
     }
 
     fn character(&mut self, character: char) {
-        let escape = match character {
-            '\n' => "\\n",
-            '\r' => "\\r",
-            '\t' => "\\t",
-            '"' => "\\\"",
-            '\u{c}' => "\\f",
-            '\u{8}' => "\\b",
-            '\\' => "\\\\",
-            other if is_escaped(other) => {
-                for unit in other.encode_utf16(&mut [0; 2]) {
-                    let written = write!(self.out, "\\u{unit:04x}");
-                    debug_assert!(written.is_ok(), "a string takes what it is given");
-                }
-                return;
+        if let Some(short) = short_escape(character) {
+            self.out.push_str(short);
+        } else if is_escaped(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let written = write!(self.out, "\\u{unit:04x}");
+                debug_assert!(written.is_ok(), "a string takes what it is given");
             }
-            other => return self.out.push(other),
-        };
-        self.out.push_str(escape);
+        } else {
+            self.out.push(character);
+        }
     }
 
     fn key(&mut self, name: &str) {
