@@ -75,3 +75,21 @@ impl<H: Copy> Heads<H> {
 
 /// As large as the largest heads that common servers are willing to send.
 pub(crate) const HEAD_LIMIT: usize = 64 * 1024;
+
+/// The first line of a head, and its fields.
+pub(crate) fn parts(head: &[u8]) -> (&[u8], impl Iterator<Item = (&[u8], &[u8])>) {
+    let mut lines =
+        head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let first = lines.next().unwrap_or_default();
+    let fields = lines.filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    });
+    (first, fields)
+}
+
+/// The value of `content-length`.
+pub(crate) fn content_length(value: &[u8]) -> Result<u64, Malformed> {
+    let digits = std::str::from_utf8(value).ok();
+    digits.and_then(|digits| digits.parse().ok()).ok_or(Malformed)
+}

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::chunked::{self, Chunks, Malformed};
-use crate::head::Heads;
+use crate::head::{self, Heads};
 
 /// Reads the answers of one connection.
 #[derive(Debug)]
@@ -179,21 +179,14 @@ impl Reader {
 }
 
 fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
-    let mut lines =
-        head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let (minor, status) = parse_status_line(lines.next().unwrap_or_default())?;
+    let (line, fields) = head::parts(head);
+    let (minor, status) = parse_status_line(line)?;
     let mut length = None;
     let mut chunked = false;
     let mut reusable = minor == b'1';
-    for line in lines {
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    for (name, value) in fields {
         if name.eq_ignore_ascii_case(b"content-length") {
-            let value = std::str::from_utf8(value)
-                .ok()
-                .and_then(|text| text.parse::<u64>().ok())
-                .ok_or(Malformed)?;
-            length = Some(value);
+            length = Some(head::content_length(value)?);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             chunked = value.to_ascii_lowercase().ends_with(b"chunked");
         } else if name.eq_ignore_ascii_case(b"connection") {

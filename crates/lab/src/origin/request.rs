@@ -1,7 +1,7 @@
 //! Bytes from the client in, one item per complete request out.
 
 use crate::chunked::{Chunks, Malformed};
-use crate::head::Heads;
+use crate::head::{self, Heads};
 
 /// Reads the requests of one connection.
 #[derive(Debug)]
@@ -106,9 +106,7 @@ impl Reader {
 }
 
 fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
-    let mut lines =
-        head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let line = lines.next().unwrap_or_default();
+    let (line, fields) = head::parts(head);
     let is_http_1_0 = match line {
         _ if line.ends_with(b" HTTP/1.1") => false,
         _ if line.ends_with(b" HTTP/1.0") => true,
@@ -118,15 +116,9 @@ fn parse_head(head: &[u8]) -> Result<Head, Malformed> {
     let mut expects_continue = false;
     let mut connection = None;
     let (mut from, mut is_same) = (0, true);
-    for line in lines {
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    for (name, value) in fields {
         if name.eq_ignore_ascii_case(b"content-length") && !matches!(body, State::Chunked(_)) {
-            let length = std::str::from_utf8(value)
-                .ok()
-                .and_then(|text| text.parse().ok())
-                .ok_or(Malformed)?;
-            body = State::Fixed(length);
+            body = State::Fixed(head::content_length(value)?);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             body = State::Chunked(Chunks::new());
         } else if name.eq_ignore_ascii_case(b"connection") {
