@@ -90,7 +90,7 @@ impl Default for Local {
 }
 
 impl Local {
-    /// Whether there is a way to an origin, as far as the platform says.
+    /// Whether there is a path to an origin, as far as the platform says.
     pub(crate) fn reaches(&self, origin: &message::Origin) -> bool {
         self.online || self.is_exempt(origin)
     }

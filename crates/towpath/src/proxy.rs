@@ -41,7 +41,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// For a way to the origin, and not for the origin's answer.
+    /// For a tunnel to the origin, and not for the origin's answer.
     pub(crate) fn is_tunnel(&self) -> bool {
         self.method == "CONNECT"
     }

@@ -438,7 +438,7 @@ mod tests {
         }
         let usual = memory.facts(address(1), at(200)).unwrap().connect;
         assert!(usual < Duration::from_millis(50), "{usual:?}");
-        // A way that has become longer is learned all the same.
+        // A path that has become longer is learned all the same.
         (200..230).for_each(|s| memory.succeeded(address(1), Duration::from_millis(400), at(s)));
         let usual = memory.facts(address(1), at(230)).unwrap().connect;
         assert!(usual > Duration::from_millis(350), "{usual:?}");

@@ -38,7 +38,7 @@ impl SlowStart {
     /// Of a connection whose handshake took so long; `None` where the way is short.
     #[must_use]
     pub fn new(round_trip: Duration, now: Instant) -> Option<Self> {
-        (round_trip >= LONG_WAY).then_some(Self {
+        (round_trip >= LONG_PATH).then_some(Self {
             round_trip,
             is_held: true,
             received: 0,
@@ -136,9 +136,9 @@ const BUCKET: u64 = 10 << 10;
 const INITIAL_WINDOW: u64 = 14_480;
 /// So many bytes of a connection are looked after, in either direction.
 pub const PROTECTED: u64 = 256 << 10;
-/// A way is long from here on. On a shorter one a path that is too slow for the window has less than 5 Mbit/s, and what
+/// A path is long from here on. A shorter one that is too slow for the window has less than 5 Mbit/s, and what
 /// is lost is made good at once.
-const LONG_WAY: Duration = Duration::from_millis(50);
+const LONG_PATH: Duration = Duration::from_millis(50);
 const SOONEST: Duration = Duration::from_millis(25);
 
 #[cfg(test)]

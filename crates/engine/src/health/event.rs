@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
 
-use super::outlier::Finding;
+use super::outlier::EjectionType;
 use crate::format::iso_8601;
 use crate::json::json_string;
 use crate::snapshot::health::Run;
@@ -28,7 +28,7 @@ pub(super) struct Event {
 #[derive(Debug)]
 pub(super) enum Action {
     /// It was found wanting, and is left out if that is enforced.
-    Eject { finding: Finding, enforced: bool },
+    Eject { of_type: EjectionType, enforced: bool },
     /// It came back.
     Return,
 }
@@ -36,12 +36,12 @@ pub(super) enum Action {
 impl Event {
     /// Its line.
     pub(super) fn write(&self, cluster: &str, clock: &WallClock, out: &mut Vec<u8>) {
-        let finding = match &self.action {
-            Action::Eject { finding, .. } => finding,
+        let of_type = match &self.action {
+            Action::Eject { of_type, .. } => of_type,
             // The default of protobuf's field.
-            Action::Return => &Finding::Run(Run::Errors),
+            Action::Return => &EjectionType::Run(Run::Errors),
         };
-        let _ = write!(out, "{{\"type\":\"{}\",\"timestamp\":\"", finding.name());
+        let _ = write!(out, "{{\"type\":\"{}\",\"timestamp\":\"", of_type.name());
         iso_8601(out, clock.since_1970(self.at));
         out.extend_from_slice(b"\",");
         if let Some(since) = self.since_last {
@@ -60,16 +60,16 @@ impl Event {
             out,
             ",\"action\":\"{action}\",\"num_ejections\":{ejections},\"enforced\":{enforced}"
         );
-        if let Action::Eject { finding, .. } = &self.action {
-            let _ = match finding {
-                Finding::Run(_) => write!(out, ",\"eject_consecutive_event\":{{}}"),
-                Finding::Success { rate, mean, threshold, .. } => write!(
+        if let Action::Eject { of_type, .. } = &self.action {
+            let _ = match of_type {
+                EjectionType::Run(_) => write!(out, ",\"eject_consecutive_event\":{{}}"),
+                EjectionType::Success { rate, mean, threshold, .. } => write!(
                     out,
                     ",\"eject_success_rate_event\":{{\"host_success_rate\":{rate},\
                      \"cluster_average_success_rate\":{mean},\
                      \"cluster_success_rate_ejection_threshold\":{threshold}}}"
                 ),
-                Finding::Failure { rate, .. } => write!(
+                EjectionType::Failure { rate, .. } => write!(
                     out,
                     ",\"eject_failure_percentage_event\":{{\"host_success_rate\":{rate}}}"
                 ),
@@ -79,7 +79,7 @@ impl Event {
     }
 }
 
-impl Finding {
+impl EjectionType {
     /// Envoy's `OutlierEjectionType`.
     const fn name(&self) -> &'static str {
         match self {

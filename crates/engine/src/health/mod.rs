@@ -486,7 +486,7 @@ impl Monitor {
         if let (Outcome::Success { .. }, Some((detector, stats))) = (outcome, &mut watched.outliers)
             && !after.failed_check
         {
-            watched.is_stale |= detector.acquit(&session.host, stats, now);
+            watched.is_stale |= detector.uneject_checked(&session.host, stats, now);
         }
         let keeps = check.reuse_connection
             && !check.wants_no_answer()

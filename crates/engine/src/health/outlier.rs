@@ -29,7 +29,7 @@ pub(super) struct Detector {
 
 /// What is found against a host; rates are in whole percent, as they are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum EjectionType {
     Run(Run),
     /// Its success rate is too far below the mean.
     Success {
@@ -134,15 +134,15 @@ impl Detector {
                 for (host, _, rate) in compared.iter().filter(|it| it.2 < threshold) {
                     stats.success.inc();
                     let [rate, mean, threshold] = [*rate, mean, threshold].map(whole);
-                    let finding = Finding::Success { origin, rate, mean, threshold };
-                    self.convict(host, finding, stats, random, now);
+                    let of_type = EjectionType::Success { origin, rate, mean, threshold };
+                    self.eject(host, of_type, stats, random, now);
                 }
             }
             if let Some(compared) = with(config.failure_volume, config.failure_hosts) {
                 let limit = f64::from(config.failure_percent);
                 for (host, _, rate) in compared.iter().filter(|it| 100.0 - it.2 >= limit) {
-                    let finding = Finding::Failure { origin, rate: whole(*rate) };
-                    self.convict(host, finding, stats, random, now);
+                    let of_type = EjectionType::Failure { origin, rate: whole(*rate) };
+                    self.eject(host, of_type, stats, random, now);
                 }
             }
         }
@@ -167,14 +167,14 @@ impl Detector {
         random: &mut Random,
         now: Instant,
     ) -> bool {
-        self.convict(host, Finding::Run(run), stats, random, now)
+        self.eject(host, EjectionType::Run(run), stats, random, now)
     }
 
     /// Leaves a host out for what was found, unless it is out, or too many are, or chance spares it.
-    fn convict(
+    fn eject(
         &mut self,
         host: &Address,
-        finding: Finding,
+        of_type: EjectionType,
         stats: &OutlierStats,
         random: &mut Random,
         now: Instant,
@@ -184,9 +184,9 @@ impl Detector {
         if offender.ejected.is_some() {
             return false;
         }
-        let (enforcing, detected, enforced) = finding.consequences(&self.config, stats);
+        let (enforcing, detected, enforced) = of_type.consequences(&self.config, stats);
         detected.inc();
-        if finding == Finding::Run(Run::Errors) {
+        if of_type == EjectionType::Run(Run::Errors) {
             stats.consecutive_5xx.inc();
         }
         let with_it = (self.active as u64 + 1) * 100;
@@ -196,8 +196,8 @@ impl Detector {
             return false;
         }
         if matches!(
-            finding,
-            Finding::Run(Run::Errors) | Finding::Success { origin: Origin::External, .. }
+            of_type,
+            EjectionType::Run(Run::Errors) | EjectionType::Success { origin: Origin::External, .. }
         ) {
             stats.total.inc();
         }
@@ -208,7 +208,7 @@ impl Detector {
             at: now,
             ejections: offender.ejections,
             since_last: offender.returned.map(|returned| now.since(returned)),
-            action: Action::Eject { finding, enforced: enforced_now },
+            action: Action::Eject { of_type, enforced: enforced_now },
         });
         if !enforced_now {
             return false;
@@ -247,7 +247,12 @@ impl Detector {
     }
 
     /// A host has passed its health check; true if that brings it back.
-    pub(super) fn acquit(&mut self, host: &Address, stats: &OutlierStats, now: Instant) -> bool {
+    pub(super) fn uneject_checked(
+        &mut self,
+        host: &Address,
+        stats: &OutlierStats,
+        now: Instant,
+    ) -> bool {
         if !self.config.returns_when_checked {
             return false;
         }
@@ -275,7 +280,7 @@ impl Offender {
     }
 }
 
-impl Finding {
+impl EjectionType {
     /// In how many percent of the cases the host is really left out, and where both is counted.
     fn consequences<'a>(
         self,
@@ -335,14 +340,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    struct Court {
+    struct Watched {
         detector: Detector,
         stats: OutlierStats,
         random: Random,
         now: Instant,
     }
 
-    impl Court {
+    impl Watched {
         fn new(hosts: u8, adjust: impl FnOnce(&mut OutlierDetection)) -> Self {
             let rule = Rule { threshold: 5, enforcing: 100 };
             let mut config = OutlierDetection {
@@ -390,80 +395,85 @@ mod tests {
 
     #[test]
     fn each_ejection_lasts_longer_up_to_the_longest() {
-        let mut court = Court::new(2, |_| {});
+        let mut watched = Watched::new(2, |_| {});
         let lengths: Vec<_> = (0..6)
             .map(|_| {
-                assert!(court.note_streak(1));
-                court.seconds_out()
+                assert!(watched.note_streak(1));
+                watched.seconds_out()
             })
             .collect();
         assert_eq!(lengths, [10, 20, 30, 35, 35, 35]);
         // Every quiet interval takes one step back.
         for _ in 0..100 {
-            court.now += SECOND;
-            assert!(!court.detector.sweep(&court.stats, court.now));
+            watched.now += SECOND;
+            assert!(!watched.detector.sweep(&watched.stats, watched.now));
         }
-        assert!(court.note_streak(1));
-        assert_eq!(court.seconds_out(), 10);
+        assert!(watched.note_streak(1));
+        assert_eq!(watched.seconds_out(), 10);
     }
 
     #[test]
     fn too_many_are_never_out_at_once() {
         for (percent, most) in [(0, 0), (24, 0), (25, 1), (49, 1), (50, 2), (100, 4)] {
-            let mut court = Court::new(4, |config| config.max_percent = percent);
-            let out = (1..=4).filter(|number| court.note_streak(*number)).count();
+            let mut watched = Watched::new(4, |config| config.max_percent = percent);
+            let out = (1..=4).filter(|number| watched.note_streak(*number)).count();
             assert_eq!(out, most, "{percent} %");
-            assert_eq!(court.stats.overflow.value(), 4 - most as u64);
-            assert_eq!(court.stats.active.value(), most as u64);
-            assert_eq!(court.stats.enforced_total.value(), most as u64);
+            assert_eq!(watched.stats.overflow.value(), 4 - most as u64);
+            assert_eq!(watched.stats.active.value(), most as u64);
+            assert_eq!(watched.stats.enforced_total.value(), most as u64);
         }
-        let mut court = Court::new(4, |config| (config.max_percent, config.always_one) = (0, true));
-        assert!(court.note_streak(1) && !court.note_streak(2));
+        let mut watched =
+            Watched::new(4, |config| (config.max_percent, config.always_one) = (0, true));
+        assert!(watched.note_streak(1) && !watched.note_streak(2));
     }
 
     #[test]
     fn an_ejected_host_is_not_ejected_again() {
-        let mut court = Court::new(2, |_| {});
-        assert!(court.note_streak(1) && !court.note_streak(1) && !court.note_streak(9));
-        assert_eq!(court.stats.detected_consecutive_5xx.value(), 1);
+        let mut watched = Watched::new(2, |_| {});
+        assert!(watched.note_streak(1) && !watched.note_streak(1) && !watched.note_streak(9));
+        assert_eq!(watched.stats.detected_consecutive_5xx.value(), 1);
     }
 
     #[test]
     fn enforcement_is_a_matter_of_chance() {
         for percent in [0u32, 30, 100] {
-            let mut court = Court::new(200, |config| config.errors.enforcing = percent);
-            let out = (1..=200).filter(|number| court.note_streak(*number)).count() as u32;
+            let mut watched = Watched::new(200, |config| config.errors.enforcing = percent);
+            let out = (1..=200).filter(|number| watched.note_streak(*number)).count() as u32;
             assert!(out.abs_diff(percent * 2) <= 20 * u32::from(percent == 30), "{percent}: {out}");
-            assert_eq!(court.stats.detected_consecutive_5xx.value(), 200);
+            assert_eq!(watched.stats.detected_consecutive_5xx.value(), 200);
         }
     }
 
     #[test]
     fn who_passes_a_check_comes_back_if_that_counts() {
         for counts in [true, false] {
-            let mut court = Court::new(2, |config| config.returns_when_checked = counts);
-            assert!(court.note_streak(1));
-            assert_eq!(court.detector.acquit(&host(1), &court.stats, court.now), counts);
-            assert_eq!(court.detector.ejected().count(), usize::from(!counts));
-            assert!(!court.detector.acquit(&host(2), &court.stats, court.now));
+            let mut watched = Watched::new(2, |config| config.returns_when_checked = counts);
+            assert!(watched.note_streak(1));
+            assert_eq!(
+                watched.detector.uneject_checked(&host(1), &watched.stats, watched.now),
+                counts
+            );
+            assert_eq!(watched.detector.ejected().count(), usize::from(!counts));
+            assert!(!watched.detector.uneject_checked(&host(2), &watched.stats, watched.now));
         }
     }
 
     #[test]
     fn each_step_is_told() {
-        let mut court = Court::new(2, |config| config.gateway.enforcing = 0);
+        let mut watched = Watched::new(2, |config| config.gateway.enforcing = 0);
         let mut clock = WallClock::default();
         clock.set(1_700_000_000_123_000_000);
-        assert!(court.note_streak(1));
-        court.seconds_out();
-        assert!(court.note_streak(1));
-        court.detector.acquit(&host(1), &court.stats, court.now);
-        let Court { detector, stats, random, now } = &mut court;
+        assert!(watched.note_streak(1));
+        watched.seconds_out();
+        assert!(watched.note_streak(1));
+        watched.detector.uneject_checked(&host(1), &watched.stats, watched.now);
+        let Watched { detector, stats, random, now } = &mut watched;
         assert!(!detector.note_streak(&host(2), Run::Gateway, stats, random, *now));
-        let finding = Finding::Success { origin: Origin::Local, rate: 1, mean: 99, threshold: 70 };
-        detector.convict(&host(2), finding, stats, random, *now);
+        let of_type =
+            EjectionType::Success { origin: Origin::Local, rate: 1, mean: 99, threshold: 70 };
+        detector.eject(&host(2), of_type, stats, random, *now);
         let mut lines = Vec::new();
-        for event in court.detector.take_events() {
+        for event in watched.detector.take_events() {
             event.write("a \"b\"", &clock, &mut lines);
         }
         assert_eq!(
@@ -491,20 +501,20 @@ mod tests {
 "#
             .replace("\n    ", "")
         );
-        assert!(court.detector.take_events().is_empty(), "told once");
+        assert!(watched.detector.take_events().is_empty(), "told once");
     }
 
     #[test]
     fn who_leaves_the_cluster_is_not_counted() {
-        let mut court = Court::new(3, |_| {});
-        assert!(court.note_streak(1) && court.note_streak(2));
+        let mut watched = Watched::new(3, |_| {});
+        assert!(watched.note_streak(1) && watched.note_streak(2));
         let left = [host(2), host(3)];
-        court.detector.set_hosts(left.iter());
-        assert_eq!(court.detector.active(), 1);
-        assert_eq!(court.detector.ejected().collect::<Vec<_>>(), [&host(2)]);
+        watched.detector.set_hosts(left.iter());
+        assert_eq!(watched.detector.active(), 1);
+        assert_eq!(watched.detector.ejected().collect::<Vec<_>>(), [&host(2)]);
     }
 
-    impl Court {
+    impl Watched {
         /// Compares hosts that each had so many good tries of so many; answers who is out then.
         fn compare(&mut self, origin: Origin, tries: &[(u64, u64)]) -> (Vec<u8>, Rates) {
             let counts = (1..).zip(tries).map(|(number, &(good, all))| {
@@ -528,51 +538,51 @@ mod tests {
     #[test]
     fn who_is_far_below_the_mean_is_left_out() {
         let tries = [(100, 100), (100, 100), (100, 100), (100, 100), (80, 100)];
-        let mut court = Court::new(5, |_| {});
-        let (out, rates) = court.compare(Origin::External, &tries);
+        let mut watched = Watched::new(5, |_| {});
+        let (out, rates) = watched.compare(Origin::External, &tries);
         assert_eq!(out, [5]);
         assert_eq!(rates.averages, [Some(96.0), None]);
         assert!((rates.thresholds[0].unwrap() - 80.8).abs() < 1e-9, "{rates:?}");
         assert_eq!(rates.hosts[&host(5)], [Some(80.0), None]);
-        let stats = &court.stats;
+        let stats = &watched.stats;
         assert_eq!((stats.detected_success.value(), stats.enforced_success.value()), (1, 1));
         assert_eq!((stats.total.value(), stats.success.value()), (1, 1));
         // Who is out is not compared, and four are too few.
-        assert_eq!(court.compare(Origin::External, &tries).1.averages, [None, None]);
+        assert_eq!(watched.compare(Origin::External, &tries).1.averages, [None, None]);
     }
 
     #[test]
     fn hosts_are_compared_only_with_enough_tries_on_enough_of_them() {
         for (hosts, all, compared) in [(5, 100, true), (5, 99, false), (4, 100, false)] {
-            let mut court = Court::new(hosts, |_| {});
+            let mut watched = Watched::new(hosts, |_| {});
             let mut tries = vec![(all, all); hosts.into()];
             tries[0].0 = 0;
-            let (out, rates) = court.compare(Origin::External, &tries);
+            let (out, rates) = watched.compare(Origin::External, &tries);
             assert_eq!(rates.averages[0].is_some(), compared, "{hosts} {all}");
             assert_eq!(out.len(), usize::from(compared));
             // From 50 on a rate is shown.
             assert_eq!(rates.hosts.is_empty(), hosts < 5);
         }
-        let mut court = Court::new(5, |_| {});
-        assert_eq!(court.compare(Origin::External, &[(0, 49); 5]).1, Rates::default());
+        let mut watched = Watched::new(5, |_| {});
+        assert_eq!(watched.compare(Origin::External, &[(0, 49); 5]).1, Rates::default());
     }
 
     #[test]
     fn who_fails_too_often_is_left_out_where_that_is_wanted() {
         for (origin, enforced) in [(Origin::External, [100, 0]), (Origin::Local, [0, 100])] {
-            let mut court = Court::new(5, |config| {
+            let mut watched = Watched::new(5, |config| {
                 config.comparison.enforcing_failure = enforced;
                 config.comparison.enforcing_success = [0, 0];
             });
             let tries = [(10, 50), (7, 50), (50, 50), (50, 50), (50, 50)];
-            assert_eq!(court.compare(origin, &tries).0, [2], "86 % of the second's failed");
+            assert_eq!(watched.compare(origin, &tries).0, [2], "86 % of the second's failed");
             let other = if origin == Origin::Local { Origin::External } else { Origin::Local };
-            let mut court = Court::new(5, |config| {
+            let mut watched = Watched::new(5, |config| {
                 config.comparison.enforcing_failure = enforced;
                 config.comparison.enforcing_success = [0, 0];
             });
-            assert_eq!(court.compare(other, &tries).0, [0_u8; 0]);
-            let stats = &court.stats;
+            assert_eq!(watched.compare(other, &tries).0, [0_u8; 0]);
+            let stats = &watched.stats;
             assert_eq!(stats.detected_failure.value() + stats.detected_local_failure.value(), 1);
             assert_eq!(stats.enforced_total.value(), 0);
         }
@@ -580,12 +590,12 @@ mod tests {
 
     #[test]
     fn comparing_leaves_out_no_more_than_the_limit() {
-        let mut court = Court::new(10, |config| {
+        let mut watched = Watched::new(10, |config| {
             config.max_percent = 20;
             config.comparison.enforcing_failure = [100, 0];
             config.comparison.enforcing_success = [0, 0];
         });
-        assert_eq!(court.compare(Origin::External, &[(0, 100); 10]).0, [1, 2]);
-        assert_eq!(court.stats.overflow.value(), 8);
+        assert_eq!(watched.compare(Origin::External, &[(0, 100); 10]).0, [1, 2]);
+        assert_eq!(watched.stats.overflow.value(), 8);
     }
 }

@@ -156,7 +156,7 @@ impl Cache {
         }
     }
 
-    /// A resolver has answered. An answer that nobody waits for any more does nothing. `random` decides how long a
+    /// A resolver has answered. An answer that no request waits for any more does nothing. `random` decides how long a
     /// pause after a failure is.
     pub fn answer(
         &mut self,
@@ -254,7 +254,7 @@ impl Cache {
         let pause = if failed {
             self.stats.dns_query_failure.inc();
             let pause = entry.back_off(&self.config, random);
-            // What nobody uses does not stay for longer because it fails.
+            // What no request uses does not stay for longer because it fails.
             let left = self.config.host_ttl.saturating_sub(entry.unused(times.unix_ms));
             pause.min(left).max(LEAST_PAUSE)
         } else {

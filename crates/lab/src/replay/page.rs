@@ -1,7 +1,7 @@
 //! A replay as a page: for each table one picture and one matrix, with the published figures beside ours and the
 //! peers'.
 
-use super::verdict::{LEADING, Standing, standing};
+use super::verdict::{LEADING, Rank, rank};
 use super::{Replay, Row};
 use crate::about::Made;
 use crate::report::{Dots, Mark, Page, Scale, Table};
@@ -214,13 +214,11 @@ impl<'r> Matrix<'r> {
             let mut cells = vec![(*case).to_owned()];
             for who in &self.whos {
                 let row = self.find(case, who);
-                let standing = row.and_then(|row| standing(all, row));
-                match standing {
-                    Some((Standing::Behind, _)) => {
-                        table.behind.push((table.rows.len(), cells.len()))
-                    }
-                    Some((Standing::Ahead, _)) => table.ahead.push((table.rows.len(), cells.len())),
-                    Some((Standing::Unclear, _)) | None => {}
+                let rank = row.and_then(|row| rank(all, row));
+                match rank {
+                    Some((Rank::Behind, _)) => table.behind.push((table.rows.len(), cells.len())),
+                    Some((Rank::Ahead, _)) => table.ahead.push((table.rows.len(), cells.len())),
+                    Some((Rank::Unclear, _)) | None => {}
                 }
                 cells.push(row.map_or_else(String::new, cell));
                 if !is_one && published.contains(who) {

@@ -5,7 +5,7 @@ use super::page::distinct;
 
 /// Where Towpath stands in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Rank {
     /// Its interval lies on the better side of every peer's.
     Ahead,
     /// The best peer's interval lies on the better side of its own.
@@ -14,7 +14,7 @@ pub(super) enum Standing {
     Unclear,
 }
 
-/// Counts cases by standing, with the ratio of each to the best peer.
+/// Counts cases by rank, with the ratio of each to the best peer.
 #[derive(Default)]
 struct Tally {
     ahead: Vec<f64>,
@@ -31,7 +31,7 @@ pub(super) fn verdict(rows: &[Row]) -> String {
     for table in distinct(rows.iter().map(|row| row.table.as_str())) {
         let of_table: Vec<&Row> = rows.iter().filter(|row| row.table == table).collect();
         let Some((metric, name)) = LEADING.iter().find(|(metric, _)| {
-            of_table.iter().any(|row| row.metric == *metric && standing(&of_table, row).is_some())
+            of_table.iter().any(|row| row.metric == *metric && rank(&of_table, row).is_some())
         }) else {
             continue;
         };
@@ -39,14 +39,14 @@ pub(super) fn verdict(rows: &[Row]) -> String {
             words.push(name);
         }
         for row in of_table.iter().filter(|row| row.metric == *metric) {
-            let Some((standing, ratio)) = standing(&of_table, row) else { continue };
+            let Some((rank, ratio)) = rank(&of_table, row) else { continue };
             tally.seldom += usize::from(row.low.is_none() || row.high.is_none());
             // How many times one change is another says nothing.
             let ratio = if metric.ends_with("_change") { f64::NAN } else { ratio };
-            match standing {
-                Standing::Ahead => tally.ahead.push(ratio),
-                Standing::Behind => tally.behind.push(ratio),
-                Standing::Unclear => tally.unclear.push(ratio),
+            match rank {
+                Rank::Ahead => tally.ahead.push(ratio),
+                Rank::Behind => tally.behind.push(ratio),
+                Rank::Unclear => tally.unclear.push(ratio),
             }
         }
     }
@@ -99,7 +99,7 @@ fn beside_published(rows: &[Row]) -> Option<String> {
 
 /// Where one of our rows stands against its peers, and the ratio to the best of them; `None` for other rows, and
 /// where there is no peer.
-pub(super) fn standing(rows: &[&Row], ours: &Row) -> Option<(Standing, f64)> {
+pub(super) fn rank(rows: &[&Row], ours: &Row) -> Option<(Rank, f64)> {
     if !ours.who.starts_with(OURS) {
         return None;
     }
@@ -122,14 +122,14 @@ pub(super) fn standing(rows: &[&Row], ours: &Row) -> Option<(Standing, f64)> {
     let apart = |lower: &Row, higher: &Row| {
         lower.high.zip(higher.low).is_some_and(|(high, low)| high < low)
     };
-    let standing = match (apart(ours, best), apart(best, ours)) {
-        (true, _) if is_more_better => Standing::Behind,
-        (true, _) => Standing::Ahead,
-        (_, true) if is_more_better => Standing::Ahead,
-        (_, true) => Standing::Behind,
-        (false, false) => Standing::Unclear,
+    let rank = match (apart(ours, best), apart(best, ours)) {
+        (true, _) if is_more_better => Rank::Behind,
+        (true, _) => Rank::Ahead,
+        (_, true) if is_more_better => Rank::Ahead,
+        (_, true) => Rank::Behind,
+        (false, false) => Rank::Unclear,
     };
-    Some((standing, ours.value / best.value))
+    Some((rank, ours.value / best.value))
 }
 
 impl Tally {
@@ -294,9 +294,9 @@ mod tests {
             row("b", "okhttp, one client", "time_per_success", 3.0, Some(0.1)),
         ];
         let all: Vec<&Row> = rows.iter().collect();
-        assert_eq!(standing(&all, &rows[0]).map(|it| it.0), Some(Standing::Ahead));
-        assert_eq!(standing(&all, &rows[2]).map(|it| it.0), Some(Standing::Ahead));
-        assert_eq!(standing(&all, &rows[1]), None, "only ours stand somewhere");
+        assert_eq!(rank(&all, &rows[0]).map(|it| it.0), Some(Rank::Ahead));
+        assert_eq!(rank(&all, &rows[2]).map(|it| it.0), Some(Rank::Ahead));
+        assert_eq!(rank(&all, &rows[1]), None, "only ours stand somewhere");
     }
 
     #[test]
@@ -308,8 +308,8 @@ mod tests {
             row("on", "towpath ring", "time", 10.0, Some(1.0)),
         ];
         let all: Vec<&Row> = rows.iter().collect();
-        assert_eq!(standing(&all, &rows[0]), Some((Standing::Ahead, 0.6)));
-        assert_eq!(standing(&all, &rows[3]).map(|it| it.0), Some(Standing::Ahead));
+        assert_eq!(rank(&all, &rows[0]), Some((Rank::Ahead, 0.6)));
+        assert_eq!(rank(&all, &rows[3]).map(|it| it.0), Some(Rank::Ahead));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Frame {
         if self.kind == Kind::Response {
             return None;
         }
-        let ms = i32::from_be_bytes(self.field(self.layout().verdict));
+        let ms = i32::from_be_bytes(self.field(self.layout().timeout_or_status));
         u64::try_from(ms).ok().filter(|&ms| ms > 0).map(Duration::from_millis)
     }
 
@@ -128,7 +128,7 @@ impl Frame {
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         let response = self.kind == Kind::Response;
-        response.then(|| Status(u16::from_be_bytes(self.field(self.layout().verdict))))
+        response.then(|| Status(u16::from_be_bytes(self.field(self.layout().timeout_or_status))))
     }
 
     /// The name of the content's class.

@@ -43,7 +43,7 @@ pub(super) struct Layout {
     /// Version 2 only.
     pub(super) switch: usize,
     /// Timeout or status.
-    pub(super) verdict: usize,
+    pub(super) timeout_or_status: usize,
     pub(super) class_length: usize,
     pub(super) header_length: usize,
     pub(super) content_length: usize,
@@ -55,10 +55,10 @@ impl Layout {
     pub(super) const fn of(version: Version, kind: Kind) -> Self {
         let shift = version.shift();
         let codec = 9 + shift;
-        let verdict = codec + 1 + shift;
+        let timeout_or_status = codec + 1 + shift;
         let class_length = match kind {
-            Kind::Response => verdict + 2,
-            Kind::Request | Kind::Oneway => verdict + 4,
+            Kind::Response => timeout_or_status + 2,
+            Kind::Request | Kind::Oneway => timeout_or_status + 4,
         };
         Self {
             command: 2 + shift,
@@ -66,7 +66,7 @@ impl Layout {
             id: 5 + shift,
             codec,
             switch: codec + shift,
-            verdict,
+            timeout_or_status,
             class_length,
             header_length: class_length + 2,
             content_length: class_length + 4,

@@ -114,7 +114,7 @@ fn a_flood_of_names_is_bounded_and_room_comes_back() {
     assert_eq!((bench.cache.len(), bench.queries.len()), (100, 100));
     assert_eq!((bench.counted("num_hosts"), bench.counted("host_overflow")), (100, 9900));
     assert!(matches!(bench.told("n9999.test:80"), Some(NameEvent::Full)));
-    // None is answered, and nobody comes back for one of them.
+    // None is answered, and no request comes back for one of them.
     bench.pass(Duration::from_secs(30));
     assert!(bench.cache.is_empty() && bench.cache.next().is_none());
     assert_eq!((bench.counted("num_hosts"), bench.counted("host_removed")), (0, 100));
