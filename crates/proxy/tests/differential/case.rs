@@ -176,9 +176,6 @@ pub(crate) struct Difference {
     /// The reason, for readers of the case.
     #[expect(dead_code, reason = "every difference must give one; it is for people")]
     pub(crate) why: String,
-    /// It is chance whether it occurs.
-    #[serde(default)]
-    pub(crate) chance: bool,
 }
 
 fn main() -> String {
