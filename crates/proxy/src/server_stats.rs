@@ -6,16 +6,18 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use towpath_config::Runtime;
 use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::tls::Certificates;
 use towpath_engine::stats::{
-    ClientTlsContextStats, ClusterManagerStats, ConfigStats, Counter, FilesystemStats, Gauge,
-    ListenerManagerStats, Registry, RuntimeStats, Scope, ServerStats, ServerTlsContextStats, Stat,
-    StatSet,
+    CertificateStats, ClientTlsContextStats, ClusterManagerStats, ConfigStats, Counter,
+    FilesystemStats, Gauge, ListenerManagerStats, Registry, RuntimeStats, Scope, ServerStats,
+    ServerTlsContextStats, Stat, StatSet,
 };
 use towpath_io::Counters;
+use towpath_proto::tls::Certificate;
 
 use crate::access_log::FileCounts;
 use crate::control::{Phase, find};
@@ -48,6 +50,9 @@ pub(crate) struct ProcessStats {
 struct TlsContexts {
     servers: HashMap<Arc<str>, Arc<ServerTlsContextStats>>,
     clients: HashMap<Arc<str>, Arc<ClientTlsContextStats>>,
+    certificates: Vec<Arc<CertificateStats>>,
+    /// When the first certificate of all is no longer valid, in seconds since 1970.
+    first_end: Option<i64>,
 }
 
 impl ProcessStats {
@@ -111,9 +116,28 @@ impl ProcessStats {
             let name = &cluster.stat_name;
             (name.clone(), registry.set(CONTROL, Scope::ClusterTlsContext(name.clone())))
         });
+        let mut contexts = TlsContexts {
+            servers: servers.collect(),
+            clients: clients.collect(),
+            ..TlsContexts::default()
+        };
+        for (scope, end) in certificates(snapshot) {
+            let stats: Arc<CertificateStats> = registry.set(CONTROL, scope);
+            stats.expiration_unix_time_seconds.set(u64::try_from(end).unwrap_or(0));
+            contexts.certificates.push(stats);
+            contexts.first_end = Some(contexts.first_end.map_or(end, |first| first.min(end)));
+        }
         // Those before are dropped last: what stays keeps its counts.
-        self.contexts
-            .replace(TlsContexts { servers: servers.collect(), clients: clients.collect() });
+        self.contexts.replace(contexts);
+    }
+
+    /// Says in how many days the first certificate ends, by this time.
+    fn note_days_left(&self, now: SystemTime) {
+        let days = self.contexts.borrow().first_end.map_or(NO_CERTIFICATE, |end| {
+            let end = UNIX_EPOCH + Duration::from_secs(u64::try_from(end).unwrap_or(0));
+            end.duration_since(now).map_or(0, |left| left.as_secs() / DAY)
+        });
+        self.server.days_until_first_cert_expiring.set(days);
     }
 
     /// The files with certificates of a cluster or listener may be others.
@@ -188,6 +212,7 @@ impl ProcessStats {
         self.server.state.set(phase.number());
         self.server.live.set(u64::from(phase == Phase::Live));
         self.server.uptime.set(uptime.as_secs());
+        self.note_days_left(SystemTime::now());
 
         let Memory { resident, anonymous, size } = Memory::read();
         self.server.memory_allocated.set(anonymous);
@@ -321,3 +346,35 @@ const DRIVER_COUNTERS: [(&str, Read); 12] = [
     ("wakeups", |from| from.wakeups.value()),
     ("writes", |from| from.writes.value()),
 ];
+
+/// The certificates of all TLS contexts, and when each is no longer valid, in seconds since 1970.
+fn certificates(snapshot: &Snapshot) -> Vec<(Scope, i64)> {
+    let mut all = Vec::new();
+    let mut add = |certificates: &Certificates, scope: &dyn Fn(Arc<str>) -> Scope| {
+        for (name, shown) in certificates.named() {
+            let parsed = Certificate::parse(&shown.der);
+            all.extend(parsed.map(|it| (scope(Arc::clone(name)), it.validity().1)));
+        }
+    };
+    for listener in &snapshot.listeners {
+        let chains = listener.chains.iter().chain(&listener.default_chain);
+        for tls in chains.filter_map(|chain| chain.tls.as_ref()) {
+            let listener = || Arc::clone(&listener.stat_prefix);
+            add(&tls.certificates, &|name| Scope::ListenerCertificate {
+                listener: listener(),
+                name,
+            });
+        }
+    }
+    for cluster in snapshot.clusters.iter().flatten() {
+        for tls in cluster.sockets.iter().chain([&cluster.tls]).flatten() {
+            let cluster = || Arc::clone(&cluster.stat_name);
+            add(&tls.certificates, &|name| Scope::ClusterCertificate { cluster: cluster(), name });
+        }
+    }
+    all
+}
+
+const DAY: u64 = 24 * 60 * 60;
+/// What Envoy says where there is none.
+const NO_CERTIFICATE: u64 = u32::MAX as u64;

@@ -49,6 +49,7 @@ impl Converter<'_> {
         let template = self.server_template(config, at, http);
         // Where there is another reason it was reported.
         let is_told = template.is_some() || self.awaits_secret;
+        self.name_certificates(config.message("common_tls_context"));
         let certificates = std::mem::take(&mut self.certificates);
         is_told.then_some(DownstreamTls { template, certificates })
     }

@@ -1,9 +1,12 @@
 //! Secrets of the bootstrap, which TLS contexts may name.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+
+use towpath_proto::tls;
 
 use super::Converter;
-use crate::message::Message;
+use crate::message::{Message, Value};
 
 /// What of a `Secret` is read, as its field and as Envoy says it.
 const KINDS: [(&str, &str); 3] = [
@@ -62,6 +65,37 @@ impl<'a> Converter<'a> {
         // All are asked for, whichever is there.
         let found: Vec<_> = named.map(|named| self.secret(named, CERTIFICATE)).collect();
         found.into_iter().map(|found| found.map(|it| it as &Message)).collect()
+    }
+
+    /// What Envoy's statistics call the certificates of a TLS context and what it trusts: by the secret's name, else by a
+    /// digest of the bytes that stand in the configuration as such (of a text or a file it is that of nothing).
+    pub(super) fn name_certificates(&mut self, common: Option<&Message>) {
+        let Some(common) = common else { return };
+        let digest = |source: Option<&Message>| {
+            let mut digest = match &source?.get("inline_bytes").map(|field| &field.value) {
+                Some(Value::Bytes(bytes)) => tls::sha256_text(bytes),
+                _ => tls::sha256_text(b""),
+            };
+            digest.truncate(8);
+            Some(digest)
+        };
+        let inline = common.messages("tls_certificates").map(|certificate| {
+            let digest = digest(certificate.message("certificate_chain"));
+            Arc::from(format!("unnamed_cert_{}", digest.unwrap_or_default()))
+        });
+        let named = common.messages("tls_certificate_sds_secret_configs");
+        let named = named.map(|named| Arc::from(named.text("name")));
+        self.certificates.own_names = inline.chain(named).collect();
+        let combined = common.message("combined_validation_context").unwrap_or(common);
+        let secret = combined.message("validation_context_sds_secret_config");
+        let own = common.message("validation_context").and_then(|it| it.message("trusted_ca"));
+        self.certificates.trusted_name = match secret {
+            Some(secret) => Arc::from(secret.text("name")),
+            None => Arc::from(match digest(own) {
+                Some(digest) => format!("unnamed_ca_cert_{digest}"),
+                None => "unnamed_ca_cert".to_owned(),
+            }),
+        };
     }
 
     /// What peers' certificates are judged by: a context of its own or one that is named; or both, of which the named

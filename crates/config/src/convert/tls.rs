@@ -64,6 +64,7 @@ impl Converter<'_> {
         self.files ^= others.rotate_left(1);
         // Where there is another reason it was reported.
         let is_told = template.is_some() || self.awaits_secret;
+        self.name_certificates(config.message("common_tls_context"));
         is_told.then_some(UpstreamTls {
             template,
             shape: Some(shape.finish()),

@@ -26,6 +26,18 @@ pub struct Certificates {
     pub trusted: Vec<ShownCertificate>,
     /// Those that are shown to peers, without what leads to a root.
     pub own: Vec<ShownCertificate>,
+    /// What Envoy's `ssl.certificate.<name>.…` calls these: a secret's name, or one made of a digest.
+    pub own_names: Vec<Arc<str>>,
+    /// The same of what is trusted.
+    pub trusted_name: Arc<str>,
+}
+
+impl Certificates {
+    /// All of them with their names.
+    pub fn named(&self) -> impl Iterator<Item = (&Arc<str>, &ShownCertificate)> {
+        let trusted = self.trusted.first().map(|first| (&self.trusted_name, first));
+        self.own_names.iter().zip(&self.own).chain(trusted)
+    }
 }
 
 /// A certificate, and where it was read.

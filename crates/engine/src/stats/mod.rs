@@ -49,10 +49,10 @@ pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
 pub use scope::{GrpcProtocol, Scope};
 pub use sets::{
-    AdminHttpStats, AdminListenerStats, BoltStats, ClientTlsContextStats, ClusterBoltStats,
-    ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats, ControlPlaneStats,
-    DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats,
-    HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
+    AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
+    ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,
+    ControlPlaneStats, DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats,
+    GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
     ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
     OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
     TcpStats, TlsStats, TracingStats, ZipkinStats,

@@ -69,6 +69,13 @@ pub enum Scope {
     ClusterTls(Arc<str>),
     /// `cluster.<name>.client_ssl_socket_factory`.
     ClusterTlsContext(Arc<str>),
+    /// `cluster.<name>.ssl.certificate.<name>`.
+    ClusterCertificate {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The certificate.
+        name: Arc<str>,
+    },
     /// `towpath.config`.
     Config,
     /// `access_logs.grpc_access_log`.
@@ -181,6 +188,13 @@ pub enum Scope {
         listener: Arc<str>,
         /// The connection manager's.
         prefix: Arc<str>,
+    },
+    /// `listener.<address>.ssl.certificate.<name>`.
+    ListenerCertificate {
+        /// The listener.
+        listener: Arc<str>,
+        /// The certificate.
+        name: Arc<str>,
     },
     /// `listener_manager.lds`.
     ListenerDiscovery,
@@ -299,6 +313,12 @@ impl fmt::Display for Scope {
             Self::Cluster(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterTlsContext(name) => write!(f, "cluster.{name}.client_ssl_socket_factory"),
+            Self::ClusterCertificate { cluster, name } => {
+                write!(f, "cluster.{cluster}.ssl.certificate.{name}")
+            }
+            Self::ListenerCertificate { listener, name } => {
+                write!(f, "listener.{listener}.ssl.certificate.{name}")
+            }
             Self::ClusterGrpc { cluster, protocol, method: None } => {
                 write!(f, "cluster.{cluster}.{}", protocol.name())
             }
@@ -476,6 +496,8 @@ impl Scope {
             Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
+            Self::ClusterCertificate { .. } => "cluster_ssl_certificate",
+            Self::ListenerCertificate { .. } => "listener_ssl_certificate",
             Self::ConnectionLimit(_) => "connection_limit",
             Self::AccessLogs => "towpath_access_log",
             Self::EntryLogs => "access_logs_grpc_access_log",
@@ -571,6 +593,15 @@ impl Scope {
                     labels.insert(0, label("towpath_ext_proc_prefix", prefix));
                 }
                 labels
+            }
+            Self::ClusterCertificate { cluster, name } => {
+                vec![label("envoy_cluster_name", cluster), label("envoy_tls_certificate", name)]
+            }
+            Self::ListenerCertificate { listener, name } => {
+                vec![
+                    label("envoy_listener_address", listener),
+                    label("envoy_tls_certificate", name),
+                ]
             }
             Self::FaultCluster { http, cluster } => vec![
                 label("envoy_fault_downstream_cluster", cluster),

@@ -212,6 +212,13 @@ stats! {
 }
 
 stats! {
+    /// `<listener or cluster>.ssl.certificate.<name>.…`
+    CertificateStats {
+        Gauge expiration_unix_time_seconds;
+    }
+}
+
+stats! {
     /// `cluster.<name>.bolt.…`
     ClusterBoltStats {
         Counter heartbeat_failures;
@@ -620,6 +627,7 @@ stats! {
     /// `server.…`
     ServerStats {
         Gauge concurrency;
+        Gauge days_until_first_cert_expiring;
         Counter dynamic_unknown_fields;
         Gauge hot_restart_epoch;
         Histogram initialization_time_ms;

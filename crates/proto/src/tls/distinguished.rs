@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use aws_lc_rs::digest::{SHA256, digest};
+
 use super::certificate::{OBJECT_ID, Reader, SEQUENCE, SET};
 
 /// The text of a name; what is malformed ends it.
@@ -121,6 +123,12 @@ fn dotted(kind: &[u8]) -> String {
         }
     }
     numbers.join(".")
+}
+
+/// SHA-256 in 64 hexadecimal digits.
+#[must_use]
+pub fn sha256_text(bytes: &[u8]) -> String {
+    hex(digest(&SHA256, bytes).as_ref(), Case::Lower)
 }
 
 /// How hexadecimal digits are written.

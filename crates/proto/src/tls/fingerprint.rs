@@ -6,9 +6,7 @@
 
 use std::fmt::Write as _;
 
-use aws_lc_rs::digest::{SHA256, digest};
-
-use super::distinguished::{Case, hex};
+use super::distinguished::sha256_text;
 use super::hello::{Hello, HelloReader, Reader};
 
 /// What a whole `ClientHello` says of the client that wrote it.
@@ -122,8 +120,9 @@ fn short_hash(mut numbers: Vec<u16>, rest: &str) -> String {
     }
     numbers.sort_unstable();
     let text = join(numbers.iter().map(four_digits), ',') + rest;
-    let hash = digest(&SHA256, text.as_bytes());
-    hex(hash.as_ref().get(..6).unwrap_or_default(), Case::Lower)
+    let mut hash = sha256_text(text.as_bytes());
+    hash.truncate(12);
+    hash
 }
 
 fn four_digits(number: &u16) -> String {

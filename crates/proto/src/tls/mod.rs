@@ -41,6 +41,7 @@ pub use certificate::{AlternativeName, Certificate};
 pub use client::{
     Client, ClientSettings, ClientTemplate, Clock, Identity, Offer, ServerName, SettingsError,
 };
+pub use distinguished::sha256_text;
 pub use fault::{Distrust, Fault};
 pub use fingerprint::Fingerprint;
 pub use hello::Greeting;

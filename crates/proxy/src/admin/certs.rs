@@ -32,7 +32,7 @@ fn all(snapshot: &Snapshot, now: SystemTime) -> Vec<Value> {
 }
 
 fn context(certificates: &Certificates, now: SystemTime) -> Value {
-    let Certificates { trusted, own } = certificates;
+    let Certificates { trusted, own, .. } = certificates;
     let lists = [("ca_cert", trusted), ("cert_chain", own)];
     let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
     let details = |list: &[ShownCertificate]| -> Value {
