@@ -100,8 +100,8 @@ fn grpc_java_passes_the_cases_of_interoperability() {
     assert_eq!(call_by_java(&java, &proxy, &[]), CASES);
 }
 
-/// The same cases with both ends by grpc-java, and its four of compressed messages, which grpc-go's server and grpcio do
-/// not have: flags of messages come as they were sent, both ways. Then grpcio's with that server.
+/// The same cases with both ends by grpc-java, and its four of compressed messages, which grpc-go's server and grpcio
+/// do not have: flags of messages come as they were sent, both ways. Then grpcio's with that server.
 #[test]
 #[ignore = "needs grpc-java and Python's grpcio"]
 fn grpc_java_passes_the_cases_of_compression_with_itself() {
