@@ -13,7 +13,7 @@ use crate::origin;
 /// Serve a test origin until interrupted
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A call of gRPC, of whatever method, is answered with a message of --size bytes and status 0.
+A call of gRPC, of whatever method, is answered with a message of --size bytes, in its field 1, and status 0.
 
 Example: towpath lab origin --listen 127.0.0.1:8080 --size 1k --delay 2.5ms")]
 pub struct Origin {

@@ -80,7 +80,7 @@ impl Answers {
         grpc_head.append(Name::ContentType, b"application/grpc");
         let mut grpc_trailers = Head::default();
         let (said_in, grpc_body) = match origin.grpc_status {
-            0 => (&mut grpc_trailers, grpc_message(&filler)),
+            0 => (&mut grpc_trailers, grpc_message(&message(origin.size))),
             _ => (&mut grpc_head, Vec::new()),
         };
         said_in.append_bytes(b"grpc-status", origin.grpc_status.to_string().as_bytes());
@@ -100,6 +100,25 @@ impl Answers {
         }
     }
 }
+
+/// A message of so many bytes as clients can read it, whatever the method: one field, number 1, of bytes (Protocol
+/// Buffers' wire format). One byte is too few for that, and is sent as it is.
+fn message(size: usize) -> Vec<u8> {
+    // As many bytes for the length as leave no more content than they can count: at times one more than it needs.
+    let fits = |&bytes: &usize| size > bytes && (size - 1 - bytes) >> (7 * bytes) == 0;
+    let Some(bytes) = (1..=5).find(fits) else { return super::filler(size) };
+    let length = size - 1 - bytes;
+    let mut message = vec![LENGTH_DELIMITED_1];
+    for at in 0..bytes {
+        let more = if at + 1 < bytes { 0x80 } else { 0 };
+        message.push((length >> (7 * at)) as u8 & 0x7f | more);
+    }
+    message.append(&mut super::filler(length));
+    message
+}
+
+/// The tag of field 1 with a length before its content.
+const LENGTH_DELIMITED_1: u8 = 1 << 3 | 2;
 
 impl Session {
     pub(super) fn new(answers: &Answers) -> Self {
@@ -265,3 +284,23 @@ const SMALL: usize = 16 * 1024;
 const PIECE: usize = 256 * 1024;
 /// What may wait for a socket before more is written.
 const AT_ONCE: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_field_of_as_many_bytes_as_asked() {
+        assert_eq!(message(0), b"");
+        assert_eq!(message(1), b"a");
+        assert_eq!(message(5), b"\x0a\x03abc");
+        for size in (2..400).chain(16_000..17_000).chain([1 << 20, (1 << 21) + 4]) {
+            let message = message(size);
+            assert_eq!((message.len(), message[0]), (size, LENGTH_DELIMITED_1));
+            let end = message[1..].iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+            let digits = message[1..=end].iter().rev();
+            let length = digits.fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
+            assert_eq!(length, size - 1 - end, "{size}");
+        }
+    }
+}
