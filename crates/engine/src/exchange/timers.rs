@@ -223,6 +223,7 @@ impl Stream {
     }
 
     /// An attempt begins that its cluster lets take so long.
+    #[inline]
     pub(crate) fn bound_attempt(
         &mut self,
         index: StreamIndex,
@@ -230,8 +231,15 @@ impl Stream {
         now: Instant,
         timers: &mut Timers,
     ) {
-        if let Some(limit) = limit.filter(|_| HttpTimer::is_of(self.kind)) {
-            self.set_timer(index, HttpTimer::Attempt, now + limit, timers);
+        if let Some(limit) = limit {
+            self.end_attempt_at(index, now + limit, timers);
+        }
+    }
+
+    #[cold]
+    fn end_attempt_at(&mut self, index: StreamIndex, at: Instant, timers: &mut Timers) {
+        if HttpTimer::is_of(self.kind) {
+            self.set_timer(index, HttpTimer::Attempt, at, timers);
         }
     }
 
