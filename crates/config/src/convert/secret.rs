@@ -9,15 +9,17 @@ use super::Converter;
 use crate::message::{Message, Value};
 
 /// What of a `Secret` is read, as its field and as Envoy says it.
-const KINDS: [(&str, &str); 3] = [
+const KINDS: [(&str, &str); 4] = [
     (CERTIFICATE, "TlsCertificate"),
     (VALIDATION, "CertificateValidationContext"),
     (TICKET_KEYS, "TlsSessionTicketKeys"),
+    (GENERIC, "GenericSecret"),
 ];
 const NOTHING: &str = "a secret holds one of tls_certificate, session_ticket_keys, validation_context, generic_secret";
 pub(super) const CERTIFICATE: &str = "tls_certificate";
 pub(super) const VALIDATION: &str = "validation_context";
 pub(super) const TICKET_KEYS: &str = "session_ticket_keys";
+const GENERIC: &str = "generic_secret";
 
 impl<'a> Converter<'a> {
     /// Each secret holds something, and each name is given once for a kind.
@@ -50,6 +52,15 @@ impl<'a> Converter<'a> {
             self.report.problem(&named.at, format!("no secret `{name}` has a `{kind}`"));
         }
         found
+    }
+
+    /// The bytes of a secret of no other kind, which a `SdsSecretConfig` names, at most `limit`.
+    pub(super) fn generic_secret(&mut self, named: &Message, limit: usize) -> Option<Vec<u8>> {
+        let secret = self.secret(named, GENERIC)?;
+        match secret.message("secret") {
+            Some(source) => self.secret_data(source, limit),
+            None => Some(Vec::new()),
+        }
     }
 
     /// The certificates of a TLS context: its own, else those that it names.

@@ -81,9 +81,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.Secret",
-        honoured: &["name", "tls_certificate", "session_ticket_keys", "validation_context"],
-        harmless: &[("generic_secret", "nothing here reads one")],
+        honoured: &[
+            "name",
+            "tls_certificate",
+            "session_ticket_keys",
+            "validation_context",
+            "generic_secret",
+        ],
+        harmless: &[],
         changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.GenericSecret",
+        honoured: &["secret"],
+        harmless: &[],
+        changes: &[("secrets", "what reads one reads `secret` alone")],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.TlsParameters",

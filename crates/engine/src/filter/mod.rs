@@ -49,6 +49,8 @@ pub mod lua;
 pub mod matching;
 pub mod missing;
 pub mod notes;
+#[cfg(feature = "serving")]
+pub mod oauth2;
 pub mod pace;
 #[cfg(feature = "serving")]
 pub mod peer_metadata;

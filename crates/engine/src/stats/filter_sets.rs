@@ -313,6 +313,20 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.…`, and the filter's stat prefix.
+    OAuth2Stats {
+        Counter oauth_allow_failed_passthrough;
+        Counter oauth_failure;
+        Counter oauth_legacy_cbc_decrypt;
+        Counter oauth_passthrough;
+        Counter oauth_refreshtoken_failure;
+        Counter oauth_refreshtoken_success;
+        Counter oauth_success;
+        Counter oauth_unauthorized_rq;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.cors.…`
     CorsStats {
         Counter origin_invalid;

@@ -34,9 +34,10 @@ pub use filter_sets::{
     ApiKeyAuthStats, BandwidthLimitStats, BasicAuthStats, BrotliStats, CompressorResponseStats,
     CompressorStats, CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats,
     FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats,
-    HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats, ProxyProtocolErrors,
-    ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats, SetMetadataStats,
-    StatefulSessionStats, TlsInspectorStats, TranscoderStats, ZlibStats, ZstdStats,
+    HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats, OAuth2Stats,
+    ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats,
+    SetMetadataStats, StatefulSessionStats, TlsInspectorStats, TranscoderStats, ZlibStats,
+    ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

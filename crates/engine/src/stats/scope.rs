@@ -160,6 +160,13 @@ pub enum Scope {
     DnsCache(Arc<str>),
     /// `dns_cache.<name>.circuit_breakers`.
     DnsCacheBreakers(Arc<str>),
+    /// `http.<stat prefix>`, or nothing for what a route says; and the stat prefix of the filter `oauth2`.
+    OAuth2 {
+        /// The connection manager's stat prefix.
+        http: Option<Arc<str>>,
+        /// The filter's, without a dot at its end; it may be empty.
+        prefix: Arc<str>,
+    },
     /// `http.<stat prefix>.stateful_session`, and the filter's stat prefix.
     StatefulSession {
         /// The connection manager's stat prefix.
@@ -361,6 +368,11 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.jwt_authn")
             }
             Self::JwtAuthn { http, prefix } => write!(f, "http.{http}.jwt_authn.{prefix}"),
+            Self::OAuth2 { http: None, prefix } => f.write_str(prefix),
+            Self::OAuth2 { http: Some(http), prefix } if prefix.is_empty() => {
+                write!(f, "http.{http}")
+            }
+            Self::OAuth2 { http: Some(http), prefix } => write!(f, "http.{http}.{prefix}"),
             Self::StatefulSession { http, prefix } => {
                 write!(f, "http.{http}.stateful_session.{prefix}")
             }
@@ -441,9 +453,13 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The name of a statistic behind its scope's; it may have none of its own.
+/// The name of a statistic behind its scope's; either may have none.
 pub(super) fn joined(scope: &str, name: &str) -> String {
-    if name.is_empty() { scope.to_owned() } else { format!("{scope}.{name}") }
+    match (scope, name) {
+        (scope, "") => scope.to_owned(),
+        ("", name) => name.to_owned(),
+        (scope, name) => format!("{scope}.{name}"),
+    }
 }
 
 /// What stands before the names of metrics that are not Envoy's own; Prometheus does not see it.
@@ -514,6 +530,7 @@ impl Scope {
             Self::JwtAuthn { .. } => "http_jwt_authn",
             Self::DnsCache(_) => "dns_cache",
             Self::DnsCacheBreakers(_) => "dns_cache_circuit_breakers",
+            Self::OAuth2 { .. } => "http",
             Self::StatefulSession { .. } => "http_stateful_session",
             Self::Http2 => "http2",
             Self::Istio { metric, .. } => metric.name(),
@@ -611,6 +628,15 @@ impl Scope {
                 let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
                 if !prefix.is_empty() {
                     labels.push(label("envoy_jwt_authn_prefix", prefix));
+                }
+                labels
+            }
+            Self::OAuth2 { http, prefix } => {
+                let manager = http.iter();
+                let mut labels: Vec<_> =
+                    manager.map(|http| label("envoy_http_conn_manager_prefix", http)).collect();
+                if !prefix.is_empty() {
+                    labels.push(label("towpath_oauth2_prefix", prefix));
                 }
                 labels
             }

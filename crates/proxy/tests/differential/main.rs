@@ -17,6 +17,7 @@ mod coding;
 mod curl;
 mod dns;
 mod http2;
+mod oauth;
 mod openssl;
 mod outcome;
 mod peer;
@@ -106,6 +107,7 @@ suites!(
     grpc_health,
     transcoder,
     matchers,
+    oauth2,
     metadata,
     local_ratelimit,
     lua,

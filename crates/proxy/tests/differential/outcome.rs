@@ -10,6 +10,7 @@ use regex::{Captures, Regex};
 use crate::case::{Case, Difference, Suite};
 use crate::client::{self, Heard};
 use crate::curl;
+use crate::oauth;
 use crate::openssl;
 use crate::peer::Peer;
 use crate::session;
@@ -176,6 +177,7 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
     });
     let line = session::shown(line);
+    let line = oauth::shown(&line);
     let line = PORT.replace_all(&line, |found: &Captures<'_>| {
         let port = found[2].parse().ok().and_then(|port: u16| ports.get(&port));
         format!("127.0.0.1{}<{}>", &found[1], port.map_or("port", String::as_str))

@@ -25,6 +25,7 @@ mod jwt_authn;
 mod local_ratelimit;
 #[cfg(feature = "lua")]
 mod lua;
+mod oauth2;
 mod peer_metadata;
 pub(crate) mod rate_limits;
 mod ratelimit;
@@ -80,6 +81,7 @@ pub(crate) const FILTERS: &[Known] = &[
     istio_stats::FILTER,
     jwt_authn::FILTER,
     local_ratelimit::FILTER,
+    oauth2::FILTER,
     peer_metadata::FILTER,
     #[cfg(feature = "lua")]
     lua::FILTER,

@@ -26,6 +26,11 @@ use crate::matcher::{HeaderMatcher, PathMatch, QueryMatcher, StringMatcher};
 use crate::record::details::worded;
 use crate::uri::without_query;
 
+/// When a token ends, in seconds since 1970, if it is one and says so. Its signature is not looked at.
+pub(super) fn expiry_of(text: &[u8]) -> Option<u64> {
+    token::Token::parse(text).ok()?.expires()
+}
+
 /// Envoy `JwtAuthentication`.
 #[derive(Debug)]
 pub struct JwtAuthn {
