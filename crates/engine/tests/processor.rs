@@ -8,7 +8,9 @@
 
 mod scene;
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
 use towpath_proto::head::HeadPool;
 use towpath_proto::http1::Server;
-use towpath_proto::{Close, ConnectionId, Event, Input, Instant};
+use towpath_proto::{Close, ConnectionId, Event, Input, Instant, ReadInterest};
 use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 
 fn processor(body: BodyMode) -> ExtProc {
@@ -404,4 +406,124 @@ fn a_client_is_not_read_while_its_content_waits_for_a_server() {
             drain_and_check(&mut world, worker);
         });
     }
+}
+
+/// How much a server says in place of an answer's content, and in what pieces.
+const FLOOD: usize = 4_000_000;
+const PIECE: usize = 10_000;
+/// What it consists of, which stands in no head.
+const FILLING: u8 = 7;
+
+/// A server that says that much as soon as it is shown content of an answer, whether it is read or not.
+fn flooding() -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
+    let mut calls: HashMap<ConnectionId, (Server, Vec<u8>, bool)> = HashMap::new();
+    let mut heads = HeadPool::default();
+    Script::new(
+        |orders: &mut Orders<Message>| orders.listen(origin_address(9)),
+        move |input, orders: &mut Orders<Message>, _now| match input {
+            Input::Accepted { connection, .. } => {
+                calls.insert(connection, (Server::new(Arc::default()), Vec::new(), false));
+            }
+            Input::Received { connection, chunk } => {
+                let Some((server, body, floods)) = calls.get_mut(&connection) else { return };
+                server.receive(chunk);
+                while let Ok(Some(event)) = server.poll(&mut heads) {
+                    match event {
+                        Event::Head { .. } => orders.send(connection, HEAD),
+                        Event::Data(data) => body.extend_from_slice(&data),
+                        _ => {}
+                    }
+                }
+                while let Some(message) = next_message(body) {
+                    let shown = message[0] >> 3;
+                    if shown != 5 {
+                        orders.send(connection, chunked(&framed(&[(shown - 1) << 3 | 2, 0])));
+                    } else if !std::mem::replace(floods, true) {
+                        for piece in (1..=FLOOD / PIECE).rev() {
+                            let content = vec![FILLING; PIECE];
+                            let content = [&[0x0a][..], &prefixed(&content)].concat();
+                            let end: &[u8] = if piece == 1 { &[0x10, 1] } else { &[] };
+                            let frame = streamed(4, &[&content[..], end].concat());
+                            orders.send(connection, chunked(&frame));
+                        }
+                    }
+                }
+            }
+            Input::Ended { connection } | Input::Closed { connection, .. } => {
+                if calls.remove(&connection).is_some() {
+                    orders.close(connection, Close::Abort);
+                }
+            }
+            _ => {}
+        },
+    )
+}
+
+/// Content in place of what was shown, as a part of an answer to `FULL_DUPLEX_STREAMED`.
+fn streamed(part: u8, content: &[u8]) -> Vec<u8> {
+    let body = [&[0x1a][..], &prefixed(content)].concat();
+    let common = [&[0x1a][..], &prefixed(&body)].concat();
+    let response = [&[0x0a][..], &prefixed(&common)].concat();
+    framed(&[&[part << 3 | 2][..], &prefixed(&response)].concat())
+}
+
+/// Asks, reads the first bytes of the answer, and the others only after a while; tells how many there were.
+fn slow_reader(
+    after: Duration,
+    read: Rc<Cell<usize>>,
+) -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
+    let (mut connection, mut has_paused) = (None, false);
+    Script::new(
+        |orders: &mut Orders<Message>| orders.wake_at(Instant::from_nanos(2_000_000)),
+        move |input, orders: &mut Orders<Message>, now| match input {
+            Input::Timeout if connection.is_none() => orders.connect(address(HTTP)),
+            Input::Timeout => orders.read(connection.unwrap(), ReadInterest::On),
+            Input::Connected { connection: id, .. } => {
+                connection = Some(id);
+                let head = "GET /x HTTP/1.1\r\nhost: a\r\nx-id: a\r\nx-size: 10\r\nx-body: 0\r\n\
+                            x-chunked: 1\r\n\r\n";
+                orders.send(id, head);
+            }
+            Input::Received { connection, chunk } => {
+                if !std::mem::replace(&mut has_paused, true) {
+                    orders.read(connection, ReadInterest::Off);
+                    orders.wake_at(now + after);
+                }
+                read.set(read.get() + chunk.iter().filter(|byte| **byte == FILLING).count());
+            }
+            _ => {}
+        },
+    )
+}
+
+#[test]
+fn a_server_that_floods_is_not_read_while_its_client_does_not_read() {
+    for_each_seed(3, |seed| {
+        let mut world: World<Message> = World::new(seed);
+        world.add(origin(origin_address(1), Log::default(), Habits::default()));
+        world.add(flooding());
+        let registry = Arc::new(Registry::default());
+        let config = ExtProc {
+            message_timeout: Duration::from_secs(1000),
+            ..processor(BodyMode::FullDuplex)
+        };
+        let snapshot = Arc::new(snapshot(vec![config]));
+        let worker = add_worker_for(&mut world, seed, snapshot, &registry);
+        world.run_for(Duration::from_millis(1));
+        let read = Rc::new(Cell::new(0));
+        world.add(slow_reader(Duration::from_secs(60), Rc::clone(&read)));
+        world.run_for(Duration::from_secs(30));
+        let number = |name: &str| registry.read().number(name).unwrap();
+        let taken = number("cluster.processor.upstream_cx_rx_bytes_total");
+        let sent = number("http.in.downstream_cx_tx_bytes_total");
+        // What is on its way to the client is in the system's buffers.
+        let held = taken - sent;
+        assert!(held < 160_000, "{held} bytes of {taken} were held");
+        assert!(taken < FLOOD as u64 / 2, "{taken} bytes were read");
+        world.run_for(Duration::from_secs(600));
+        assert_eq!(read.get(), FLOOD, "all of it comes once it is read");
+        assert_eq!(number("http.in.ext_proc.streams_failed"), 0);
+        assert_eq!(world.machine::<Worker>(worker).streams(), 0);
+        drain_and_check(&mut world, worker);
+    });
 }
