@@ -78,8 +78,8 @@ impl<'a> Converter<'a> {
         found.into_iter().map(|found| found.map(|it| it as &Message)).collect()
     }
 
-    /// What Envoy's statistics call the certificates of a TLS context and what it trusts: the secret's name, else a digest
-    /// of the bytes that stand in the configuration as such (of a text or a file it is that of nothing).
+    /// What Envoy's statistics call the certificates of a TLS context and what it trusts: the secret's name, else a
+    /// digest of the bytes that stand in the configuration as such (of a text or a file it is that of nothing).
     pub(super) fn name_certificates(&mut self, common: Option<&Message>) {
         let Some(common) = common else { return };
         let digest = |source: Option<&Message>| {

@@ -210,7 +210,8 @@ mod tests {
             &["r/"],
         );
         let url = endpoint.unwrap().with(&[("state", "s"), ("f", "g")]);
-        let wanted = "https://a.test/?client_id=me&f=g&response_type=code&scope=a%20b%20c&state=s&z=1&z=2&resource=r%2F";
+        let wanted = "https://a.test/?client_id=me&f=g&response_type=code&scope=a%20b%20c&state=s&z=1\
+            &z=2&resource=r%2F";
         assert_eq!(String::from_utf8_lossy(&url), wanted);
     }
 
