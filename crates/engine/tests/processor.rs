@@ -449,10 +449,10 @@ fn flooding() -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>
                     }
                 }
             }
-            Input::Ended { connection } | Input::Closed { connection, .. } => {
-                if calls.remove(&connection).is_some() {
-                    orders.close(connection, Close::Abort);
-                }
+            Input::Ended { connection } | Input::Closed { connection, .. }
+                if calls.remove(&connection).is_some() =>
+            {
+                orders.close(connection, Close::Abort);
             }
             _ => {}
         },
