@@ -34,8 +34,14 @@ impl Authority {
 
     /// A certificate for a name, and its key.
     fn sign(&self, name: &str) -> (String, String) {
+        self.sign_until(name, 2100)
+    }
+
+    /// The same, until this year begins.
+    fn sign_until(&self, name: &str, year: i32) -> (String, String) {
         let (key, names) = (KeyPair::generate().unwrap(), vec!["localhost".into(), name.into()]);
-        let params = CertificateParams::new(names).unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 }
@@ -112,6 +118,8 @@ fn secured(chain: &Path, key: &Path, more: &str) -> String {
     bootstrap(origin(Duration::ZERO)).replacen("    - filters:", &socket, 1)
 }
 
+const ENDS: &str =
+    "listener.127.0.0.1_0.ssl.certificate.unnamed_cert_e3b0c442.expiration_unix_time_seconds";
 const UPDATES: &str = "listener.127.0.0.1_0.server_ssl_socket_factory.ssl_context_update_by_sds";
 
 #[test]
@@ -152,7 +160,7 @@ fn a_new_certificate_is_shown_and_connections_stay() {
 #[test]
 fn a_folder_behind_a_link_is_replaced() {
     let (scratch, ours) = (Scratch::new(), Authority::new("ours"));
-    let (first, second) = (ours.sign("first.test"), ours.sign("second.test"));
+    let (first, second) = (ours.sign_until("a", 2040), ours.sign_until("b", 2050));
     for (folder, (chain, key)) in [("1", &first), ("2", &second)] {
         std::fs::create_dir(scratch.path(folder)).unwrap();
         scratch.write(&format!("{folder}/tls.crt"), chain);
@@ -165,10 +173,16 @@ fn a_folder_behind_a_link_is_replaced() {
     let proxy = Proxy::start(&secured(&chain, &key, &watched), &[]);
     let at = proxy.listener("ingress");
     assert!(shows(&at, &ours, &first.0));
+    assert_eq!(proxy.stat(ENDS), Some(2_208_988_800), "2040-01-01");
+    let days = || proxy.stat("server.days_until_first_cert_expiring").unwrap();
+    let before = days();
     std::os::unix::fs::symlink("2", scratch.path("next")).unwrap();
     std::fs::rename(scratch.path("next"), scratch.path("data")).unwrap();
     until("the new one is shown", || shows(&at, &ours, &second.0));
     assert_eq!(proxy.stat("towpath.config.update_rejected"), Some(0));
+    until("its end is told", || proxy.stat(ENDS) == Some(2_524_608_000));
+    // Ten years with three leap days; it may be midnight in between.
+    assert!((3652..=3653).contains(&(days() - before)), "{before} and {}", days());
 }
 
 #[test]
