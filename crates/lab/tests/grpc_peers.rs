@@ -61,7 +61,7 @@ fn ghz_is_run_and_read_beside_our_load() {
     let server = Server::launch(peer("go-peers").args(["serve", "grpc"]));
     let ghz = PathBuf::from(peer("ghz").get_program());
     let agree = |method: &str, arrivals: Arrivals, likeness: Likeness| {
-        let mut plan = plan(&server, method, b"");
+        let mut plan = plan(&server.url(method), b"");
         (plan.connections, plan.in_flight, plan.arrivals) = (2, 4, arrivals);
         (plan.duration, plan.pids) = (Duration::from_secs(1), vec![server.child.id()]);
         compare(Other::Ghz, &ghz, &plan, likeness, 3, &mut |_| ())
@@ -87,6 +87,22 @@ fn ghz_is_run_and_read_beside_our_load() {
     let why = agree("grpc.testing.TestService/Absent", Arrivals::Closed, unlike).unwrap_err();
     assert!(why.to_string().starts_with("calls of ghz failed: "), "{why}");
     assert!(why.to_string().contains("\"Unimplemented\""), "{why}");
+}
+
+/// ghz reads what it is answered, and fails a call whose message it cannot read.
+#[test]
+#[ignore = "needs ghz"]
+fn ghz_can_read_what_our_origin_answers() {
+    let ghz = PathBuf::from(peer("ghz").get_program());
+    for size in [130, 1024] {
+        let origin = spawn(&Origin::http("127.0.0.1:0".parse().unwrap(), size)).unwrap();
+        let mut plan = plan(&format!("http://{}/a.Service/Method", origin.address()), b"");
+        (plan.connections, plan.in_flight) = (2, 4);
+        // This process is the server and one of the generators: it is not compared, only counted.
+        (plan.duration, plan.pids) = (Duration::from_secs(1), vec![std::process::id()]);
+        let agreement = compare(Other::Ghz, &ghz, &plan, Likeness::default(), 3, &mut |_| ());
+        assert!(agreement.is_ok(), "{size}: {}", agreement.unwrap_err());
+    }
 }
 
 /// Answers with what it was sent, or not at all.
@@ -122,15 +138,15 @@ with grpc.insecure_channel(sys.argv[1]) as channel:
 
 /// 200 calls in a second.
 fn call(server: &Server, method: &str, message: &[u8]) -> Outcome {
-    let mut plan = plan(server, method, message);
+    let mut plan = plan(&server.url(method), message);
     (plan.connections, plan.in_flight) = (2, 8);
     plan.arrivals = Arrivals::Paced { rate: 200.0 };
     (plan.warmup, plan.duration) = (Duration::ZERO, Duration::from_secs(1));
     run(&plan).unwrap()
 }
 
-fn plan(server: &Server, method: &str, message: &[u8]) -> Plan {
-    let mut plan = Plan::new(format!("http://127.0.0.1:{}/{method}", server.port).parse().unwrap());
+fn plan(url: &str, message: &[u8]) -> Plan {
+    let mut plan = Plan::new(url.parse().unwrap());
     plan.protocol = Protocol::Http2;
     plan.request.body = message.to_vec();
     plan.request.make_grpc();
@@ -149,6 +165,10 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self { child, port: line.trim().parse().unwrap() }
+    }
+
+    fn url(&self, method: &str) -> String {
+        format!("http://127.0.0.1:{}/{method}", self.port)
     }
 }
 
