@@ -94,6 +94,8 @@ struct Case {
     adjust: fn(&mut Plan),
     /// When the worker is told to drain, at once or when all is done.
     drain_after: Option<Duration>,
+    /// When it says that no traffic is wanted.
+    fail_health_after: Option<Duration>,
 }
 
 impl Default for Case {
@@ -106,6 +108,7 @@ impl Default for Case {
             largest: 20_000,
             adjust: |_| {},
             drain_after: None,
+            fail_health_after: None,
         }
     }
 }
@@ -152,6 +155,10 @@ impl Case {
             world.run_for(after);
             let drain = Drain::at_once(Some(Duration::from_secs(900)));
             world.send(worker, Message::To(ToWorker::Drain(drain)));
+        }
+        if let Some(after) = self.fail_health_after {
+            world.run_for(after);
+            world.send(worker, Message::To(ToWorker::FailHealth(true)));
         }
         world.run_for(Duration::from_secs(600));
         drain_and_check(&mut world, worker);
@@ -317,6 +324,25 @@ fn a_drain_tells_clients_and_ends_no_stream() {
         cut_short += usize::from(asked < ALL);
     });
     assert!(cut_short > 5, "{cut_short} drains came in the middle");
+}
+
+/// As by `/healthcheck/fail`: nothing is ended, and who asks is told with the next answer.
+#[test]
+fn who_is_answered_while_no_traffic_is_wanted_is_told_and_loses_no_stream() {
+    let mut cut_short = 0;
+    for_each_seed(20, |seed| {
+        let fail_health_after = Some(Duration::from_millis(20 + seed % 60));
+        let outcome = Case { fail_health_after, ..Case::default() }.run(seed);
+        let asked: usize = outcome.clients.iter().map(|seen| seen.asked).sum();
+        let refused: usize = outcome.clients.iter().map(|seen| seen.refused).sum();
+        assert_eq!(outcome.answered() + refused, asked, "{:?}", outcome.endings);
+        let through = |seen: &Seen| seen.told || seen.asked == REQUESTS;
+        assert!(outcome.clients.iter().all(through), "all that were not through were told");
+        let told = outcome.clients.iter().filter(|seen| seen.told).count() as u64;
+        assert_eq!(outcome.number("http.in.downstream_cx_drain_close"), told);
+        cut_short += usize::from(asked < ALL);
+    });
+    assert!(cut_short > 5, "{cut_short} came in the middle");
 }
 
 #[test]

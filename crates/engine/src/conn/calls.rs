@@ -17,19 +17,21 @@ impl Connections {
         is_free && (downstream.closing || connection.ended)
     }
 
-    /// Tells a client that understands it to send its next calls elsewhere.
-    pub(crate) fn send_go_away(&mut self, id: ConnectionId, env: &mut Env, now: Instant) {
-        let Some(connection) = self.table.get_mut(id) else { return };
+    /// Tells a client that understands it to send its next calls elsewhere; whether it had not been told.
+    pub(crate) fn send_go_away(&mut self, id: ConnectionId, env: &mut Env, now: Instant) -> bool {
+        let Some(connection) = self.table.get_mut(id) else { return false };
         // Nothing goes out behind our FIN.
-        let Role::Downstream(_) = &connection.role else { return };
+        let Role::Downstream(_) = &connection.role else { return false };
         self.encode_for(id, env);
-        let Some(connection) = self.table.get_mut(id) else { return };
-        if connection.mux.go_away(now, &mut self.out)
+        let Some(connection) = self.table.get_mut(id) else { return false };
+        let told = connection.mux.go_away(now, &mut self.out);
+        if told
             && let Some(bolt) =
                 connection.downstream().and_then(|downstream| downstream.context.bolt())
         {
             bolt.stats.downstream_go_aways.inc();
         }
+        told
     }
 
     /// Tells a client that no further stream is taken, where its protocol has a word for that. One that has ended its

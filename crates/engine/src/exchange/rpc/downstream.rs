@@ -10,6 +10,7 @@ use towpath_proto::head::Head;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::ConnectionTimer;
+use crate::conn::drain::QUIET;
 use crate::conn::spans::Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
@@ -132,9 +133,10 @@ impl Exchange {
         self.listeners.close_within(id, LINGER, Closer::Local, &mut self.conns, &mut self.env, now);
     }
 
-    /// Where a drain comes to a client's connection: it is told, or nothing more is read from it.
+    /// Where a drain comes to a client's connection, or no traffic is wanted: it is told, or nothing more is read from
+    /// it.
     pub(crate) fn drain_client(&mut self, id: ConnectionId, now: Instant) {
-        if !self.env.draining.is_on() {
+        if !self.env.draining.is_on() && !self.env.draining.health_fails() {
             return;
         }
         let Some(connection) = self.conns.table.get(id) else { return };
@@ -145,7 +147,14 @@ impl Exchange {
         {
             return;
         }
-        self.conns.send_go_away(id, &mut self.env, now);
+        if self.conns.send_go_away(id, &mut self.env, now) {
+            if let Some(http) = context.http() {
+                http.stats.downstream_cx_drain_close.inc();
+            }
+            // Who has heard it and asks no more is closed by us.
+            let timer = ConnectionTimer::DelayedClose;
+            self.conns.set_connection_timer(id, timer, now + QUIET, &mut self.env);
+        }
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         if connection.mux.had_notice(now)
             && let Some(downstream) = connection.downstream_mut()
