@@ -92,10 +92,8 @@ struct Case {
     habits: Habits,
     largest: usize,
     adjust: fn(&mut Plan),
-    /// When the worker is told to drain, at once or when all is done.
-    drain_after: Option<Duration>,
-    /// When it says that no traffic is wanted.
-    fail_health_after: Option<Duration>,
+    /// When the worker is told what, before all is done.
+    order: Option<(Duration, fn() -> ToWorker)>,
 }
 
 impl Default for Case {
@@ -107,8 +105,7 @@ impl Default for Case {
             habits: Habits::default(),
             largest: 20_000,
             adjust: |_| {},
-            drain_after: None,
-            fail_health_after: None,
+            order: None,
         }
     }
 }
@@ -151,14 +148,9 @@ impl Case {
                 world.add(client(address(HTTP), asks, endings));
             }
         }
-        if let Some(after) = self.drain_after {
+        if let Some((after, order)) = self.order {
             world.run_for(after);
-            let drain = Drain::at_once(Some(Duration::from_secs(900)));
-            world.send(worker, Message::To(ToWorker::Drain(drain)));
-        }
-        if let Some(after) = self.fail_health_after {
-            world.run_for(after);
-            world.send(worker, Message::To(ToWorker::FailHealth(true)));
+            world.send(worker, Message::To(order()));
         }
         world.run_for(Duration::from_secs(600));
         drain_and_check(&mut world, worker);
@@ -314,8 +306,9 @@ fn a_stream_that_is_reset_takes_no_other_with_it() {
 fn a_drain_tells_clients_and_ends_no_stream() {
     let mut cut_short = 0;
     for_each_seed(20, |seed| {
-        let drain_after = Some(Duration::from_millis(20 + seed % 60));
-        let outcome = Case { drain_after, ..Case::default() }.run(seed);
+        let drain = || ToWorker::Drain(Drain::at_once(Some(Duration::from_secs(900))));
+        let order = Some((Duration::from_millis(20 + seed % 60), drain as fn() -> ToWorker));
+        let outcome = Case { order, ..Case::default() }.run(seed);
         let asked: usize = outcome.clients.iter().map(|seen| seen.asked).sum();
         let refused: usize = outcome.clients.iter().map(|seen| seen.refused).sum();
         assert_eq!(outcome.answered() + refused, asked, "{:?}", outcome.endings);
@@ -331,8 +324,9 @@ fn a_drain_tells_clients_and_ends_no_stream() {
 fn who_is_answered_while_no_traffic_is_wanted_is_told_and_loses_no_stream() {
     let mut cut_short = 0;
     for_each_seed(20, |seed| {
-        let fail_health_after = Some(Duration::from_millis(20 + seed % 60));
-        let outcome = Case { fail_health_after, ..Case::default() }.run(seed);
+        let fail = || ToWorker::FailHealth(true);
+        let order = Some((Duration::from_millis(20 + seed % 60), fail as fn() -> ToWorker));
+        let outcome = Case { order, ..Case::default() }.run(seed);
         let asked: usize = outcome.clients.iter().map(|seen| seen.asked).sum();
         let refused: usize = outcome.clients.iter().map(|seen| seen.refused).sum();
         assert_eq!(outcome.answered() + refused, asked, "{:?}", outcome.endings);
