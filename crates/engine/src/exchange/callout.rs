@@ -273,9 +273,7 @@ impl Exchange {
             self.charge(index, 504);
             self.fail_callout(index, Failed::TimedOut, now);
         } else if timer == HttpTimer::Attempt {
-            if self.ends_attempt(index) {
-                self.fail_callout(index, Failed::TimedOut, now);
-            }
+            self.end_long_attempt(index, now);
         } else {
             self.tell_late(index, timer, now);
         }

@@ -104,8 +104,12 @@ impl Exchange {
         let downstream = stream.downstream;
         if !silent {
             stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
-            self.write(downstream, Item::Data(body), now);
-            self.write(downstream, Item::End, now);
+            if matches!(stream.kind, Kind::Callout(_)) {
+                self.receive_callout(index, Item::Data(body), now);
+            } else {
+                self.write(downstream, Item::Data(body), now);
+                self.write(downstream, Item::End, now);
+            }
         }
         self.on_response_ended(index, now);
     }
@@ -398,33 +402,26 @@ impl Exchange {
                     self.set_timer(index, HttpTimer::LogFlush, now + interval);
                 }
             }
-            HttpTimer::Attempt => {
-                if self.ends_attempt(index) {
-                    self.end_long_attempt(index, now);
-                }
-            }
+            HttpTimer::Attempt => self.end_long_attempt(index, now),
             HttpTimer::BackOff if self.go_on_waited(index, now) => {}
             HttpTimer::BackOff => self.end_back_off(index, now),
         }
     }
 
-    /// Whether an attempt that takes longer than its cluster allows is under way; it is counted.
-    pub(crate) fn ends_attempt(&mut self, index: StreamIndex) -> bool {
-        let Some(stream) = self.streams.get(index) else { return false };
+    /// Ends an attempt that takes longer than its cluster allows, and with it a response that has begun.
+    pub(crate) fn end_long_attempt(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
         if !matches!(stream.upstream, UpstreamState::Active(_)) {
-            return false;
+            return;
         }
         if let Some(cluster) = self.upstreams.clusters.get(stream.cluster) {
             cluster.stats.upstream_rq_max_duration_reached.inc();
         }
-        true
-    }
-
-    /// Ends such an attempt, and with it a response that has begun.
-    fn end_long_attempt(&mut self, index: StreamIndex, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.is_unanswered() {
             return self.reset_upstream(index, ResetReason::MaxStreamDuration, now);
+        }
+        if matches!(stream.kind, Kind::Callout(_)) {
+            return self.fail_callout(index, Failed::Reset, now);
         }
         stream.flags.set(Flags::UPSTREAM_MAX_STREAM_DURATION);
         self.streams.count_tx_reset(index);

@@ -477,7 +477,10 @@ impl Exchange {
                 return self.local_reply(index, 504, b"upstream request timeout", details, now);
             }
             ResetReason::MaxStreamDuration => {
-                let status = if stream.request_end == Progress::Ended { 504 } else { 408 };
+                // Envoy does not take a request of its own for one that has come.
+                let has_come = stream.request_end == Progress::Ended
+                    && !matches!(stream.kind, Kind::Callout(_));
+                let status = if has_come { 504 } else { 408 };
                 let text = b"upstream max stream duration reached";
                 let details = details::UPSTREAM_MAX_STREAM_DURATION;
                 return self.local_reply(index, status, text, details, now);
