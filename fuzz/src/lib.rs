@@ -1,6 +1,7 @@
 //! What the targets share: feeding bytes whole or cut, and writing down what came out.
 
 pub mod encode;
+pub mod filters;
 
 use std::sync::Arc;
 
