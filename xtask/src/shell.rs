@@ -74,8 +74,8 @@ impl Failures {
     }
 }
 
-/// Enough for a message, the cases that differ, and the beginning of a backtrace.
-const MOST_LINES_OF_A_TEST: usize = 60;
+/// Enough for the cases of a suite, those that differ, and the beginning of a backtrace.
+const MOST_LINES_OF_A_TEST: usize = 200;
 
 /// Runs to the end and returns what it printed; what it complained of becomes the error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_failed_tests_say_is_kept_up_to_a_limit() {
         let mut failures = Failures::default();
-        let long = "x\n".repeat(100);
+        let long = "x\n".repeat(300);
         let first =
             "running 3 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\nwhy a\n";
         let last = "failures:\n    a\n    b\n\ntest result: FAILED.";

@@ -169,7 +169,7 @@ fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
         [
             (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
             (r"\b\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT", "<date>"),
-            (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", "<time>"),
+            (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{3})?Z", "<time>"),
             (r"(?i)(x-envoy-upstream-service-time:) \d+", "$1 <ms>"),
             (r"(upstream [2-9]: x-envoy-expected-rq-timeout-ms:) 1[45]\d{3}", "$1 <what is left>"),
             (r#"(log: \[<time>\] ".*" \d+ \S+ \d+ \d+) \d+ (\d+|-) "#, "$1 <ms> <ms> "),
