@@ -108,13 +108,8 @@ fn server(
             }
             Input::Received { connection, chunk } => {
                 let Some((server, body)) = calls.get_mut(&connection) else { return };
-                server.receive(chunk);
-                while let Ok(Some(event)) = server.poll(&mut heads) {
-                    match event {
-                        Event::Head { .. } => orders.send(connection, HEAD),
-                        Event::Data(data) => body.extend_from_slice(&data),
-                        _ => {}
-                    }
+                if read(server, chunk, body, &mut heads) {
+                    orders.send(connection, HEAD);
                 }
                 while let Some(message) = next_message(body) {
                     for answer in answers(&message, manners, duplex, &mut random) {
@@ -414,6 +409,20 @@ const PIECE: usize = 10_000;
 /// What it consists of, which stands in no head.
 const FILLING: u8 = 7;
 
+/// Reads on in a call, its content into `body`; whether its head was among what came.
+fn read(server: &mut Server, chunk: Bytes, body: &mut Vec<u8>, heads: &mut HeadPool) -> bool {
+    let mut has_head = false;
+    server.receive(chunk);
+    while let Ok(Some(event)) = server.poll(heads) {
+        match event {
+            Event::Head { .. } => has_head = true,
+            Event::Data(data) => body.extend_from_slice(&data),
+            _ => {}
+        }
+    }
+    has_head
+}
+
 /// A server that says that much as soon as it is shown content of an answer, whether it is read or not.
 fn flooding() -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>, Instant)> {
     let mut calls: HashMap<ConnectionId, (Server, Vec<u8>, bool)> = HashMap::new();
@@ -426,13 +435,8 @@ fn flooding() -> Script<Message, impl FnMut(Input<Message>, &mut Orders<Message>
             }
             Input::Received { connection, chunk } => {
                 let Some((server, body, floods)) = calls.get_mut(&connection) else { return };
-                server.receive(chunk);
-                while let Ok(Some(event)) = server.poll(&mut heads) {
-                    match event {
-                        Event::Head { .. } => orders.send(connection, HEAD),
-                        Event::Data(data) => body.extend_from_slice(&data),
-                        _ => {}
-                    }
+                if read(server, chunk, body, &mut heads) {
+                    orders.send(connection, HEAD);
                 }
                 while let Some(message) = next_message(body) {
                     let shown = message[0] >> 3;
