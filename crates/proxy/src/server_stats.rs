@@ -350,10 +350,14 @@ const DRIVER_COUNTERS: [(&str, Read); 12] = [
 /// The certificates of all TLS contexts, and when each is no longer valid, in seconds since 1970.
 fn certificates(snapshot: &Snapshot) -> Vec<(Scope, i64)> {
     let mut all = Vec::new();
+    // Thousands of clusters may share one: it is read once.
+    let mut ends: HashMap<*const u8, Option<i64>> = HashMap::new();
     let mut add = |certificates: &Certificates, scope: &dyn Fn(Arc<str>) -> Scope| {
         for (name, shown) in certificates.named() {
-            let parsed = Certificate::parse(&shown.der);
-            all.extend(parsed.map(|it| (scope(Arc::clone(name)), it.validity().1)));
+            let end = *ends
+                .entry(shown.der.as_ptr())
+                .or_insert_with(|| Certificate::parse(&shown.der).map(|it| it.validity().1));
+            all.extend(end.map(|end| (scope(Arc::clone(name)), end)));
         }
     };
     for listener in &snapshot.listeners {
