@@ -375,7 +375,12 @@ impl Exchange {
                 http.stats.downstream_cx_drain_close.inc();
             }
         }
+        if draining {
+            // As in Envoy: GOAWAY goes before the response.
+            self.tell_of_drain(downstream, now);
+        }
         self.conns.encode_for(downstream, &mut self.env);
+        let Some(stream) = self.streams.get_mut(index) else { return };
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             let before = stream.recorder.before_head(&self.conns.out);
             let head = Part::Head(&stream.response, end);

@@ -167,7 +167,7 @@ pub struct Counts {
     pub malformed: u32,
     /// Trailer sections that came from a client.
     pub trailers: u32,
-    /// GOAWAY frames that were written.
+    /// GOAWAY frames that were written, but for the first of two (Envoy `goaway_sent`).
     pub goaways_sent: u32,
     /// Streams that were refused because there were too many.
     pub refused: u32,
@@ -392,7 +392,8 @@ impl Connection {
             return false;
         }
         self.going = Going::Soon;
-        self.put_go_away(frame::MASK, Code::NO_ERROR);
+        frame::put_go_away(&mut self.control, frame::MASK, Code::NO_ERROR);
+        self.budget.frame_sent();
         frame::put_ping(&mut self.control, 0, GRACEFUL);
         self.budget.frame_sent();
         true

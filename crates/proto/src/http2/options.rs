@@ -25,7 +25,8 @@ pub struct Options {
     pub max_fields: u32,
     /// Whether extended CONNECT is offered (RFC 8441 §3). Envoy `allow_connect`.
     pub allow_connect: bool,
-    /// Frames that may wait to be sent. Envoy `max_outbound_frames`.
+    /// Frames that may wait to be sent, as Envoy's field `max_outbound_frames` is described: what the socket takes at
+    /// once does not wait.
     pub max_outbound_frames: u32,
     /// Frames among them that answer something: SETTINGS, PING, RST_STREAM. Envoy `max_outbound_control_frames`.
     pub max_outbound_control_frames: u32,

@@ -141,12 +141,26 @@ impl Exchange {
         }
         let Some(connection) = self.conns.table.get(id) else { return };
         let Some(downstream) = connection.downstream() else { return };
+        // By HTTP/2 a response's head decides.
         let context = downstream.context.clone();
-        if downstream.closing
-            || !self.env.draining.closes(&context.listener, &mut self.env.random, now)
-        {
+        let decides = if connection.mux.is_http2() {
+            connection.mux.had_notice(now)
+        } else {
+            self.env.draining.closes(&context.listener, &mut self.env.random, now)
+        };
+        if decides {
+            self.tell_of_drain(id, now);
+        }
+    }
+
+    /// Tells a client whose protocol has a word for it; once it has had the time to hear it, no more is read from it.
+    pub(crate) fn tell_of_drain(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(downstream) = connection.downstream() else { return };
+        if downstream.closing || connection.mux.is_alone() {
             return;
         }
+        let context = downstream.context.clone();
         if self.conns.send_go_away(id, &mut self.env, now) {
             if let Some(http) = context.http() {
                 http.stats.downstream_cx_drain_close.inc();
