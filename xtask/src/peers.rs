@@ -5,6 +5,8 @@
 //! outside this folder changes. The shared libraries that a tool needs and the system lacks come along. Each tool
 //! gets a wrapper in `target/peers/bin` that finds them. What is there already is left alone.
 
+mod go;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -41,6 +43,8 @@ enum Source {
     Valgrind,
     /// A program of a Go module; a folder of ours has the versions of all that it is built from.
     Go { folder: &'static str, package: &'static str },
+    /// A package of npm with the peer's name, which the program says the place of.
+    Npm,
     /// A crate with a program of its own name. It takes minutes to build, so it comes only when it is asked for.
     Crate,
 }
@@ -114,6 +118,12 @@ const PEERS: &[Peer] = &[
         source: Source::Go { folder: "conformance/go", package: "." },
         version: "grpc 1.58.3, with loads",
     },
+    Peer {
+        name: "services",
+        source: Source::Go { folder: "conformance/services", package: "." },
+        version: "ratelimit of 2026-01-22, go-control-plane 1.40.0",
+    },
+    Peer { name: "grpc-web", source: Source::Npm, version: "2.1.1" },
     Peer {
         name: "grpc-java",
         source: Source::Maven {
@@ -313,7 +323,8 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Unbuilt { package, inside } => from_source(peer, package, inside)?,
         Source::Valgrind => valgrind(peer)?,
-        Source::Go { folder, package } => from_go(peer, folder, package)?,
+        Source::Go { folder, package } => go::build(peer, folder, package)?,
+        Source::Npm => from_npm(peer)?,
         Source::Crate => from_crate(peer)?,
     }
     fs::create_dir_all(folder().join("versions"))?;
@@ -429,18 +440,6 @@ fn dependency(coordinates: &str, rest: &str) -> String {
 const WITHOUT_NEEDS: &str = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></\
 exclusions>";
 
-/// Builds a program of Go with the versions that are written down.
-fn from_go(peer: &Peer, versions: &str, package: &str) -> Result<()> {
-    let program = folder().join("go").join(peer.name);
-    let mut build = go()?;
-    build.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(&program).arg(package);
-    // No C compiler is needed, and no other Go than this one.
-    build.envs([("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOFLAGS", "")]);
-    output(build.current_dir(root().join(versions)))
-        .map_err(|error| format!("cannot build {package}: {error}"))?;
-    wrap(peer.name, &program, None)
-}
-
 /// Builds a program of crates.io with the versions that it was released with.
 fn from_crate(peer: &Peer) -> Result<()> {
     let place = folder().join("crates").join(peer.name);
@@ -455,19 +454,20 @@ fn from_crate(peer: &Peer) -> Result<()> {
     wrap(peer.name, &place.join("bin").join(peer.name), None)
 }
 
-/// The Go of the system, or Debian's beside the peers.
-fn go() -> Result<Command> {
-    if has("go") {
-        return Ok(Command::new("go"));
+/// A package of npm as it was published, without what it needs; its program says where it is.
+fn from_npm(peer: &Peer) -> Result<()> {
+    if let Some(tool) = ["npm", "tar"].into_iter().find(|tool| !has(tool)) {
+        return Err(format!("{} comes from npm, and there is no {tool}", peer.name).into());
     }
-    let root = debian_root("go").join("usr/lib/go-1.19");
-    let program = root.join("bin/go");
-    if !program.is_file() {
-        unpack("go", &["golang-1.19-go", "golang-1.19-src"])?;
-    }
-    let mut go = Command::new(program);
-    go.env("GOROOT", root);
-    Ok(go)
+    let place = folder().join("npm").join(peer.name);
+    fs::create_dir_all(&place)?;
+    let package = format!("{}@{}", peer.name, peer.version);
+    let mut pack = Command::new("npm");
+    pack.args(["pack", "--silent", &package]).current_dir(&place);
+    let packed =
+        output(&mut pack).map_err(|error| format!("cannot have {package} from npm: {error}"))?;
+    output(Command::new("tar").arg("-xf").arg(packed.trim()).current_dir(&place))?;
+    write_wrapper(peer.name, &format!("echo \"{}\"", place.join("package").display()))
 }
 
 fn from_debian(peer: &Peer, packages: &[&str], inside: &str) -> Result<()> {
