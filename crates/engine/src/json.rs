@@ -5,7 +5,15 @@ pub(crate) fn number_text(number: f64) -> String {
     if !number.is_finite() {
         return "null".to_owned();
     }
-    if number.abs() >= 1e17 { format!("{number:e}") } else { number.to_string() }
+    let size = number.abs();
+    if number == 0.0 || (1e-4..1e17).contains(&size) {
+        return number.to_string();
+    }
+    // As C's `%g` has it: a sign and two digits at least.
+    let text = format!("{number:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+    format!("{digits}e{sign}{exponent:0>2}")
 }
 
 /// Appends `bytes` as a JSON string. What is not UTF-8 is taken byte by byte as Latin-1.

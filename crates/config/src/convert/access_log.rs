@@ -10,7 +10,7 @@ use towpath_engine::snapshot::log::{AccessLog, LogTarget, Sink};
 use towpath_engine::snapshot::route::BodyFormat;
 
 use super::Converter;
-use super::extension::ACCESS_LOGGER;
+use super::extension::{ACCESS_LOGGER, FORMATTER};
 use crate::message::{At, Message, Value};
 use crate::suggest::did_you_mean;
 use crate::tree::{Node, Value as Tree};
@@ -24,6 +24,12 @@ const STDERR: &str = "envoy.extensions.access_loggers.stream.v3.StderrAccessLog"
 
 const HTTP_GRPC: &str = "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig";
 const TCP_GRPC: &str = "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig";
+
+const FORMATTERS: &[&str] = &[
+    "envoy.extensions.formatter.cel.v3.Cel",
+    "envoy.extensions.formatter.metadata.v3.Metadata",
+    "envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery",
+];
 
 /// A format string that is longer than this is a mistake.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
@@ -71,6 +77,7 @@ impl Converter<'_> {
 
     /// A `SubstitutionFormatString`.
     pub(super) fn substitution(&mut self, message: &Message) -> Option<Format> {
+        self.formatters(message);
         let omit = message.flag("omit_empty_values");
         let field = message.oneof("format")?;
         match &field.value {
@@ -81,6 +88,13 @@ impl Converter<'_> {
             }
             Value::Json(node) => self.json_format(node, omit, &field.at),
             _ => None,
+        }
+    }
+
+    /// Commands that Envoy has in extensions are always there.
+    pub(super) fn formatters(&mut self, holder: &Message) {
+        for formatter in holder.messages("formatters") {
+            self.extension(formatter, FORMATTER, FORMATTERS);
         }
     }
 

@@ -43,6 +43,9 @@ pub(super) const LISTENER_FILTER: Kind =
 pub(super) const LOAD_BALANCER: Kind =
     kind("load balancing policy", "envoy.extensions.load_balancing_policies.");
 /// Actions are from everywhere.
+pub(super) const FORMATTER: Kind = kind("formatter", "envoy.extensions.formatter.");
+pub(super) const LOG_FILTER: Kind =
+    kind("access log filter", "envoy.extensions.access_loggers.filters.");
 pub(super) const MATCHING_ACTION: Kind = kind("action of a matcher", "");
 pub(super) const MATCHING_INPUT: Kind =
     kind("input of a matcher", "envoy.extensions.matching.common_inputs.");

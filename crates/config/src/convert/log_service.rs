@@ -12,6 +12,7 @@ use crate::support::Entry;
 
 impl Converter<'_> {
     pub(super) fn log_service(&mut self, config: &Message) -> Option<LogService> {
+        self.formatters(config);
         let common = config.message("common_config");
         let collector = self.log_collector(config, common)?;
         let name = Some(config.text("log_name")).filter(|name| !name.is_empty());
@@ -166,6 +167,7 @@ pub(crate) const SUPPORT: &[Entry] = &[
             "resource_attributes",
             "body",
             "attributes",
+            "formatters",
             "stat_prefix",
             "log_name",
             "buffer_flush_interval",
@@ -173,7 +175,6 @@ pub(crate) const SUPPORT: &[Entry] = &[
         ],
         harmless: &[],
         changes: &[
-            ("formatters", "format extensions are not there"),
             ("filter_state_objects_to_log", "write `%FILTER_STATE(…)%` as an attribute"),
             ("custom_tags", "write an attribute"),
         ],

@@ -1,6 +1,7 @@
 //! String, header and query matchers, regular expressions and access-log filters.
 
 use regex::bytes::Regex;
+use towpath_engine::cel::Expression;
 use towpath_engine::matcher::{
     Comparison, HeaderMatcher, HeaderTest, LogFilter, MatcherError, Operator, QueryMatcher,
     QueryTest, StringMatcher, full_regex, search_regex, substitution,
@@ -8,8 +9,11 @@ use towpath_engine::matcher::{
 use towpath_engine::record::Flags;
 
 use super::Converter;
+use super::extension::LOG_FILTER;
 use super::runtime::fraction;
 use crate::message::{At, Field, Message, Value};
+
+const EXPRESSION: &str = "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter";
 
 /// Filters nest at most this deep.
 const MAX_FILTER_DEPTH: usize = 32;
@@ -138,6 +142,8 @@ impl Converter<'_> {
             "response_flag_filter" => LogFilter::Flags(self.flags(inner)),
             "metadata_filter" => self.metadata_filter(inner)?,
             "grpc_status_filter" => grpc_filter(inner),
+            "log_type_filter" => log_type_filter(inner),
+            "extension_filter" => self.expression_filter(inner)?,
             _ => return None,
         })
     }
@@ -149,6 +155,18 @@ impl Converter<'_> {
         };
         let others = filter.wrapped_flag("match_if_key_not_found").unwrap_or(true);
         Some(LogFilter::Metadata { matcher, others })
+    }
+
+    fn expression_filter(&mut self, holder: &Message) -> Option<LogFilter> {
+        let (config, _) = self.extension(holder, LOG_FILTER, &[EXPRESSION])?;
+        match Expression::parse(config.text("expression")) {
+            Ok(expression) => return Some(LogFilter::Expression(expression)),
+            Err(error) if error.is_unsupported => {
+                self.report.unsupported(config.at("expression"), error.to_string());
+            }
+            Err(error) => self.report.problem(config.at("expression"), error.to_string()),
+        }
+        None
     }
 
     fn log_filters(&mut self, message: &Message, depth: usize) -> Vec<LogFilter> {
@@ -189,6 +207,17 @@ impl Converter<'_> {
     /// The value, or a problem at this place.
     pub(super) fn matched<T>(&mut self, result: Result<T, MatcherError>, at: &At) -> Option<T> {
         result.map_err(|error| self.report.problem(at, error.to_string())).ok()
+    }
+}
+
+fn log_type_filter(message: &Message) -> LogFilter {
+    let types = message.items("types").iter().filter_map(|item| match item.value {
+        Value::Enum(number @ 0..32) => Some(1 << number),
+        _ => None,
+    });
+    LogFilter::Type {
+        types: types.fold(0, |all, one: u32| all | one),
+        exclude: message.flag("exclude"),
     }
 }
 

@@ -107,9 +107,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "omit_empty_values",
             "content_type",
             "json_format_options",
+            "formatters",
         ],
         harmless: &[],
-        changes: &[("formatters", "format extensions are not there")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.JsonFormatOptions",

@@ -1,6 +1,7 @@
 //! The commands: their names, what they take, and what they mean.
 
 use super::time::TimeFormat;
+use crate::cel::Expression;
 use crate::field::Field;
 use crate::record::Heads;
 
@@ -16,6 +17,11 @@ pub(crate) enum Command {
     FilterState {
         name: Box<str>,
         plain: bool,
+    },
+    /// `CEL` and `TYPED_CEL`.
+    Cel {
+        expression: Expression,
+        typed: bool,
     },
     /// `0`: what is never counted of TCP.
     Zero,
@@ -446,6 +452,8 @@ commands! {
     // Of QUIC alone, which is not spoken here.
     "BYTES_RETRANSMITTED" | "PACKETS_RETRANSMITTED" => alone!(Command::Zero),
     "FILTER_STATE" => Lookup::Command(Needs, filter_state),
+    "CEL" => Lookup::Command(Needs, |p| cel(p, false)),
+    "TYPED_CEL" => Lookup::Command(Needs, |p| cel(p, true)),
     // No filter that sets it can be configured.
     "UPSTREAM_FILTER_STATE" => {
         Lookup::Command(Needs, |_| Ok(Command::Absent))
@@ -537,6 +545,11 @@ fn common_duration(parameter: &str) -> Result<Command, String> {
         None => Ok(Command::CommonDuration(from, to, unit)),
         Some(_) => Err("only START:END:PRECISION is understood".to_owned()),
     }
+}
+
+fn cel(text: &str, typed: bool) -> Result<Command, String> {
+    let expression = Expression::parse(text).map_err(|error| error.to_string())?;
+    Ok(Command::Cel { expression, typed })
 }
 
 /// An address without its port, or its network of so many bits.
@@ -645,7 +658,7 @@ impl TimePoint {
 impl Command {
     /// Whether it has a type of its own in JSON, which depends on the stream.
     pub(super) const fn is_typed(&self) -> bool {
-        matches!(self, Self::Metadata(..))
+        matches!(self, Self::Metadata(..) | Self::Cel { typed: true, .. })
     }
 
     /// Whether its value is a number in JSON.
@@ -727,7 +740,6 @@ const TLS_ONLY: &[&str] = &[
 
 /// Envoy's commands that are refused, because their answer would be a guess.
 const UNSUPPORTED: &[&str] = &[
-    "CEL",
     "COALESCE",
     "DOWNSTREAM_CX_RTT",
     "DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256",

@@ -112,6 +112,22 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// The number of `log_type`: Envoy `AccessLogType`.
+    #[must_use]
+    pub fn log_type_number(&self) -> u8 {
+        const NUMBERS: &[(&str, u8)] = &[
+            ("TcpUpstreamConnected", 1),
+            ("TcpPeriodic", 2),
+            ("TcpConnectionEnd", 3),
+            ("DownstreamStart", 4),
+            ("DownstreamPeriodic", 5),
+            ("DownstreamEnd", 6),
+            ("DownstreamTunnelSuccessfullyEstablished", 10),
+            ("TcpConnectionStart", 14),
+        ];
+        NUMBERS.iter().find(|(name, _)| *name == self.log_type).map_or(0, |(_, number)| *number)
+    }
+
     /// The status of a stream that speaks gRPC.
     #[must_use]
     pub fn grpc_status(&self) -> Option<i64> {

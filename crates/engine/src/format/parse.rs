@@ -5,6 +5,7 @@ use super::command::{
     Lookup, Usage, is_of_close, is_of_downstream_tls, is_of_upstream_tls, lookup,
 };
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
+use crate::cel::Expression;
 
 /// Compiles a text.
 pub(super) fn parts(text: &str, options: &FormatOptions<'_>) -> Result<Vec<Part>, FormatError> {
@@ -100,8 +101,11 @@ impl<'a> Spelt<'a> {
             }
             _ => {}
         }
-        let mut command =
-            make(self.parameter.unwrap_or_default()).map_err(FormatReason::Parameter)?;
+        let parameter = self.parameter.unwrap_or_default();
+        let mut command = make(parameter).map_err(|text| match self.name {
+            "CEL" | "TYPED_CEL" if is_unsupported(parameter) => FormatReason::Unsupported,
+            _ => FormatReason::Parameter(text),
+        })?;
         if let (Command::StartTime(format) | Command::EmitTime(format), Some(zone)) =
             (&mut command, options.zone)
         {
@@ -115,6 +119,11 @@ impl<'a> Spelt<'a> {
         }
         Ok(Part::Command { before: Short::default(), command, max_length: self.max_length })
     }
+}
+
+/// Whether an expression asks for what only Envoy has.
+fn is_unsupported(text: &str) -> bool {
+    Expression::parse(text).is_err_and(|error| error.is_unsupported)
 }
 
 /// An optional `:LENGTH` and the closing `%`.

@@ -29,6 +29,9 @@ impl Command {
         match self {
             Self::Absent | Self::Environment(_) => false,
             Self::Empty => true,
+            Self::Cel { expression, .. } => {
+                expression.value(facts).inspect(|value| value.print(out)).is_some()
+            }
             Self::Zero => number(out, 0),
             Self::Metadata(whose, namespace, path) => {
                 whose.read(facts, namespace, path, |value| match value {
@@ -228,6 +231,9 @@ impl Command {
         facts: &Facts<'_>,
         max_length: Option<usize>,
     ) -> bool {
+        if let Self::Cel { expression, .. } = self {
+            return expression.value(facts).is_some_and(|value| value.write_json(out, max_length));
+        }
         let Self::Metadata(whose, namespace, path) = self else { return false };
         whose.read(facts, namespace, path, |value| match value {
             None | Some(Value::Null) => false,

@@ -92,7 +92,7 @@ fn write_common(common: &mut Message, entry: &Entry, facts: &Facts<'_>) {
     common.uint(27, u64::from(record.end.is_none()));
     common.uint(29, record.wire_sent).uint(30, record.wire_received);
     common.uint(31, record.upstream_wire_sent).uint(32, record.upstream_wire_received);
-    common.uint(33, log_type(facts.log_type));
+    common.uint(33, facts.log_type_number().into());
 }
 
 fn write_http(message: &mut Message, http: &HttpEntry, facts: &Facts<'_>) {
@@ -246,21 +246,6 @@ const FLAGS: &[Flags] = &[
 
 /// `Unauthorized.Reason`.
 const EXTERNAL_SERVICE: u64 = 1;
-
-/// `AccessLogType`.
-fn log_type(name: &str) -> u64 {
-    const NAMES: &[(&str, u64)] = &[
-        ("TcpUpstreamConnected", 1),
-        ("TcpPeriodic", 2),
-        ("TcpConnectionEnd", 3),
-        ("DownstreamStart", 4),
-        ("DownstreamPeriodic", 5),
-        ("DownstreamEnd", 6),
-        ("DownstreamTunnelSuccessfullyEstablished", 10),
-        ("TcpConnectionStart", 14),
-    ];
-    NAMES.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number)
-}
 
 /// `RequestMethod`.
 fn method(head: &Head) -> u64 {

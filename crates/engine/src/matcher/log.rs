@@ -3,6 +3,7 @@
 use towpath_proto::{Head, Name};
 
 use super::{HeaderMatcher, MetadataMatcher};
+use crate::cel::Expression;
 use crate::format::Facts;
 use crate::fraction::Fraction;
 use crate::grpc;
@@ -41,6 +42,15 @@ pub enum LogFilter {
         /// `match_if_key_not_found`: whether the others pass.
         others: bool,
     },
+    /// `log_type_filter`.
+    Type {
+        /// Bit *n* stands for the type with the number *n* in Envoy's `AccessLogType`.
+        types: u32,
+        /// All others.
+        exclude: bool,
+    },
+    /// `extension_filter` with an `ExpressionFilter`.
+    Expression(Expression),
     /// `grpc_status_filter`.
     Grpc {
         /// Bit *n* stands for status *n*.
@@ -112,6 +122,10 @@ impl LogFilter {
                 let found = matcher.as_ref().and_then(|it| it.finds(facts.info));
                 found.unwrap_or(*others)
             }
+            Self::Type { types, exclude } => {
+                (types & (1 << facts.log_type_number()) != 0) != *exclude
+            }
+            Self::Expression(expression) => expression.holds(facts),
             Self::Grpc { statuses, exclude } => {
                 let status = facts.grpc_status().unwrap_or_else(|| grpc::UNKNOWN.into());
                 let bit = u32::try_from(status).ok().and_then(|status| 1_u32.checked_shl(status));

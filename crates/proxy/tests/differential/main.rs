@@ -83,6 +83,7 @@ suites!(
     tunneling,
     admin,
     drain,
+    expressions,
     statistics,
     virtual_clusters,
     mirrors,
