@@ -159,12 +159,16 @@ impl Converter<'_> {
 
     fn expression_filter(&mut self, holder: &Message) -> Option<LogFilter> {
         let (config, _) = self.extension(holder, LOG_FILTER, &[EXPRESSION])?;
-        match Expression::parse(config.text("expression")) {
-            Ok(expression) => return Some(LogFilter::Expression(expression)),
-            Err(error) if error.is_unsupported => {
-                self.report.unsupported(config.at("expression"), error.to_string());
-            }
-            Err(error) => self.report.problem(config.at("expression"), error.to_string()),
+        let at = config.at("expression");
+        self.expression(config.text("expression"), at).map(LogFilter::Expression)
+    }
+
+    /// An expression in CEL.
+    pub(super) fn expression(&mut self, text: &str, at: &At) -> Option<Expression> {
+        match Expression::parse(text) {
+            Ok(expression) => return Some(expression),
+            Err(error) if error.is_unsupported => self.report.unsupported(at, error.to_string()),
+            Err(error) => self.report.problem(at, error.to_string()),
         }
         None
     }

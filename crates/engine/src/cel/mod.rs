@@ -39,6 +39,12 @@ impl Expression {
         Ok(Self(Arc::new((compile::parse(text)?, text.into()))))
     }
 
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0.1
+    }
+
     /// Its value for a stream; none where it cannot be evaluated.
     #[must_use]
     pub fn value<'a>(&'a self, facts: &Facts<'a>) -> Option<Value<'a>> {

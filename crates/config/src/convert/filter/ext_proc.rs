@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::cel::Expression;
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::ext_proc::{
-    Attribute, BodyMode, ExtProc, HeaderMode, MutationRules, Namespaces, Overrides, ProcessingMode,
+    BodyMode, ExtProc, HeaderMode, MutationRules, Namespaces, Overrides, ProcessingMode,
     RouteCache, RouteExtProc, SharedExtProc,
 };
 use towpath_engine::matcher::StringMatcher;
@@ -203,20 +204,9 @@ impl Converter<'_> {
         })
     }
 
-    fn attributes(&mut self, config: &Message, name: &str) -> Option<Vec<(Box<str>, Attribute)>> {
+    fn attributes(&mut self, config: &Message, name: &str) -> Option<Vec<Expression>> {
         let wanted: Vec<_> = config.texts(name).collect();
-        let mut known = Vec::new();
-        for (text, at) in wanted {
-            if let Some(attribute) = Attribute::of(text) {
-                known.push((text.into(), attribute));
-            } else {
-                let all = Attribute::names().collect::<Vec<_>>().join(", ");
-                let text = format!("`{text}` is not told; these are: {all}");
-                self.report.unsupported(at, text);
-                return None;
-            }
-        }
-        Some(known)
+        wanted.into_iter().map(|(text, at)| self.expression(text, at)).collect()
     }
 
     /// A `ListStringMatcher`.

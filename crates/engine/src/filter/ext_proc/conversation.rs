@@ -116,8 +116,12 @@ impl Conversation {
             Direction::Request => Part::RequestHeaders(headers),
             Direction::Response => Part::ResponseHeaders(headers),
         };
-        let request = if way == Direction::Request { Some(head) } else { request };
-        self.tell(way, part, request, facts);
+        let request = request.or(facts.request);
+        let facts = match way {
+            Direction::Request => Facts { request: Some(head), ..*facts },
+            Direction::Response => Facts { request, response: Some(head), ..*facts },
+        };
+        self.tell(way, part, &facts);
         if self.watches() {
             return false;
         }
@@ -172,7 +176,7 @@ impl Conversation {
     }
 
     /// Says something to the server, which is called first if need be.
-    fn tell(&mut self, way: Direction, part: Part, request: Option<&Head>, facts: &Facts<'_>) {
+    fn tell(&mut self, way: Direction, part: Part, facts: &Facts<'_>) {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
         if let Some(callout) = self.callout.take() {
@@ -192,7 +196,7 @@ impl Conversation {
             Direction::Response => &config.response_attributes,
         };
         if !wanted.is_empty() && !std::mem::replace(&mut self.flow(way).told_attributes, true) {
-            let told = attributes::told(wanted, request.or(facts.request), facts);
+            let told = attributes::told(wanted, facts);
             message.attributes.insert(NAME.to_owned(), told);
         }
         if !self.watches() && !std::mem::replace(&mut self.has_told_protocol, true) {
@@ -238,7 +242,7 @@ impl Conversation {
             Direction::Request => Part::RequestBody(body),
             Direction::Response => Part::ResponseBody(body),
         };
-        self.tell(way, part, None, facts);
+        self.tell(way, part, facts);
         if !self.watches() {
             self.await_answer(way, waits);
         }
@@ -261,7 +265,7 @@ impl Conversation {
             Direction::Request => Part::RequestTrailers(trailers),
             Direction::Response => Part::ResponseTrailers(trailers),
         };
-        self.tell(way, part, None, facts);
+        self.tell(way, part, facts);
         if !self.watches() {
             let before = self.flow(way).waits;
             let waits = if before == Waits::Idle { Waits::Trailers } else { before };

@@ -16,7 +16,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::attributes::Attribute;
 use self::conversation::Conversation;
 use self::flow::Modes;
 pub use self::mutation::MutationRules;
@@ -24,6 +23,7 @@ pub use super::grpc_service::GrpcService;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig, RouteConfigs,
 };
+use crate::cel::Expression;
 use crate::header_ops::HeaderOps;
 use crate::matcher::StringMatcher;
 use crate::stats::{ExtProcStats, Scope};
@@ -67,9 +67,9 @@ pub struct ExtProc {
     /// (`deferred_close_timeout`, default 5 s).
     pub watches: Option<Duration>,
     /// `request_attributes`, each with its name.
-    pub request_attributes: Vec<(Box<str>, Attribute)>,
+    pub request_attributes: Vec<Expression>,
     /// `response_attributes`.
-    pub response_attributes: Vec<(Box<str>, Attribute)>,
+    pub response_attributes: Vec<Expression>,
 }
 
 /// Envoy `ProcessingMode`.
