@@ -9,6 +9,7 @@ pub(crate) mod connect;
 pub(crate) mod destinations;
 pub(crate) mod flush;
 pub(crate) mod host_pools;
+mod hosts;
 pub(crate) mod liveness;
 pub(crate) mod named;
 pub(crate) mod origin;

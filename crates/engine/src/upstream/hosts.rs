@@ -1,0 +1,121 @@
+//! The hosts of a cluster: which there are, what is known of them, and their first pools.
+//!
+//! Arrives: endpoints, and what was found out about them. Leaves: the pools of hosts that are gone or not well.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use towpath_proto::Address;
+
+use crate::balancer::Host;
+use crate::free_slot;
+use crate::ids::{PoolClass, PoolKey};
+use crate::snapshot::cluster::Endpoint;
+use crate::snapshot::health::{ClusterHealth, HealthFlags};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::host_pools::HostPools;
+use crate::upstream::pool::Pool;
+
+impl ClusterState {
+    /// Takes new endpoints; pools of addresses that stay are kept. Answers the pools whose host is gone.
+    pub(crate) fn update(&mut self, endpoints: &[Endpoint], random: u64) -> Vec<u32> {
+        let mut old: HashMap<Address, HostPools> = HashMap::new();
+        for (index, pool) in self.pools.iter_mut().enumerate() {
+            if let Some(pool) = pool
+                && pool.host.take().is_some()
+            {
+                let pools = old.entry(pool.address.clone()).or_default();
+                pools.put(pool.class, u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        }
+        self.hosts.clear();
+        self.pools_of.clear();
+        // Of thousands of clusters most have a few hosts, and a vector that grows begins with room for four.
+        self.hosts.reserve_exact(endpoints.len());
+        self.pools_of.reserve_exact(endpoints.len());
+        self.pools.reserve_exact(endpoints.len().saturating_sub(self.pools.len()));
+        for endpoint in endpoints {
+            let index = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+            let mut pools = old.remove(&endpoint.address).unwrap_or_default();
+            let first = PoolClass::default();
+            if pools.get(first).is_none() {
+                pools.put(first, self.add_pool(endpoint, first));
+            }
+            let mut host = Host::new(endpoint.clone());
+            for pool in pools.iter() {
+                if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
+                    pool.host = Some(index);
+                    pool.hostname = Arc::clone(&endpoint.hostname);
+                    pool.socket = endpoint.socket;
+                    host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
+                }
+            }
+            host.health_flags = self.health_flags(endpoint);
+            self.hosts.push(host);
+            self.pools_of.push(pools);
+        }
+        self.balancer.rebuild(&self.hosts, random);
+        old.into_values().flat_map(|pools| pools.iter().collect::<Vec<_>>()).collect()
+    }
+
+    /// What is known of a host.
+    pub(crate) fn health_flags(&self, endpoint: &Endpoint) -> HealthFlags {
+        let health = self.health.as_ref();
+        let known = health.and_then(|health| health.get(&endpoint.address)).copied();
+        let is_checked = self.config.health_check.is_some() && !endpoint.is_unchecked();
+        known.unwrap_or(if is_checked { HealthFlags::UNCHECKED } else { HealthFlags::WELL })
+    }
+
+    /// Takes note of what was found out about its hosts.
+    ///
+    /// Answers the pools of those that are not well any more.
+    pub(crate) fn take_health(&mut self, health: Arc<ClusterHealth>, random: u64) -> Vec<u32> {
+        self.health = Some(health);
+        let health_flags: Vec<HealthFlags> =
+            self.hosts.iter().map(|host| self.health_flags(&host.endpoint)).collect();
+        let differs =
+            |(host, health_flags): (&Host, &HealthFlags)| host.health_flags != *health_flags;
+        if self.hosts.iter().zip(&health_flags).any(differs) {
+            let fell = self.note_changes(&health_flags);
+            for (host, health_flags) in self.hosts.iter_mut().zip(health_flags) {
+                host.health_flags = health_flags;
+            }
+            self.balancer.rebuild(&self.hosts, random);
+            return fell;
+        }
+        Vec::new()
+    }
+
+    /// Forgives hosts that come back; answers the pools of those that are not well any more.
+    pub(crate) fn note_changes(&mut self, health_flags: &[HealthFlags]) -> Vec<u32> {
+        let mut fell = Vec::new();
+        for (at, after) in health_flags.iter().enumerate() {
+            let before = self.hosts[at].health_flags;
+            let pools: Vec<u32> = self.pools_of[at].iter().collect();
+            if before.ejected && !after.ejected {
+                pools.iter().for_each(|pool| self.forgive(*pool));
+            }
+            let is_new = |was: bool, is: bool| is && !was;
+            if is_new(before.failed_check, after.failed_check)
+                || is_new(before.ejected, after.ejected)
+            {
+                fell.extend(pools);
+            }
+        }
+        fell
+    }
+
+    pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, class: PoolClass) -> u32 {
+        let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
+        pool.socket = endpoint.socket;
+        pool.tally = self.config.tally_of(&pool.address);
+        u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
+    }
+
+    /// Frees the pool of a host that is gone, once nothing hangs on it.
+    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
+        if self.pool(pool_key).is_some_and(Pool::is_unused) {
+            self.pools[pool_key.pool as usize] = None;
+        }
+    }
+}
