@@ -90,12 +90,12 @@ fn balancers(c: &mut Criterion) {
         ("random, weights", cluster::Balancer::Random, hosts(|n| n % 7 + 1)),
     ] {
         let mut balancer = Balancer::new(cluster::Balancing::new(policy));
-        balancer.rebuild(&hosts, 1);
+        balancer.rebuild(&hosts, 1, Instant::ZERO);
         let mut random = 0u64;
         c.bench_function(&format!("balancer/{name}"), |b| {
             b.iter(|| {
                 random += 1;
-                black_box(balancer.pick(black_box(&hosts), random, &|_| false, 0))
+                black_box(balancer.pick(black_box(&hosts), random, &|_| false, 0, Instant::ZERO))
             });
         });
     }

@@ -1,7 +1,9 @@
 //! Load balancing policies, in both their forms.
 
+use std::time::Duration;
+
 use towpath_engine::snapshot::cluster::{
-    Balancer, Balancing, Discovery, HashFunction, HealthStatuses,
+    Balancer, Balancing, Discovery, HashFunction, HealthStatuses, SlowStart,
 };
 
 use super::Converter;
@@ -54,7 +56,9 @@ impl Converter<'_> {
             return None;
         }
         let common = cluster.message("common_lb_config");
-        let Chosen { policy, localities, weighs } = match cluster.message("load_balancing_policy") {
+        let Chosen { policy, localities, weighs, slow_start } = match cluster
+            .message("load_balancing_policy")
+        {
             Some(policy) => {
                 for field in ["zone_aware_lb_config", "locality_weighted_lb_config"] {
                     if let Some(common) = common.filter(|common| common.has(field)) {
@@ -64,7 +68,14 @@ impl Converter<'_> {
                 self.typed_balancer(policy)?
             }
             None => {
-                Chosen { policy: self.named_balancer(cluster)?, localities: common, weighs: false }
+                let policy = self.named_balancer(cluster)?;
+                let config = match policy {
+                    Balancer::RoundRobin => cluster.message("round_robin_lb_config"),
+                    Balancer::LeastRequest { .. } => cluster.message("least_request_lb_config"),
+                    Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => None,
+                };
+                let slow_start = config.and_then(|config| self.slow_start(config));
+                Chosen { policy, localities: common, weighs: false, slow_start }
             }
         };
         let factor = assignment
@@ -83,7 +94,22 @@ impl Converter<'_> {
             weighs_localities: weighs
                 || localities.is_some_and(|config| config.has("locality_weighted_lb_config")),
             overridable: overridable(cluster),
+            slow_start,
         })
+    }
+
+    /// How hosts begin, where round robin's or least request's configuration says so.
+    fn slow_start(&mut self, config: &Message) -> Option<SlowStart> {
+        let config = config.message("slow_start_config")?;
+        let window = config.duration("slow_start_window").unwrap_or_default();
+        let window = Duration::from_millis(u64::try_from(window.as_millis()).unwrap_or(u64::MAX));
+        let aggression = config.message("aggression").map_or(1.0, |it| self.runtime_float(it));
+        let least = config.message("min_weight_percent");
+        let least = least.map_or(10.0, |percent| percent.float("value").unwrap_or(0.0));
+        // Envoy goes by 1 where the runtime has what cannot be.
+        let aggression = if aggression > 0.0 { aggression } else { 1.0 };
+        let slow_start = SlowStart { window, aggression, least: least / 100.0 };
+        (!window.is_zero()).then_some(slow_start)
     }
 
     fn panic_threshold(&mut self, message: &Message) -> u8 {
@@ -142,14 +168,18 @@ impl Converter<'_> {
             RANDOM => Balancer::Random,
             _ => Balancer::RoundRobin,
         };
+        let slow_start = match policy {
+            Balancer::RoundRobin | Balancer::LeastRequest { .. } => self.slow_start(config),
+            Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => None,
+        };
         Some(match policy.is_hashed() {
             true => {
                 let weighs = config.has("locality_weighted_lb_config");
-                Chosen { policy, localities: None, weighs }
+                Chosen { policy, localities: None, weighs, slow_start }
             }
             false => {
                 let localities = config.message("locality_lb_config");
-                Chosen { policy, localities, weighs: false }
+                Chosen { policy, localities, weighs: false, slow_start }
             }
         })
     }
@@ -222,6 +252,7 @@ struct Chosen<'m> {
     policy: Balancer,
     localities: Option<&'m Message>,
     weighs: bool,
+    slow_start: Option<SlowStart>,
 }
 
 /// What the older fields say of hashing.

@@ -95,15 +95,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.LeastRequestLbConfig",
-        honoured: &["choice_count", "active_request_bias"],
+        honoured: &["choice_count", "active_request_bias", "slow_start_config"],
         harmless: &[],
-        changes: &[("slow_start_config", SLOW_START)],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.RoundRobinLbConfig",
-        honoured: &[],
+        honoured: &["slow_start_config"],
         harmless: &[],
-        changes: &[("slow_start_config", SLOW_START)],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.Cluster.SlowStartConfig",
+        honoured: &["slow_start_window", "aggression", "min_weight_percent"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.CommonLbConfig",
@@ -233,19 +239,29 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
-        honoured: &["choice_count", "active_request_bias", "locality_lb_config"],
+        honoured: &[
+            "choice_count",
+            "active_request_bias",
+            "locality_lb_config",
+            "slow_start_config",
+        ],
         harmless: &[],
         changes: &[
-            ("slow_start_config", SLOW_START),
             ("enable_full_scan", "some hosts are compared, not all"),
             ("selection_method", "some hosts are compared, not all"),
         ],
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
-        honoured: &["locality_lb_config"],
+        honoured: &["locality_lb_config", "slow_start_config"],
         harmless: &[],
-        changes: &[("slow_start_config", SLOW_START)],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.common.v3.SlowStartConfig",
+        honoured: &["slow_start_window", "aggression", "min_weight_percent"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.random.v3.Random",
@@ -566,6 +582,5 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 const NO_LOCAL_CLUSTER: &str = "read only with a `local_cluster_name`, which is refused";
-const SLOW_START: &str = "a new host gets its full share at once";
 
 const NO_BOUND: &str = "a host takes all requests that its hash brings";

@@ -4,7 +4,8 @@ use super::hashed::{Hashed, Key, TableSize};
 use super::least_request::LeastRequest;
 use super::random::Random;
 use super::round_robin::RoundRobin;
-use super::{Dice, Host, Policy};
+use super::slow_start::Hosts;
+use super::{Dice, Policy};
 
 #[derive(Debug)]
 pub(super) enum Group {
@@ -17,7 +18,7 @@ pub(super) enum Group {
 impl Group {
     pub(super) fn new(
         members: Box<[u32]>,
-        hosts: &[Host],
+        hosts: &Hosts<'_>,
         policy: Policy,
         dice: &mut Dice,
     ) -> Self {
@@ -28,22 +29,22 @@ impl Group {
             }
             Policy::Random => Self::Random(Random::new(members, hosts)),
             Policy::RingHash { .. } | Policy::Maglev { .. } => {
-                Self::Hashed(Hashed::new(&members, hosts, policy, false))
+                Self::Hashed(Hashed::new(&members, hosts.all, policy, false))
             }
         }
     }
 
     /// One of several localities that is chosen by a hash: their weights count with those of hosts.
-    pub(super) fn hashed_by_locality(members: &[u32], hosts: &[Host], policy: Policy) -> Self {
-        Self::Hashed(Hashed::new(members, hosts, policy, true))
+    pub(super) fn hashed_by_locality(members: &[u32], hosts: &Hosts<'_>, policy: Policy) -> Self {
+        Self::Hashed(Hashed::new(members, hosts.all, policy, true))
     }
 
-    pub(super) fn pick(&mut self, hosts: &[Host], key: Key, dice: &mut Dice) -> Option<u32> {
+    pub(super) fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
             Self::RoundRobin(group) => group.pick(hosts),
             Self::LeastRequest(group) => group.pick(hosts, dice),
             Self::Random(group) => group.pick(dice),
-            Self::Hashed(group) => group.pick(hosts, key),
+            Self::Hashed(group) => group.pick(hosts.all, key),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The least loaded of a few random hosts; with unequal weights, round robin by weight over load.
 
-use super::round_robin::{equal_weights, weight};
+use super::Dice;
 use super::schedule::Schedule;
-use super::{Dice, Host};
+use super::slow_start::Hosts;
 
 #[derive(Debug)]
 pub(super) struct LeastRequest {
@@ -14,9 +14,14 @@ pub(super) struct LeastRequest {
 }
 
 impl LeastRequest {
-    pub(super) fn new(members: Box<[u32]>, hosts: &[Host], choices: u32, bias_milli: u32) -> Self {
+    pub(super) fn new(
+        members: Box<[u32]>,
+        hosts: &Hosts<'_>,
+        choices: u32,
+        bias_milli: u32,
+    ) -> Self {
         let bias = f64::from(bias_milli) / 1000.0;
-        let schedule = (!equal_weights(&members, hosts)).then(|| {
+        let schedule = (!hosts.are_even(&members)).then(|| {
             let mut schedule = Schedule::default();
             for host in &members {
                 schedule.add(*host, effective_weight(hosts, *host, bias));
@@ -26,12 +31,12 @@ impl LeastRequest {
         Self { hosts: members, choices: choices.max(2), bias, schedule }
     }
 
-    pub(super) fn pick(&mut self, hosts: &[Host], dice: &mut Dice) -> Option<u32> {
+    pub(super) fn pick(&mut self, hosts: &Hosts<'_>, dice: &mut Dice) -> Option<u32> {
         let bias = self.bias;
         if let Some(schedule) = &mut self.schedule {
             return schedule.next(|host| effective_weight(hosts, host, bias));
         }
-        let active = |host: u32| hosts.get(host as usize).map_or(u32::MAX, |host| host.active);
+        let active = |host: u32| hosts.get(host).map_or(u32::MAX, |host| host.active);
         let mut best = *self.hosts.get(dice.below(self.hosts.len()))?;
         for _ in 1..self.choices {
             let other = self.hosts[dice.below(self.hosts.len())];
@@ -48,9 +53,9 @@ impl LeastRequest {
 }
 
 /// `weight / (active + 1)^bias`.
-fn effective_weight(hosts: &[Host], host: u32, bias: f64) -> f64 {
-    let active = hosts.get(host as usize).map_or(0, |host| host.active);
+fn effective_weight(hosts: &Hosts<'_>, host: u32, bias: f64) -> f64 {
+    let active = hosts.get(host).map_or(0, |host| host.active);
     let load = f64::from(active) + 1.0;
     // The default needs no power.
-    weight(hosts, host) / if bias == 1.0 { load } else { load.powf(bias) }
+    hosts.weight(host) / if bias == 1.0 { load } else { load.powf(bias) }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::group::Group;
 use super::hashed::Key;
 use super::schedule::Schedule;
+use super::slow_start::Hosts;
 use super::{Balancing, Dice, Host};
 
 /// The eligible hosts of a priority, by locality.
@@ -30,7 +31,7 @@ impl Localities {
     pub(super) fn new(
         all: &[u32],
         eligible: &[u32],
-        hosts: &[Host],
+        hosts: &Hosts<'_>,
         config: Balancing,
         dice: &mut Dice,
     ) -> Option<Self> {
@@ -47,7 +48,7 @@ impl Localities {
         let groups: Box<[_]> = members
             .into_iter()
             .filter_map(|(locality, members)| {
-                let first = hosts.get(*members.first()? as usize)?;
+                let first = hosts.get(*members.first()?)?;
                 let total = totals.get(locality).copied().unwrap_or(1);
                 let percent =
                     (members.len() as u64 * u64::from(config.overprovisioning) / total).min(100);
@@ -71,7 +72,7 @@ impl Localities {
         Some(localities)
     }
 
-    pub(super) fn pick(&mut self, hosts: &[Host], key: Key, dice: &mut Dice) -> Option<u32> {
+    pub(super) fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {
         let place = self.next()?;
         self.groups.get_mut(place)?.group.pick(hosts, key, dice)
     }
@@ -83,6 +84,7 @@ impl Localities {
     }
 }
 
-fn at<'a>(hosts: &'a [Host], places: &'a [u32]) -> impl Iterator<Item = &'a Host> {
-    places.iter().filter_map(|place| hosts.get(*place as usize))
+fn at<'a>(hosts: &Hosts<'a>, places: &'a [u32]) -> impl Iterator<Item = &'a Host> {
+    let all = hosts.all;
+    places.iter().filter_map(|place| all.get(*place as usize))
 }

@@ -15,12 +15,16 @@ mod priority;
 mod random;
 mod round_robin;
 mod schedule;
+mod slow_start;
+
+use towpath_proto::Instant;
 
 use self::hashed::Key;
 pub(crate) use self::hashed::TableSize;
 pub(crate) use self::joined::{Among, Joined};
 pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
+use self::slow_start::Hosts;
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health, HealthStatus};
 use crate::snapshot::health::HealthFlags;
 
@@ -33,13 +37,15 @@ pub struct Host {
     pub active: u32,
     /// What was found out about it.
     pub health_flags: HealthFlags,
+    /// When it was first healthy, or its checks last made it so; kept where hosts start slowly.
+    pub healthy_since: Option<Instant>,
 }
 
 impl Host {
     /// A host with nothing to do.
     #[must_use]
     pub const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, active: 0, health_flags: HealthFlags::WELL }
+        Self { endpoint, active: 0, health_flags: HealthFlags::WELL, healthy_since: None }
     }
 
     /// Whether it is picked, all things considered.
@@ -77,6 +83,8 @@ pub struct Balancer {
     priorities: Vec<Priority>,
     load: Load,
     in_panic: bool,
+    /// When the last host has all of its weight, where hosts start slowly.
+    slow_until: Option<Instant>,
     /// Another one with each [`Balancer::rebuild`].
     stamp: u64,
 }
@@ -86,17 +94,20 @@ impl Balancer {
     #[must_use]
     pub fn new(config: Balancing) -> Self {
         let (priorities, load) = (Vec::new(), Load::default());
-        Self { config, priorities, load, in_panic: false, stamp: 0 }
+        Self { config, priorities, load, in_panic: false, slow_until: None, stamp: 0 }
     }
 
     /// Takes note of the hosts. To be called whenever a host came or went or its weight, priority or health
     /// changed; `random` decides where rounds begin, so that workers do not march in step.
-    pub fn rebuild(&mut self, hosts: &[Host], random: u64) {
+    pub fn rebuild(&mut self, hosts: &[Host], random: u64, now: Instant) {
         let mut dice = Dice(random);
         let priorities = hosts.iter().map(|host| host.endpoint.priority).max().map_or(0, |p| p + 1);
+        let slow_start = self.config.slow_start.as_ref();
+        self.slow_until = slow_start.and_then(|slow_start| slow_start::end(hosts, slow_start));
+        let hosts = Hosts::new(hosts, slow_start, self.slow_until, now);
         // Priorities without a gap are the loader's business; a hole is an empty priority.
         self.priorities = (0..priorities.min(MAX_PRIORITIES))
-            .map(|priority| Priority::new(hosts, priority, self.config, &mut dice))
+            .map(|priority| Priority::new(&hosts, priority, self.config, &mut dice))
             .collect();
         let sizes: Vec<Sizes> = self.sizes().collect();
         self.load = Load::new(&sizes, self.config.panic_threshold);
@@ -125,8 +136,9 @@ impl Balancer {
         random: u64,
         skip: &dyn Fn(usize) -> bool,
         attempts: u32,
+        now: Instant,
     ) -> Option<usize> {
-        self.pick_among(None, hosts, random, skip, attempts)
+        self.pick_among(None, hosts, random, skip, attempts, now)
     }
 
     /// The same; where another balancer has decided for it, among which hosts.
@@ -137,6 +149,7 @@ impl Balancer {
         random: u64,
         skip: &dyn Fn(usize) -> bool,
         attempts: u32,
+        now: Instant,
     ) -> Option<usize> {
         let mut dice = Dice(random);
         let mut attempt = 0;
@@ -146,7 +159,7 @@ impl Balancer {
                 dice = Dice(random);
             }
             let key = Key { hash: random, attempt };
-            let host = self.pick_once(among, hosts, key, &mut dice)?;
+            let host = self.pick_once(among, hosts, key, &mut dice, now)?;
             if attempt == attempts || !skip(host) {
                 return Some(host);
             }
@@ -173,6 +186,7 @@ impl Balancer {
         hosts: &[Host],
         key: Key,
         dice: &mut Dice,
+        now: Instant,
     ) -> Option<usize> {
         let (priority, class) = match among {
             Some(Among { priority, class }) => (priority, self.load.class_of(priority, class)),
@@ -182,7 +196,8 @@ impl Balancer {
         if self.in_panic && self.config.fails_in_panic {
             return None;
         }
-        self.priorities.get_mut(priority)?.pick(class, hosts, key, dice)
+        let hosts = Hosts::new(hosts, self.config.slow_start.as_ref(), self.slow_until, now);
+        self.priorities.get_mut(priority)?.pick(class, &hosts, key, dice)
     }
 }
 

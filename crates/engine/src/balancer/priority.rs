@@ -3,6 +3,7 @@
 use super::group::Group;
 use super::hashed::{Key, TableSize};
 use super::locality::Localities;
+use super::slow_start::Hosts;
 use super::{Balancing, Dice, Host};
 use crate::snapshot::cluster::Health;
 
@@ -49,7 +50,12 @@ enum Eligible {
 }
 
 impl Priority {
-    pub(super) fn new(hosts: &[Host], priority: u32, config: Balancing, dice: &mut Dice) -> Self {
+    pub(super) fn new(
+        hosts: &Hosts<'_>,
+        priority: u32,
+        config: Balancing,
+        dice: &mut Dice,
+    ) -> Self {
         let of_priority = |host: &Host| host.endpoint.priority == priority;
         let all = places(hosts, of_priority);
         let (policy, overprovisioning) = (config.policy, config.overprovisioning);
@@ -74,7 +80,7 @@ impl Priority {
     pub(super) fn pick(
         &mut self,
         class: Class,
-        hosts: &[Host],
+        hosts: &Hosts<'_>,
         key: Key,
         dice: &mut Dice,
     ) -> Option<usize> {
@@ -106,7 +112,7 @@ impl Priority {
 }
 
 impl Eligible {
-    fn pick(&mut self, hosts: &[Host], key: Key, dice: &mut Dice) -> Option<u32> {
+    fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
             Self::Together(group) => group.pick(hosts, key, dice),
             Self::ByLocality(localities, _) => localities.pick(hosts, key, dice),
@@ -121,8 +127,8 @@ impl Eligible {
     }
 }
 
-fn places(hosts: &[Host], wanted: impl Fn(&Host) -> bool) -> Box<[u32]> {
-    let members = (0u32..).zip(hosts).filter(|(_, host)| wanted(host));
+fn places(hosts: &Hosts<'_>, wanted: impl Fn(&Host) -> bool) -> Box<[u32]> {
+    let members = (0u32..).zip(hosts.all).filter(|(_, host)| wanted(host));
     members.map(|(place, _)| place).collect()
 }
 

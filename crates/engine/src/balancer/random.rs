@@ -1,7 +1,7 @@
 //! Any host, as likely as its weight says.
 
-use super::round_robin::equal_weights;
-use super::{Dice, Host};
+use super::Dice;
+use super::slow_start::Hosts;
 
 #[derive(Debug)]
 pub(super) struct Random {
@@ -11,12 +11,12 @@ pub(super) struct Random {
 }
 
 impl Random {
-    pub(super) fn new(members: Box<[u32]>, hosts: &[Host]) -> Self {
-        let sums = if equal_weights(&members, hosts) {
+    pub(super) fn new(members: Box<[u32]>, hosts: &Hosts<'_>) -> Self {
+        let sums = if hosts.are_even(&members) {
             Box::default()
         } else {
             let mut sum = 0;
-            let weights = members.iter().filter_map(|host| hosts.get(*host as usize));
+            let weights = members.iter().filter_map(|host| hosts.get(*host));
             weights
                 .map(|host| {
                     sum += u64::from(host.endpoint.weight.max(1));

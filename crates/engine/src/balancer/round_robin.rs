@@ -1,7 +1,8 @@
 //! Each host in its turn; with unequal weights, as often as its weight says, evenly spread.
 
+use super::Dice;
 use super::schedule::Schedule;
-use super::{Dice, Host};
+use super::slow_start::Hosts;
 
 #[derive(Debug)]
 pub(super) struct RoundRobin {
@@ -12,15 +13,15 @@ pub(super) struct RoundRobin {
 }
 
 impl RoundRobin {
-    pub(super) fn new(members: Box<[u32]>, hosts: &[Host], dice: &mut Dice) -> Self {
-        let schedule = (!equal_weights(&members, hosts)).then(|| {
+    pub(super) fn new(members: Box<[u32]>, hosts: &Hosts<'_>, dice: &mut Dice) -> Self {
+        let schedule = (!hosts.are_even(&members)).then(|| {
             let mut schedule = Schedule::default();
             for host in &members {
-                schedule.add(*host, weight(hosts, *host));
+                schedule.add(*host, hosts.weight(*host));
             }
             // Begin somewhere in the round, as every worker has a round of its own.
             for _ in 0..dice.below(members.len()) {
-                schedule.next(|host| weight(hosts, host));
+                schedule.next(|host| hosts.weight(host));
             }
             schedule
         });
@@ -29,9 +30,9 @@ impl RoundRobin {
     }
 
     #[inline]
-    pub(super) fn pick(&mut self, hosts: &[Host]) -> Option<u32> {
+    pub(super) fn pick(&mut self, hosts: &Hosts<'_>) -> Option<u32> {
         if let Some(schedule) = &mut self.schedule {
-            return schedule.next(|host| weight(hosts, host));
+            return schedule.next(|host| hosts.weight(host));
         }
         let host = *self.hosts.get(self.next)?;
         self.next = if self.next + 1 == self.hosts.len() { 0 } else { self.next + 1 };
@@ -41,15 +42,4 @@ impl RoundRobin {
     pub(super) fn len(&self) -> usize {
         self.hosts.len()
     }
-}
-
-/// Whether all members have one weight.
-pub(super) fn equal_weights(members: &[u32], hosts: &[Host]) -> bool {
-    let mut weights = members.iter().map(|host| weight(hosts, *host));
-    weights.next().is_none_or(|first| weights.all(|other| other == first))
-}
-
-/// The weight of a host; 0 would never come again and counts as 1.
-pub(super) fn weight(hosts: &[Host], host: u32) -> f64 {
-    hosts.get(host as usize).map_or(1.0, |host| f64::from(host.endpoint.weight.max(1)))
 }

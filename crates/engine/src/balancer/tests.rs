@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use towpath_proto::Address;
+use towpath_proto::{Address, Instant};
 
 use super::priority::{Class, Load, PastPriorities, Sizes};
 use super::*;
@@ -18,7 +18,7 @@ fn hosts(weights: &[u32]) -> Vec<Host> {
 
 fn balancer(policy: Policy, hosts: &[Host]) -> Balancer {
     let mut balancer = Balancer::new(Balancing::new(policy));
-    balancer.rebuild(hosts, 7);
+    balancer.rebuild(hosts, 7, START);
     balancer
 }
 
@@ -26,10 +26,12 @@ fn counts(policy: Policy, hosts: &[Host], picks: u64) -> Vec<u64> {
     let mut balancer = balancer(policy, hosts);
     let mut counts = vec![0; hosts.len()];
     for random in 0..picks {
-        counts[balancer.pick(hosts, random, &|_| false, 0).unwrap()] += 1;
+        counts[balancer.pick(hosts, random, &|_| false, 0, START).unwrap()] += 1;
     }
     counts
 }
+
+const START: Instant = Instant::ZERO;
 
 fn never(_: usize) -> bool {
     false
@@ -38,7 +40,7 @@ fn never(_: usize) -> bool {
 #[test]
 fn no_host_no_pick() {
     for policy in POLICIES {
-        assert_eq!(balancer(policy, &[]).pick(&[], 1, &never, 3), None);
+        assert_eq!(balancer(policy, &[]).pick(&[], 1, &never, 3, START), None);
     }
 }
 
@@ -46,7 +48,7 @@ fn no_host_no_pick() {
 fn round_robin_takes_each_in_turn() {
     let hosts = hosts(&[1, 1, 1]);
     let mut balancer = balancer(Policy::RoundRobin, &hosts);
-    let picks: Vec<_> = (0..9).filter_map(|r| balancer.pick(&hosts, r, &never, 0)).collect();
+    let picks: Vec<_> = (0..9).filter_map(|r| balancer.pick(&hosts, r, &never, 0, START)).collect();
     assert_eq!(picks[..3], picks[3..6]);
     assert_eq!(picks[..3], picks[6..]);
     let mut round = picks[..3].to_vec();
@@ -63,7 +65,7 @@ fn weighted_round_robin_is_exact_over_a_round_and_smooth_within() {
         let mut seen = vec![0u32; weights.len()];
         for round in 1..=3u32 {
             for random in 0..total {
-                seen[balancer.pick(&hosts, u64::from(random), &never, 0).unwrap()] += 1;
+                seen[balancer.pick(&hosts, u64::from(random), &never, 0, START).unwrap()] += 1;
                 // No host is ever ahead of or behind its share by more than one and a bit.
                 let done: u32 = seen.iter().sum();
                 for (count, weight) in seen.iter().zip(&weights) {
@@ -101,7 +103,7 @@ fn least_request_avoids_the_loaded() {
     let mut live = hosts(&[1; 10]);
     let mut balancer = balancer(LEAST_REQUEST, &live);
     for random in 0..10_000 {
-        let host = balancer.pick(&live, random, &never, 0).unwrap();
+        let host = balancer.pick(&live, random, &never, 0, START).unwrap();
         live[host].active += 1;
     }
     assert!(live.iter().all(|host| host.active.abs_diff(1000) < 10));
@@ -125,10 +127,10 @@ fn a_skipped_host_is_taken_only_in_the_end() {
         let hosts = hosts(&[1, 1]);
         let mut balancer = balancer(policy, &hosts);
         for random in 0..200 {
-            let host = balancer.pick(&hosts, random, &|host| host == 0, 64).unwrap();
+            let host = balancer.pick(&hosts, random, &|host| host == 0, 64, START).unwrap();
             assert_eq!(host, 1, "{policy:?}");
         }
-        assert!(balancer.pick(&hosts, 1, &|_| true, 5).is_some());
+        assert!(balancer.pick(&hosts, 1, &|_| true, 5, START).is_some());
     }
 }
 
@@ -138,7 +140,7 @@ fn picks_depend_on_nothing_but_their_input() {
         let hosts = hosts(&[1, 5, 2, 2]);
         let run = || {
             let mut balancer = balancer(policy, &hosts);
-            (0..100).map(|r| balancer.pick(&hosts, r * r, &never, 0)).collect::<Vec<_>>()
+            (0..100).map(|r| balancer.pick(&hosts, r * r, &never, 0, START)).collect::<Vec<_>>()
         };
         assert_eq!(run(), run());
     }
@@ -183,24 +185,24 @@ fn panic_picks_among_all() {
     let hosts = priorities(&[(1, 0, 3)]);
     let mut in_panic = balancer(Policy::RoundRobin, &hosts);
     let picked: std::collections::BTreeSet<_> =
-        (0..8).filter_map(|r| in_panic.pick(&hosts, r, &never, 0)).collect();
+        (0..8).filter_map(|r| in_panic.pick(&hosts, r, &never, 0, START)).collect();
     assert_eq!(picked.len(), 4);
     assert!(in_panic.in_panic());
 
     let config = Balancing::new(Policy::RoundRobin);
     let mut calm = Balancer::new(Balancing { panic_threshold: 0, ..config });
-    calm.rebuild(&hosts, 7);
-    assert!((0..8).all(|r| calm.pick(&hosts, r, &never, 0) == Some(0)));
+    calm.rebuild(&hosts, 7, START);
+    assert!((0..8).all(|r| calm.pick(&hosts, r, &never, 0, START) == Some(0)));
     assert!(!calm.in_panic());
 
     let dead = priorities(&[(0, 0, 2), (0, 0, 2)]);
-    assert!(balancer(Policy::Random, &dead).pick(&dead, 1, &never, 0).is_some());
-    calm.rebuild(&dead, 1);
-    assert_eq!(calm.pick(&dead, 1, &never, 0), None);
+    assert!(balancer(Policy::Random, &dead).pick(&dead, 1, &never, 0, START).is_some());
+    calm.rebuild(&dead, 1, START);
+    assert_eq!(calm.pick(&dead, 1, &never, 0, START), None);
 
     let mut failing = Balancer::new(Balancing { fails_in_panic: true, ..config });
-    failing.rebuild(&hosts, 7);
-    assert_eq!(failing.pick(&hosts, 1, &never, 0), None);
+    failing.rebuild(&hosts, 7, START);
+    assert_eq!(failing.pick(&hosts, 1, &never, 0, START), None);
     assert!(failing.in_panic(), "it is counted");
 }
 
@@ -230,10 +232,10 @@ fn shares(policy: Policy, shape: &[(u32, usize, usize)], picks: u64) -> Vec<u64>
     let hosts = localities(shape);
     let config = Balancing { weighs_localities: true, ..Balancing::new(policy) };
     let mut balancer = Balancer::new(config);
-    balancer.rebuild(&hosts, 7);
+    balancer.rebuild(&hosts, 7, START);
     let mut shares = vec![0; shape.len()];
     for random in 0..picks {
-        let host = balancer.pick(&hosts, random, &never, 0).unwrap();
+        let host = balancer.pick(&hosts, random, &never, 0, START).unwrap();
         assert_eq!(hosts[host].health(), Health::Healthy);
         let place = shape.iter().scan(0, |end, (_, healthy, unhealthy)| {
             *end += healthy + unhealthy;
@@ -284,9 +286,9 @@ fn panic_picks_among_all_localities() {
     let hosts = localities(&[(1, 1, 4), (9, 1, 4)]);
     let config = Balancing::new(Policy::RoundRobin);
     let mut balancer = Balancer::new(Balancing { weighs_localities: true, ..config });
-    balancer.rebuild(&hosts, 7);
+    balancer.rebuild(&hosts, 7, START);
     let picked: std::collections::BTreeSet<_> =
-        (0..10).filter_map(|random| balancer.pick(&hosts, random, &never, 0)).collect();
+        (0..10).filter_map(|random| balancer.pick(&hosts, random, &never, 0, START)).collect();
     assert_eq!(picked.len(), 10);
     assert!(balancer.in_panic());
 }
@@ -301,7 +303,8 @@ fn joined(shapes: &[&[(usize, usize, usize)]]) -> Vec<(usize, u32)> {
         let chosen =
             joined.choose(balancers.len(), |at| balancers.get(at), 50, random * random, None);
         let (at, among, random) = chosen.unwrap();
-        let host = balancers[at].pick_among(Some(among), &hosts[at], random, &never, 0).unwrap();
+        let host =
+            balancers[at].pick_among(Some(among), &hosts[at], random, &never, 0, START).unwrap();
         (at, hosts[at][host].endpoint.priority)
     });
     picks.collect()
@@ -334,7 +337,7 @@ fn shares_follow_the_hosts() {
         joined.choose(2, |at| balancers.get(at).copied().filter(|_| at < there), 50, 3, None)
     };
     assert_eq!(choose(&first, 2).unwrap().0, 0);
-    first.rebuild(&ill, 8);
+    first.rebuild(&ill, 8, START);
     assert_eq!(choose(&first, 2).unwrap().0, 1);
     assert_eq!(choose(&first, 1).unwrap().0, 0, "the second is gone");
     assert!(choose(&first, 0).is_none());

@@ -42,7 +42,7 @@ impl Exchange {
             (None, Some(_)) => self.leave_cluster(id, now),
             (Some(wanted), _) => {
                 self.retire_cluster(id, now);
-                self.upstreams.open_cluster(id, wanted, &mut self.conns, &mut self.env);
+                self.upstreams.open_cluster(id, wanted, &mut self.conns, &mut self.env, now);
             }
         }
     }
@@ -54,7 +54,7 @@ impl Exchange {
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
         let is_alike = cluster.config.connects_like(config);
         let is_shown = cluster.shown.is_some() && cluster.config.shows_like(config);
-        let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next());
+        let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next(), now);
         if self.env.index == 0 {
             cluster.stats.membership_change.inc();
             if !is_shown {
@@ -81,7 +81,7 @@ impl Exchange {
         if std::mem::replace(&mut cluster.leaves, true) {
             return;
         }
-        cluster.update(&[], 0);
+        cluster.update(&[], 0, now);
         for pool_key in cluster.pool_keys() {
             self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
             self.upstreams.clusters.drop_if_unused(pool_key);
@@ -92,7 +92,7 @@ impl Exchange {
     /// Takes the endpoints of a DNS cluster.
     pub(crate) fn update_hosts(&mut self, id: ClusterId, endpoints: &[Endpoint], now: Instant) {
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
-        let gone = cluster.update(endpoints, self.env.random.next());
+        let gone = cluster.update(endpoints, self.env.random.next(), now);
         if self.env.index == 0 {
             cluster.stats.membership_change.inc();
             if let Some(shown) = &cluster.shown {
@@ -108,7 +108,7 @@ impl Exchange {
     /// A cluster is gone: what waits fails, what is idle is closed, what is busy ends with its stream.
     pub(crate) fn retire_cluster(&mut self, id: ClusterId, now: Instant) {
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
-        let gone = cluster.update(&[], 0);
+        let gone = cluster.update(&[], 0, now);
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);
         }

@@ -572,7 +572,7 @@ pub(crate) fn choose_host(
         return note_choice(stream, cluster, picked);
     }
     if cluster.aggregate.is_none() {
-        return choose_own_host(stream, cluster, env);
+        return choose_own_host(stream, cluster, env, now);
     }
     // An aggregate has no hosts that could be asked for.
     if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
@@ -584,7 +584,7 @@ pub(crate) fn choose_host(
     let asks = asks(&stream.recorder, &stream.request);
     let class =
         |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
-    let picked = clusters.pick(id, random, &class, stream.retries.avoided());
+    let picked = clusters.pick(id, random, &class, stream.retries.avoided(), now);
     note_choice(stream, clusters.get(stream.cluster)?, picked)
 }
 
@@ -594,6 +594,7 @@ pub(crate) fn choose_own_host(
     stream: &mut Stream,
     cluster: &mut ClusterState,
     env: &mut Env,
+    now: Instant,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
     let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
@@ -604,7 +605,7 @@ pub(crate) fn choose_own_host(
     }
     let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
-    let picked = class.and_then(|class| cluster.pick(random, class, stream.retries.avoided()));
+    let picked = class.and_then(|class| cluster.pick(random, class, stream.retries.avoided(), now));
     note_choice(stream, cluster, picked)
 }
 

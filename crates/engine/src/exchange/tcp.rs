@@ -102,7 +102,7 @@ impl Exchange {
                 let tried = stream.retries.tried.get_or_insert_default();
                 let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
                 let class = |_: &mut _| Some(PoolClass::default());
-                self.upstreams.clusters.pick(id, random, &class, avoided)
+                self.upstreams.clusters.pick(id, random, &class, avoided, now)
             }
         };
         self.connect_tcp(index, id, picked, now);

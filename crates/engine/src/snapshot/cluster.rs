@@ -338,7 +338,7 @@ impl FromIterator<HealthStatus> for HealthStatuses {
 }
 
 /// How a host is chosen among those of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Balancing {
     /// Among those that are eligible.
     pub policy: Balancer,
@@ -353,6 +353,19 @@ pub struct Balancing {
     pub weighs_localities: bool,
     /// `override_host_status`: which hosts a request may have that asks for one by its address.
     pub overridable: HealthStatuses,
+    /// `slow_start_config`, of round robin and least request.
+    pub slow_start: Option<SlowStart>,
+}
+
+/// Envoy `SlowStartConfig`: how the weight of a host grows that has just become healthy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowStart {
+    /// `slow_start_window`: how long until it has all of it, more than 0, in whole milliseconds.
+    pub window: Duration,
+    /// `aggression`: more than 0. Default 1: it grows in proportion to time; above that faster at first.
+    pub aggression: f64,
+    /// `min_weight_percent`: the part that it has at least, 0 to 1. Default 0.1.
+    pub least: f64,
 }
 
 impl Balancing {
@@ -366,6 +379,7 @@ impl Balancing {
             overprovisioning: 140,
             weighs_localities: false,
             overridable: HealthStatuses::USABLE,
+            slow_start: None,
         }
     }
 }

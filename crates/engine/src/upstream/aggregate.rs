@@ -5,6 +5,8 @@
 //! connections and requests on them, their limits and how they are made is that cluster's; what is counted for the
 //! stream, and its retries, is the aggregate's.
 
+use towpath_proto::Instant;
+
 use crate::balancer::Joined;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::ClusterId;
@@ -41,13 +43,14 @@ impl Clusters {
         random: u64,
         class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
         avoided: Avoided<'_>,
+        now: Instant,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         if cluster.aggregate.is_none() {
             let class = class(cluster)?;
-            return cluster.pick(random, class, avoided);
+            return cluster.pick(random, class, avoided, now);
         }
-        self.pick_of_aggregate(id, random, class, avoided)
+        self.pick_of_aggregate(id, random, class, avoided, now)
     }
 
     /// Whether a request's hash decides which host of a cluster it goes to.
@@ -67,6 +70,7 @@ impl Clusters {
         random: u64,
         class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
         mut avoided: Avoided<'_>,
+        now: Instant,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         let (threshold, bolt) =
@@ -87,7 +91,7 @@ impl Clusters {
         let chosen = chosen.and_then(|(at, among, random)| {
             let cluster = self.get_mut(*clusters.get(at)?)?;
             let class = class(cluster)?;
-            cluster.pick_among(Some(among), random, class, avoided)
+            cluster.pick_among(Some(among), random, class, avoided, now)
         });
         if let Some(cluster) = self.get_mut(id) {
             cluster.aggregate = Some(aggregate);

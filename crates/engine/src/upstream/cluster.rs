@@ -289,11 +289,12 @@ impl ClusterState {
         random: u64,
         class: PoolClass,
         avoided: Avoided<'_>,
+        now: Instant,
     ) -> Option<PoolKey> {
         if avoided.priorities.is_none() {
-            return self.pick_among(None, random, class, avoided);
+            return self.pick_among(None, random, class, avoided, now);
         }
-        self.pick_past(random, class, avoided)
+        self.pick_past(random, class, avoided, now)
     }
 
     #[cold]
@@ -302,12 +303,13 @@ impl ClusterState {
         random: u64,
         class: PoolClass,
         avoided: Avoided<'_>,
+        now: Instant,
     ) -> Option<PoolKey> {
         let Avoided { hosts, attempts, priorities } = avoided;
         let past = priorities?;
         let among = self.balancer.past(past, random);
         let avoided = Avoided { hosts, attempts, priorities: None };
-        let picked = self.pick_among(among, random, class, avoided)?;
+        let picked = self.pick_among(among, random, class, avoided, now)?;
         let host = self.pool(picked).and_then(|pool| self.hosts.get(pool.host? as usize));
         past.note(host.map_or(0, |host| host.endpoint.priority as usize));
         Some(picked)
@@ -320,13 +322,14 @@ impl ClusterState {
         random: u64,
         class: PoolClass,
         Avoided { hosts: avoid, attempts, .. }: Avoided<'_>,
+        now: Instant,
     ) -> Option<PoolKey> {
         let (id, pools_of) = (self.id, &self.pools_of);
         let avoids = |pool: u32| avoid.contains(&PoolKey { cluster: id, pool });
         let skip = |host: usize| {
             !avoid.is_empty() && pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids))
         };
-        let host = self.balancer.pick_among(among, &self.hosts, random, &skip, attempts);
+        let host = self.balancer.pick_among(among, &self.hosts, random, &skip, attempts, now);
         if self.balancer.in_panic() || self.hosts.is_empty() {
             self.stats.lb_healthy_panic.inc();
         }
@@ -420,6 +423,7 @@ impl ClusterState {
         config: Arc<Cluster>,
         tls: ClusterSockets,
         random: u64,
+        now: Instant,
     ) -> Vec<u32> {
         let before = std::mem::replace(&mut self.config, config);
         let config = Arc::clone(&self.config);
@@ -440,12 +444,12 @@ impl ClusterState {
         } else if resolved {
             let known: Vec<Endpoint> =
                 self.hosts.iter().map(|host| host.endpoint.clone()).collect();
-            self.update(&known, random)
+            self.update(&known, random, now)
         } else {
             self.destinations = Destinations::of(&config.discovery);
             self.named = Named::of(&config.discovery);
             self.aggregate = Aggregate::of(&config.discovery);
-            self.update(&config.endpoints, random)
+            self.update(&config.endpoints, random, now)
         };
         for pool in self.pools.iter_mut().flatten() {
             pool.tally = config.tally_of(&pool.address);
@@ -593,6 +597,7 @@ impl Upstreams {
         config: &Arc<Cluster>,
         conns: &mut Connections,
         env: &mut Env,
+        now: Instant,
     ) {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
@@ -609,7 +614,7 @@ impl Upstreams {
             cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));
         }
         cluster.health = self.clusters.early_health.remove(&id);
-        cluster.update(&config.endpoints, env.random.next());
+        cluster.update(&config.endpoints, env.random.next(), now);
         cluster.share_breakers(&env.registry, env.workers);
         if env.index == 0 && cluster.destinations.is_none() {
             if cluster.named.is_none() {
@@ -629,6 +634,7 @@ impl Upstreams {
         config: Arc<Cluster>,
         conns: &mut Connections,
         env: &mut Env,
+        now: Instant,
     ) -> ClusterId {
         let free = self.clusters.slots.iter().position(Option::is_none);
         let id = ClusterId(u32::try_from(free.unwrap_or(self.clusters.len())).unwrap_or(u32::MAX));
@@ -640,7 +646,7 @@ impl Upstreams {
             cluster.http2_stats = Some(env.registry.set(env.index, scope));
         }
         cluster.races = true;
-        cluster.update(&config.endpoints, env.random.next());
+        cluster.update(&config.endpoints, env.random.next(), now);
         self.clusters.put(id, Some(Box::new(cluster)));
         id
     }
@@ -658,7 +664,7 @@ impl Upstreams {
             self.clusters.early_health.insert(id, health);
             return;
         };
-        let fell = cluster.take_health(health, env.random.next());
+        let fell = cluster.take_health(health, env.random.next(), now);
         if env.index == 0 {
             cluster.show_hosts();
         }

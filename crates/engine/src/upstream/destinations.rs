@@ -89,7 +89,7 @@ impl ClusterState {
     }
 
     /// Leaves out the hosts that were not asked for since the last look and have no connection. Answers their pools.
-    fn sweep(&mut self, random: u64) -> Vec<u32> {
+    fn sweep(&mut self, random: u64, now: Instant) -> Vec<u32> {
         let Some(destinations) = &self.destinations else { return Vec::new() };
         let used = |at: usize| {
             let address = self.hosts.get(at).and_then(|host| host.endpoint.address.ip());
@@ -109,7 +109,7 @@ impl ClusterState {
             .map(|(_, host)| host.endpoint.clone())
             .collect();
         let some_go = endpoints.len() < self.hosts.len();
-        let gone = if some_go { self.update(&endpoints, random) } else { Vec::new() };
+        let gone = if some_go { self.update(&endpoints, random, now) } else { Vec::new() };
         if some_go {
             self.stats.membership_change.inc();
             self.show_hosts();
@@ -141,7 +141,7 @@ impl Upstreams {
             return false;
         };
         let interval = original.cleanup_interval;
-        let gone = cluster.sweep(env.random.next());
+        let gone = cluster.sweep(env.random.next(), now);
         let some_stay = !cluster.hosts.is_empty();
         if let Some(destinations) = &mut cluster.destinations {
             destinations.awaits_sweep = some_stay;

@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use towpath_proto::Address;
+use towpath_proto::{Address, Instant};
 
 use crate::balancer::Host;
 use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey};
-use crate::snapshot::cluster::Endpoint;
+use crate::snapshot::cluster::{Endpoint, Health};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::host_pools::HostPools;
@@ -18,7 +18,8 @@ use crate::upstream::pool::Pool;
 
 impl ClusterState {
     /// Takes new endpoints; pools of addresses that stay are kept. Answers the pools whose host is gone.
-    pub(crate) fn update(&mut self, endpoints: &[Endpoint], random: u64) -> Vec<u32> {
+    pub(crate) fn update(&mut self, endpoints: &[Endpoint], random: u64, now: Instant) -> Vec<u32> {
+        let healthy_since = self.healthy_since();
         let mut old: HashMap<Address, HostPools> = HashMap::new();
         for (index, pool) in self.pools.iter_mut().enumerate() {
             if let Some(pool) = pool
@@ -51,11 +52,33 @@ impl ClusterState {
                 }
             }
             host.health_flags = self.health_flags(endpoint);
+            host.healthy_since = healthy_since.get(&endpoint.address).copied();
             self.hosts.push(host);
             self.pools_of.push(pools);
         }
-        self.balancer.rebuild(&self.hosts, random);
+        self.rebuild_balancer(random, now);
         old.into_values().flat_map(|pools| pools.iter().collect::<Vec<_>>()).collect()
+    }
+
+    /// The balancer takes note of the hosts.
+    fn rebuild_balancer(&mut self, random: u64, now: Instant) {
+        if self.config.balancing.slow_start.is_some() {
+            for host in &mut self.hosts {
+                if host.health() == Health::Healthy {
+                    host.healthy_since.get_or_insert(now);
+                }
+            }
+        }
+        self.balancer.rebuild(&self.hosts, random, now);
+    }
+
+    /// Since when each host is healthy, where that matters.
+    fn healthy_since(&self) -> HashMap<Address, Instant> {
+        if self.config.balancing.slow_start.is_none() {
+            return HashMap::new();
+        }
+        let since = |host: &Host| Some((host.endpoint.address.clone(), host.healthy_since?));
+        self.hosts.iter().filter_map(since).collect()
     }
 
     /// What is known of a host.
@@ -69,7 +92,12 @@ impl ClusterState {
     /// Takes note of what was found out about its hosts.
     ///
     /// Answers the pools of those that are not well any more.
-    pub(crate) fn take_health(&mut self, health: Arc<ClusterHealth>, random: u64) -> Vec<u32> {
+    pub(crate) fn take_health(
+        &mut self,
+        health: Arc<ClusterHealth>,
+        random: u64,
+        now: Instant,
+    ) -> Vec<u32> {
         self.health = Some(health);
         let health_flags: Vec<HealthFlags> =
             self.hosts.iter().map(|host| self.health_flags(&host.endpoint)).collect();
@@ -78,9 +106,12 @@ impl ClusterState {
         if self.hosts.iter().zip(&health_flags).any(differs) {
             let fell = self.note_changes(&health_flags);
             for (host, health_flags) in self.hosts.iter_mut().zip(health_flags) {
+                if host.health_flags.failed_check && !health_flags.failed_check {
+                    host.healthy_since = Some(now);
+                }
                 host.health_flags = health_flags;
             }
-            self.balancer.rebuild(&self.hosts, random);
+            self.rebuild_balancer(random, now);
             return fell;
         }
         Vec::new()

@@ -1,7 +1,9 @@
 //! A name server for both: what it says is in the name.
 
+use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The port of the one that all suites share.
 pub(crate) fn port() -> u16 {
@@ -15,17 +17,18 @@ pub(crate) fn port() -> u16 {
 }
 
 /// `nx…` does not exist, `empty…` has no address, `fail…` is a failure of the server, `silent…` is not answered; all
-/// others are at 127.0.0.1, for 300 s.
+/// others are at 127.0.0.1, for 300 s. `growing…` is there for a second, and then at 127.0.0.2 as well.
 fn serve(socket: &UdpSocket) {
     let mut buffer = [0; 1500];
+    let mut growing = HashMap::new();
     while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
-        if let Some(answer) = answer(&buffer[..length]) {
+        if let Some(answer) = answer(&buffer[..length], &mut growing) {
             let _ = socket.send_to(&answer, peer);
         }
     }
 }
 
-fn answer(query: &[u8]) -> Option<Vec<u8>> {
+fn answer(query: &[u8], growing: &mut HashMap<String, Instant>) -> Option<Vec<u8>> {
     let labels = query.get(12..)?;
     let end = labels.iter().position(|byte| *byte == 0)?;
     let question = labels.get(..end + 5)?;
@@ -40,11 +43,18 @@ fn answer(query: &[u8]) -> Option<Vec<u8>> {
         () => 0,
     };
     let found = code == 0 && wants_v4 && !name.starts_with("empty");
+    let is_growing = name.starts_with("growing");
+    let has_grown = is_growing
+        && growing.entry(name).or_insert_with(Instant::now).elapsed() > Duration::from_millis(500);
+    let count = if found { 1 + u8::from(has_grown) } else { 0 };
     let mut answer = query[..2].to_vec();
-    answer.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(found), 0, 0, 0, 0]);
+    answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
     answer.extend(question);
-    if found {
-        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4, 127, 0, 0, 1]);
+    let ttl: u16 = if is_growing && !has_grown { 1 } else { 300 };
+    for host in 1..=count {
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0]);
+        answer.extend(ttl.to_be_bytes());
+        answer.extend([0, 4, 127, 0, 0, host]);
     }
     Some(answer)
 }

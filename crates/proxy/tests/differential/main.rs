@@ -119,6 +119,7 @@ suites!(
     outliers,
     balancing,
     hashing,
+    slow_start,
     sockets,
     client_certificates,
     rbac,

@@ -53,6 +53,7 @@ impl Exchange {
             self.upstreams.app.origin_cluster(key, http),
             &mut self.conns,
             &mut self.env,
+            now,
         );
         let mut race = Race::new(self.upstreams.app.settings.race);
         race.set_online(self.upstreams.app.reaches(&dialled));
