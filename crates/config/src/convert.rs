@@ -48,6 +48,7 @@ mod runtime;
 mod secret;
 mod socket_match;
 pub(crate) mod stats_sink;
+mod subset;
 mod tcp_proxy;
 mod tls;
 mod tracing;

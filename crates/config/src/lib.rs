@@ -16,10 +16,10 @@
 //!   clusters:
 //!   - name: app
 //!     type: STATIC
-//!     lb_subset_config: {fallback_policy: ANY_ENDPOINT}
+//!     use_tcp_for_dns_lookups: true
 //! ";
 //! let error = load(&Sources::file(Source::yaml("proxy.yaml", text)), &Options::default()).unwrap_err();
-//! let why = "proxy.yaml:6:5: static_resources.clusters[0].lb_subset_config: not supported";
+//! let why = "proxy.yaml:6:5: static_resources.clusters[0].use_tcp_for_dns_lookups: not supported";
 //! assert!(error.to_string().starts_with(why));
 //! ```
 //!

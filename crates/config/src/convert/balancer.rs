@@ -1,10 +1,12 @@
 //! Load balancing policies, in both their forms.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::cluster::{
     Balancer, Balancing, Discovery, HashFunction, HealthStatuses, SlowStart,
 };
+use towpath_engine::snapshot::subset::Subsets;
 
 use super::Converter;
 use super::endpoint::HEALTH_STATUSES;
@@ -16,6 +18,7 @@ const LEAST_REQUEST: &str =
     "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest";
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
+const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 
 impl Converter<'_> {
@@ -25,7 +28,7 @@ impl Converter<'_> {
         cluster: &Message,
         assignment: Option<&Message>,
         discovery: Option<&Discovery>,
-    ) -> Option<Balancing> {
+    ) -> Option<(Balancing, Option<Arc<Subsets>>)> {
         let provides = match discovery? {
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
                 true
@@ -36,11 +39,18 @@ impl Converter<'_> {
         match (provides, provided) {
             (true, true) => {
                 let panic_threshold = self.panic_threshold(cluster);
-                return Some(Balancing {
+                if let Some(config) = cluster.message("lb_subset_config")
+                    && config.messages("subset_selectors").next().is_some()
+                {
+                    let text = "LB policy CLUSTER_PROVIDED cannot be combined with lb_subset_config";
+                    self.report.problem(&config.at, text);
+                }
+                let balancing = Balancing {
                     panic_threshold,
                     overridable: overridable(cluster),
                     ..Balancing::new(Balancer::RoundRobin)
-                });
+                };
+                return Some((balancing, None));
             }
             (true, false) => self.report.problem(
                 cluster.at("lb_policy"),
@@ -56,7 +66,7 @@ impl Converter<'_> {
             return None;
         }
         let common = cluster.message("common_lb_config");
-        let Chosen { policy, localities, weighs, slow_start } = match cluster
+        let Chosen { policy, localities, weighs, slow_start, subsets } = match cluster
             .message("load_balancing_policy")
         {
             Some(policy) => {
@@ -65,7 +75,10 @@ impl Converter<'_> {
                         self.report.problem(common.at(field), TWO_PLACES);
                     }
                 }
-                self.typed_balancer(policy)?
+                if let Some(config) = cluster.message("lb_subset_config") {
+                    self.report.problem(&config.at, NOT_BESIDE);
+                }
+                self.typed_balancer(policy, &[SUBSET])?
             }
             None => {
                 let policy = self.named_balancer(cluster)?;
@@ -75,7 +88,8 @@ impl Converter<'_> {
                     Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => None,
                 };
                 let slow_start = config.and_then(|config| self.slow_start(config));
-                Chosen { policy, localities: common, weighs: false, slow_start }
+                let subsets = self.lb_subsets(cluster);
+                Chosen { policy, localities: common, weighs: false, slow_start, subsets }
             }
         };
         let factor = assignment
@@ -86,7 +100,7 @@ impl Converter<'_> {
             self.report.problem(cluster.at("lb_policy"), text);
         }
         let zones = localities.and_then(|config| config.message("zone_aware_lb_config"));
-        Some(Balancing {
+        let balancing = Balancing {
             policy,
             panic_threshold: self.panic_threshold(cluster),
             fails_in_panic: zones.is_some_and(|zones| zones.flag("fail_traffic_on_panic")),
@@ -95,7 +109,8 @@ impl Converter<'_> {
                 || localities.is_some_and(|config| config.has("locality_weighted_lb_config")),
             overridable: overridable(cluster),
             slow_start,
-        })
+        };
+        Some((balancing, subsets.map(Arc::new)))
     }
 
     /// How hosts begin, where round robin's or least request's configuration says so.
@@ -152,14 +167,22 @@ impl Converter<'_> {
     }
 
     /// The first policy of the list, as Envoy knows all that can be written in it, and what it says of localities.
-    fn typed_balancer<'m>(&mut self, policy: &'m Message) -> Option<Chosen<'m>> {
+    ///
+    /// `also` are those that are known beside the plain ones.
+    fn typed_balancer<'m>(&mut self, policy: &'m Message, also: &[&str]) -> Option<Chosen<'m>> {
         let Some(first) = policy.messages("policies").next() else {
             self.report.problem(&policy.at, "needs at least one policy");
             return None;
         };
         let extension = first.message("typed_extension_config")?;
-        let known = [ROUND_ROBIN, LEAST_REQUEST, RANDOM, RING_HASH, MAGLEV];
+        let known = [&[ROUND_ROBIN, LEAST_REQUEST, RANDOM, RING_HASH, MAGLEV], also].concat();
         let (config, _) = self.extension(extension, LOAD_BALANCER, &known)?;
+        if config.descriptor.full_name() == SUBSET {
+            let allows_more_keys = config.flag("allow_redundant_keys");
+            let subsets = Some(Subsets { allows_more_keys, ..self.subsets(config) });
+            let chosen = self.typed_balancer(config.message("subset_lb_policy")?, &[])?;
+            return Some(Chosen { subsets, ..chosen });
+        }
         let hashing = |config: &'m Message| config.message("consistent_hashing_lb_config");
         let policy = match config.descriptor.full_name() {
             RING_HASH => self.ring_hash(Some(config), hashing(config))?,
@@ -175,11 +198,11 @@ impl Converter<'_> {
         Some(match policy.is_hashed() {
             true => {
                 let weighs = config.has("locality_weighted_lb_config");
-                Chosen { policy, localities: None, weighs, slow_start }
+                Chosen { policy, localities: None, weighs, slow_start, subsets: None }
             }
             false => {
                 let localities = config.message("locality_lb_config");
-                Chosen { policy, localities, weighs: false, slow_start }
+                Chosen { policy, localities, weighs: false, slow_start, subsets: None }
             }
         })
     }
@@ -253,6 +276,7 @@ struct Chosen<'m> {
     localities: Option<&'m Message>,
     weighs: bool,
     slow_start: Option<SlowStart>,
+    subsets: Option<Subsets>,
 }
 
 /// What the older fields say of hashing.
@@ -271,6 +295,7 @@ fn is_prime(number: u64) -> bool {
 const DEFAULT_RING: u64 = 1024;
 const MOST_RING: u64 = 8 * 1024 * 1024;
 const DEFAULT_TABLE: u64 = 65537;
+const NOT_BESIDE: &str = "load_balancing_policy cannot be combined with lb_subset_config";
 const TWO_PLACES: &str =
     "cannot stand beside `load_balancing_policy`; write it in the policy's `locality_lb_config`";
 const DEFAULT_LEAST_REQUEST: Balancer = Balancer::LeastRequest { choices: 2, bias_milli: 1000 };

@@ -112,6 +112,7 @@ impl Converter<'_> {
             upgrades: Vec::new(),
             high_priority: action.choice("priority") == "HIGH",
             hash: Vec::new(),
+            criteria: None,
             mirrors: Arc::default(),
             bridge: sound(bridge)?.map(Bridge::ToHttp),
         })
@@ -139,6 +140,7 @@ impl Converter<'_> {
                         request_headers: HeaderOps::default(),
                         response_headers: HeaderOps::default(),
                         host_rewrite: None,
+                        criteria: None,
                     });
                 }
                 if clusters.iter().all(|cluster| cluster.weight == 0) {

@@ -113,6 +113,7 @@ impl Converter<'_> {
         let mesh = mesh_cluster(message);
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
+        let (balancing, subsets) = balancing?;
         let is_watched = match discovery {
             Discovery::Static | Discovery::Dns(_) => true,
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
@@ -131,7 +132,8 @@ impl Converter<'_> {
                 other => other,
             },
             endpoints: endpoints.addresses.into(),
-            balancing: balancing?,
+            balancing,
+            subsets,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
             tls,

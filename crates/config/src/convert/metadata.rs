@@ -93,6 +93,19 @@ pub(super) fn filter_metadata(holder: &Message) -> FilterMetadata {
     (!all.is_empty()).then(|| Arc::new(all))
 }
 
+/// What a field that is a `Metadata` says under a namespace.
+pub(super) fn namespace(holder: &Message, field: &str, name: &str) -> Option<Struct> {
+    let entries = holder.message(field)?.entries("filter_metadata");
+    let (_, entry) = entries.iter().find(|(known, _)| known.as_str() == name)?;
+    match &entry.value {
+        Value::Json(node) => match held(node) {
+            Held::Struct(entries) => Some(entries),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// A field that is a `google.protobuf.Struct`.
 pub(super) fn structure(from: &Message, name: &str) -> Struct {
     if let Some(Value::Json(node)) = from.get(name).map(|field| &field.value)

@@ -9,9 +9,11 @@ use towpath_engine::snapshot::route::{
     ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathRewrite,
     WeightedCluster,
 };
+use towpath_engine::snapshot::subset::Criteria;
 
 use super::Converter;
 use super::route_table::Surroundings;
+use super::subset::criteria;
 use crate::error::Rank;
 use crate::message::{At, Message, Value};
 use crate::suggest::did_you_mean;
@@ -51,6 +53,7 @@ impl Converter<'_> {
             upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
             hash: self.hash_policies(action),
+            criteria: criteria(action, None),
             mirrors: match self.mirrors(action, surroundings.validate_clusters) {
                 mirrors if mirrors.is_empty() => Arc::clone(&surroundings.mirrors),
                 mirrors => mirrors.into(),
@@ -141,7 +144,9 @@ impl Converter<'_> {
             ("cluster_header", Value::String(name)) => {
                 self.request_header(name, &field.at).map(ClusterChoice::Header)
             }
-            ("weighted_clusters", Value::Message(message)) => self.weighted(message, surroundings),
+            ("weighted_clusters", Value::Message(message)) => {
+                self.weighted(message, criteria(action, None).as_ref(), surroundings)
+            }
             _ => None,
         }
     }
@@ -175,6 +180,7 @@ impl Converter<'_> {
     fn weighted(
         &mut self,
         message: &Message,
+        wanted: Option<&Arc<Criteria>>,
         surroundings: &Surroundings,
     ) -> Option<ClusterChoice> {
         let prefix = message.text("runtime_key_prefix");
@@ -204,6 +210,7 @@ impl Converter<'_> {
                 request_headers,
                 response_headers,
                 host_rewrite,
+                criteria: criteria(entry, wanted),
             }));
         }
         if clusters.is_empty() || clusters.len() < count {

@@ -9,6 +9,7 @@ use towpath_engine::snapshot::route::{ClusterChoice, HeaderOps, WeightedCluster}
 
 use super::Converter;
 use super::route_action::unless_zero;
+use super::subset::criteria;
 use crate::message::{Message, Value};
 
 impl Converter<'_> {
@@ -24,6 +25,7 @@ impl Converter<'_> {
             hashes_client: message.messages("hash_policy").any(|policy| policy.has("source_ip")),
             max_duration: message.duration("max_downstream_connection_duration"),
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
+            criteria: criteria(message, None),
             tunneling: self.tunneling(message),
             access_logs,
             log_options: self.tcp_log_options(message),
@@ -74,6 +76,7 @@ impl Converter<'_> {
         match &field.value {
             Value::String(name) => Some(ClusterChoice::One(self.intern(name))),
             Value::Message(weighted) => {
+                let wanted = criteria(message, None);
                 let mut clusters = Vec::new();
                 for entry in weighted.messages("clusters") {
                     clusters.push(WeightedCluster {
@@ -82,6 +85,7 @@ impl Converter<'_> {
                         request_headers: HeaderOps::default(),
                         response_headers: HeaderOps::default(),
                         host_rewrite: None,
+                        criteria: criteria(entry, wanted.as_ref()),
                     });
                 }
                 if clusters.iter().all(|cluster| cluster.weight == 0) {

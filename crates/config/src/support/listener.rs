@@ -193,6 +193,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_downstream_connection_duration",
             "hash_policy",
             "tunneling_config",
+            "metadata_match",
             "access_log_options",
             "access_log_flush_interval",
             "flush_access_log_on_connected",
@@ -203,7 +204,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         )],
         changes: &[
             ("on_demand", "xDS is not there"),
-            ("metadata_match", "subsets are not there"),
             ("proxy_protocol_tlvs", "the PROXY protocol is not there"),
             ("upstream_connect_mode", "the upstream is connected when a connection is accepted"),
             ("backoff_options", "connects are tried again at once"),
@@ -252,9 +252,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster.ClusterWeight",
-        honoured: &["name", "weight"],
+        honoured: &["name", "weight", "metadata_match"],
         harmless: &[],
-        changes: &[("metadata_match", "subsets are not there")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.accesslog.v3.AccessLog",

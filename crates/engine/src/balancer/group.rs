@@ -1,10 +1,10 @@
 //! Some hosts and the policy that chooses among them.
 
 use super::hashed::{Hashed, Key, TableSize};
+use super::hosts::Hosts;
 use super::least_request::LeastRequest;
 use super::random::Random;
 use super::round_robin::RoundRobin;
-use super::slow_start::Hosts;
 use super::{Dice, Policy};
 
 #[derive(Debug)]
@@ -29,14 +29,19 @@ impl Group {
             }
             Policy::Random => Self::Random(Random::new(members, hosts)),
             Policy::RingHash { .. } | Policy::Maglev { .. } => {
-                Self::Hashed(Hashed::new(&members, hosts.all, policy, false))
+                Self::Hashed(Hashed::new(&members, hosts.all, policy, None))
             }
         }
     }
 
     /// One of several localities that is chosen by a hash: their weights count with those of hosts.
     pub(super) fn hashed_by_locality(members: &[u32], hosts: &Hosts<'_>, policy: Policy) -> Self {
-        Self::Hashed(Hashed::new(members, hosts.all, policy, true))
+        Self::Hashed(Hashed::new(
+            members,
+            hosts.all,
+            policy,
+            Some(&|host| hosts.locality_weight(host)),
+        ))
     }
 
     pub(super) fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {

@@ -21,6 +21,9 @@ pub(super) struct Hashed {
     table: Option<Table>,
 }
 
+/// What the locality of a host weighs.
+pub(super) type LocalityWeight<'a> = dyn Fn(u32) -> u32 + 'a;
+
 /// What a request is found a host by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
@@ -38,9 +41,14 @@ enum Table {
 }
 
 impl Hashed {
-    pub(super) fn new(members: &[u32], hosts: &[Host], policy: Policy, by_locality: bool) -> Self {
+    pub(super) fn new(
+        members: &[u32],
+        hosts: &[Host],
+        policy: Policy,
+        locality_weight: Option<&LocalityWeight<'_>>,
+    ) -> Self {
         let count = members.len();
-        Self { members: shares(members, hosts, by_locality), count, policy, table: None }
+        Self { members: shares(members, hosts, locality_weight), count, policy, table: None }
     }
 
     pub(super) fn pick(&mut self, hosts: &[Host], key: Key) -> Option<u32> {
@@ -123,20 +131,23 @@ impl Table {
 }
 
 /// The share of each host: by its weight, or by its locality's and by its own within that.
-fn shares(members: &[u32], hosts: &[Host], by_locality: bool) -> Box<[(u32, f64)]> {
+fn shares(
+    members: &[u32],
+    hosts: &[Host],
+    locality_weight: Option<&LocalityWeight<'_>>,
+) -> Box<[(u32, f64)]> {
     let of = |member: &u32| hosts.get(*member as usize).map(|host| (*member, &host.endpoint));
     let known = || members.iter().filter_map(of);
     let mut localities: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    for (_, endpoint) in known() {
+    let weigh = |member: u32| locality_weight.map_or(0.0, |weight| weight(member).into());
+    for (member, endpoint) in known() {
         let locality = localities.entry(&endpoint.locality).or_default();
-        *locality = (locality.0 + f64::from(endpoint.weight), endpoint.locality_weight.into());
+        *locality = (locality.0 + f64::from(endpoint.weight), weigh(member));
     }
     let total: f64 = localities.values().map(|(_, weight)| weight).sum();
     let sum: f64 = localities.values().map(|(sum, _)| sum).sum();
     let share = |weight: u32, locality: &str| match localities.get(locality) {
-        Some((sum, weighed)) if by_locality && total > 0.0 => {
-            weighed / total * f64::from(weight) / sum
-        }
+        Some((sum, weighed)) if total > 0.0 => weighed / total * f64::from(weight) / sum,
         Some(_) | None => f64::from(weight) / sum,
     };
     let shares = known().map(|(member, it)| (member, share(it.weight, &it.locality)));
@@ -255,6 +266,10 @@ mod tests {
     };
     const MAGLEV: Policy = Policy::Maglev { size: 65537, by_hostname: false };
 
+    fn written(hosts: &[Host]) -> impl Fn(u32) -> u32 + use<'_> {
+        |host| hosts[host as usize].endpoint.locality_weight
+    }
+
     fn hosts(weights: &[u32]) -> Vec<Host> {
         let endpoint = |(number, weight): (usize, &u32)| Endpoint {
             weight: *weight,
@@ -264,7 +279,7 @@ mod tests {
     }
 
     fn picks(hosts: &[Host], members: &[u32], policy: Policy) -> Vec<u32> {
-        let mut table = Hashed::new(members, hosts, policy, false);
+        let mut table = Hashed::new(members, hosts, policy, None);
         let key = |number: u64| Key { hash: xx_hash(&number.to_le_bytes(), 0), attempt: 0 };
         (0..20_000).map(|number| table.pick(hosts, key(number)).unwrap()).collect()
     }
@@ -301,16 +316,16 @@ mod tests {
     fn a_host_that_is_refused_makes_room_for_others() {
         for policy in [RING, MAGLEV] {
             let hosts = hosts(&[1, 1]);
-            let mut table = Hashed::new(&[0, 1], &hosts, policy, false);
+            let mut table = Hashed::new(&[0, 1], &hosts, policy, None);
             for hash in [0, 1, u64::MAX] {
                 let pick = |attempt| table.pick(&hosts, Key { hash, attempt });
                 let reached: Vec<_> = (0..16).map(pick).collect();
                 assert!(reached.contains(&Some(0)) && reached.contains(&Some(1)), "{policy:?}");
             }
-            assert!(Hashed::new(&[], &hosts, policy, false).pick(&hosts, key(0)).is_none());
+            assert!(Hashed::new(&[], &hosts, policy, None).pick(&hosts, key(0)).is_none());
             let (function, by_hostname) = (HashFunction::XxHash, false);
             let empty = Policy::RingHash { least: 0, most: 0, function, by_hostname };
-            assert!(Hashed::new(&[0], &hosts, empty, false).pick(&hosts, key(0)).is_none());
+            assert!(Hashed::new(&[0], &hosts, empty, None).pick(&hosts, key(0)).is_none());
         }
     }
 
@@ -322,7 +337,7 @@ mod tests {
     fn sizes_are_told_without_a_table() {
         let hosts = hosts(&[1, 2, 4]);
         for policy in [RING, MAGLEV] {
-            let mut hashed = Hashed::new(&[0, 1, 2], &hosts, policy, false);
+            let mut hashed = Hashed::new(&[0, 1, 2], &hosts, policy, None);
             let told = hashed.table_size().unwrap();
             assert!(hashed.table.is_none());
             let key = Key { hash: 0, attempt: 0 };
@@ -335,7 +350,7 @@ mod tests {
             assert_eq!(told.all, owners.len() as u64, "{policy:?}");
             assert_eq!((told.least, told.most), (count(0), count(2)), "{policy:?}");
         }
-        assert_eq!(Hashed::new(&[], &hosts, RING, false).table_size(), None);
+        assert_eq!(Hashed::new(&[], &hosts, RING, None).table_size(), None);
     }
 
     #[test]
@@ -349,11 +364,15 @@ mod tests {
         }
         let all = [0, 1, 2, 3];
         let wanted = [(0, 0.0625), (1, 0.1875), (2, 0.75)];
-        assert_eq!(*shares(&all, &hosts, true), wanted);
-        assert_eq!(shares(&all, &hosts, false)[1], (1, 0.5));
+        assert_eq!(*shares(&all, &hosts, Some(&written(&hosts))), wanted);
+        assert_eq!(shares(&all, &hosts, None)[1], (1, 0.5));
         for host in &mut hosts {
             host.endpoint.locality_weight = 0;
         }
-        assert_eq!(shares(&all, &hosts, true)[1], (1, 0.5), "no locality has a weight");
+        assert_eq!(
+            shares(&all, &hosts, Some(&written(&hosts)))[1],
+            (1, 0.5),
+            "no locality has a weight"
+        );
     }
 }

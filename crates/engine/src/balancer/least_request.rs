@@ -1,8 +1,8 @@
 //! The least loaded of a few random hosts; with unequal weights, round robin by weight over load.
 
 use super::Dice;
+use super::hosts::Hosts;
 use super::schedule::Schedule;
-use super::slow_start::Hosts;
 
 #[derive(Debug)]
 pub(super) struct LeastRequest {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::group::Group;
 use super::hashed::Key;
+use super::hosts::Hosts;
 use super::schedule::Schedule;
-use super::slow_start::Hosts;
 use super::{Balancing, Dice, Host};
 
 /// The eligible hosts of a priority, by locality.
@@ -41,18 +41,18 @@ impl Localities {
         }
         let mut members: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for (index, host) in eligible.iter().zip(at(hosts, eligible)) {
-            if host.endpoint.locality_weight > 0 {
+            if hosts.locality_weight(*index) > 0 {
                 members.entry(&host.endpoint.locality).or_default().push(*index);
             }
         }
         let groups: Box<[_]> = members
             .into_iter()
             .filter_map(|(locality, members)| {
-                let first = hosts.get(*members.first()?)?;
+                let locality_weight = hosts.locality_weight(*members.first()?);
                 let total = totals.get(locality).copied().unwrap_or(1);
                 let percent =
                     (members.len() as u64 * u64::from(config.overprovisioning) / total).min(100);
-                let weight = f64::from(first.endpoint.locality_weight) * percent as f64 / 100.0;
+                let weight = f64::from(locality_weight) * percent as f64 / 100.0;
                 let group = Group::new(members.into(), hosts, config.policy, dice);
                 (weight > 0.0).then_some(Weighted { weight, group })
             })

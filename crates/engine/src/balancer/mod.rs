@@ -8,6 +8,7 @@
 mod group;
 pub(crate) mod hash;
 mod hashed;
+mod hosts;
 mod joined;
 mod least_request;
 mod locality;
@@ -21,10 +22,11 @@ use towpath_proto::Instant;
 
 use self::hashed::Key;
 pub(crate) use self::hashed::TableSize;
+use self::hosts::Hosts;
+pub(crate) use self::hosts::Part;
 pub(crate) use self::joined::{Among, Joined};
 pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
-use self::slow_start::Hosts;
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health, HealthStatus};
 use crate::snapshot::health::HealthFlags;
 
@@ -100,11 +102,20 @@ impl Balancer {
     /// Takes note of the hosts. To be called whenever a host came or went or its weight, priority or health
     /// changed; `random` decides where rounds begin, so that workers do not march in step.
     pub fn rebuild(&mut self, hosts: &[Host], random: u64, now: Instant) {
+        self.rebuild_of(hosts, None, random, now);
+    }
+
+    /// The same, where only some of the hosts are its own. It is still given all of them to pick.
+    pub(crate) fn rebuild_part(&mut self, hosts: &[Host], part: &Part, random: u64, now: Instant) {
+        self.rebuild_of(hosts, Some(part), random, now);
+    }
+
+    fn rebuild_of(&mut self, hosts: &[Host], part: Option<&Part>, random: u64, now: Instant) {
         let mut dice = Dice(random);
         let priorities = hosts.iter().map(|host| host.endpoint.priority).max().map_or(0, |p| p + 1);
         let slow_start = self.config.slow_start.as_ref();
         self.slow_until = slow_start.and_then(|slow_start| slow_start::end(hosts, slow_start));
-        let hosts = Hosts::new(hosts, slow_start, self.slow_until, now);
+        let hosts = Hosts::new(hosts, slow_start, self.slow_until, now).of_part(part);
         // Priorities without a gap are the loader's business; a hole is an empty priority.
         self.priorities = (0..priorities.min(MAX_PRIORITIES))
             .map(|priority| Priority::new(&hosts, priority, self.config, &mut dice))
@@ -117,6 +128,11 @@ impl Balancer {
     /// What the hash table of its last priority that has hosts says of itself, as Envoy shows it.
     pub(crate) fn table_size(&self) -> Option<TableSize> {
         self.priorities.iter().rev().find_map(Priority::table_size)
+    }
+
+    /// Whether it has no host, of any health.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sizes().all(|sizes| sizes.all == 0)
     }
 
     /// How many hosts each of its priorities has.

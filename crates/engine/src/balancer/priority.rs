@@ -2,8 +2,8 @@
 
 use super::group::Group;
 use super::hashed::{Key, TableSize};
+use super::hosts::Hosts;
 use super::locality::Localities;
-use super::slow_start::Hosts;
 use super::{Balancing, Dice, Host};
 use crate::snapshot::cluster::Health;
 
@@ -57,10 +57,10 @@ impl Priority {
         dice: &mut Dice,
     ) -> Self {
         let of_priority = |host: &Host| host.endpoint.priority == priority;
-        let all = places(hosts, of_priority);
+        let all = hosts.places(of_priority);
         let (policy, overprovisioning) = (config.policy, config.overprovisioning);
         let mut eligible = |health| {
-            let members = places(hosts, |host| of_priority(host) && host.health() == health);
+            let members = hosts.places(|host| of_priority(host) && host.health() == health);
             if config.weighs_localities && policy.is_hashed() {
                 return Eligible::Together(Group::hashed_by_locality(&members, hosts, policy));
             }
@@ -125,11 +125,6 @@ impl Eligible {
             Self::ByLocality(_, len) => *len,
         }
     }
-}
-
-fn places(hosts: &Hosts<'_>, wanted: impl Fn(&Host) -> bool) -> Box<[u32]> {
-    let members = (0u32..).zip(hosts.all).filter(|(_, host)| wanted(host));
-    members.map(|(place, _)| place).collect()
 }
 
 /// Percent of the traffic by priority and class. Envoy: "priority levels", "degraded", "panic".

@@ -1,7 +1,7 @@
 //! Any host, as likely as its weight says.
 
 use super::Dice;
-use super::slow_start::Hosts;
+use super::hosts::Hosts;
 
 #[derive(Debug)]
 pub(super) struct Random {

@@ -1,8 +1,8 @@
 //! Each host in its turn; with unequal weights, as often as its weight says, evenly spread.
 
 use super::Dice;
+use super::hosts::Hosts;
 use super::schedule::Schedule;
-use super::slow_start::Hosts;
 
 #[derive(Debug)]
 pub(super) struct RoundRobin {

@@ -27,6 +27,7 @@ use crate::filter::{Answer, Callout, Failed, Joint, Said};
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
 use crate::serving::Serving;
+use crate::snapshot::subset::Criteria;
 use crate::tracer::report::Load;
 
 /// The callouts of a worker, by the serial numbers of their streams.
@@ -160,24 +161,35 @@ impl Exchange {
         if let Some(serial) = self.callouts.join(asker, callout.joint.as_ref()) {
             return serial;
         }
-        self.begin_callout(asker, callout, Progress::Ended, now)
+        self.begin_callout(asker, callout, None, Progress::Ended, now)
+    }
+
+    /// Sends a callout whose answer is not waited for, to the subset of its cluster's hosts that is asked for.
+    pub(crate) fn call_out_to(
+        &mut self,
+        callout: Callout,
+        criteria: Option<Arc<Criteria>>,
+        now: Instant,
+    ) {
+        self.begin_callout(Asker::Dropped, callout, criteria, Progress::Ended, now);
     }
 
     /// Begins a call whose messages come one after the other, the first of them with it; what is answered is not looked
     /// at until it is over. Answers the serial number of its stream.
     pub(crate) fn begin_call(&mut self, asker: Asker, callout: Callout, now: Instant) -> u64 {
-        self.begin_callout(asker, callout, Progress::Streaming, now)
+        self.begin_callout(asker, callout, None, Progress::Streaming, now)
     }
 
     /// Begins a call of a filter that talks: each message of its answer is told as it comes.
     pub(crate) fn begin_talk(&mut self, filter: FilterOf, callout: Callout, now: Instant) -> u64 {
-        self.begin_callout(Asker::Talker(filter), callout, Progress::Streaming, now)
+        self.begin_callout(Asker::Talker(filter), callout, None, Progress::Streaming, now)
     }
 
     fn begin_callout(
         &mut self,
         asker: Asker,
         callout: Callout,
+        criteria: Option<Arc<Criteria>>,
         end: Progress,
         now: Instant,
     ) -> u64 {
@@ -197,6 +209,9 @@ impl Exchange {
         }
         stream.retries.repeatable = is_repeatable(head.method());
         stream.retries.buffer_limit = body.len();
+        if criteria.is_some() {
+            stream.retries.tried.get_or_insert_default().criteria = criteria;
+        }
         stream.request.put(head, &mut self.env.heads);
         stream.request_end = end;
         if end == Progress::Ended {

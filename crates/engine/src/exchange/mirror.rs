@@ -12,7 +12,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Head, Instant};
 
 use crate::exchange::Exchange;
-use crate::exchange::callout::Asker;
+use crate::exchange::criteria::of_route;
 use crate::exchange::edge::append_forwarded_for;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::router::expected_time;
@@ -21,6 +21,7 @@ use crate::filter::Callout;
 use crate::header_ops::Subject;
 use crate::ids::StreamIndex;
 use crate::snapshot::route::{Forward, Mirror, MirrorCluster};
+use crate::snapshot::subset::Criteria;
 
 /// The copies of a request that is not complete yet.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Copies {
     /// A body that is longer is not sent at all.
     limit: usize,
     timeout: Option<Duration>,
+    /// Which subset of their clusters' hosts they are for.
+    criteria: Option<Arc<Criteria>>,
 }
 
 impl Copies {
@@ -84,6 +87,7 @@ impl Exchange {
             body: BytesMut::new(),
             limit: stream.context.listener.buffer_limit.bytes,
             timeout: stream.response_timeout.get(),
+            criteria: stream.routed().and_then(of_route),
         };
         if !stream.body.chunks().iter().all(|chunk| copies.push(chunk)) {
             return;
@@ -96,7 +100,7 @@ impl Exchange {
 
     /// The request is complete.
     pub(crate) fn send_copies(&mut self, copies: Copies, now: Instant) {
-        let Copies { heads, body, timeout, .. } = copies;
+        let Copies { heads, body, timeout, criteria, .. } = copies;
         let body = body.freeze();
         for (cluster, head) in heads {
             let callout = Callout {
@@ -107,7 +111,7 @@ impl Exchange {
                 max_bytes: 0,
                 joint: None,
             };
-            self.call_out(Asker::Dropped, callout, now);
+            self.call_out_to(callout, criteria.clone(), now);
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use towpath_proto::{Close, Instant};
 
 use crate::exchange::Exchange;
-use crate::exchange::router::{asks, choose_cluster, note_choice};
+use crate::exchange::choice::{asks, note_choice};
+use crate::exchange::router::choose_cluster;
 use crate::exchange::stream::{Routed, Stream};
 use crate::exchange::wanted::wanted_pool;
 use crate::filter::{Reply, Resolve};

@@ -54,7 +54,7 @@ impl Exchange {
         let Some(cluster) = self.upstreams.clusters.get_mut(id) else { return };
         let is_alike = cluster.config.connects_like(config);
         let is_shown = cluster.shown.is_some() && cluster.config.shows_like(config);
-        let gone = cluster.reconfigure(Arc::clone(config), tls, self.env.random.next(), now);
+        let gone = cluster.reconfigure(Arc::clone(config), tls, &mut self.env, now);
         if self.env.index == 0 {
             cluster.stats.membership_change.inc();
             if !is_shown {

@@ -9,6 +9,7 @@
 //! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1), or if the server says that it has done nothing for the stream
 //! (RFC 9113 §8.7). A policy with `num_retries: 0` forbids both.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::head::{Head, HeaderName, Method};
@@ -28,6 +29,7 @@ use crate::names::Ticket;
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{RateLimitedBackOff, RetryOn, RetryPolicy};
+use crate::snapshot::subset::Criteria;
 use crate::upstream::cluster::{Avoided, Resource};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -109,6 +111,8 @@ pub(crate) struct Tried {
     is_asked_to_wait: bool,
     /// Its place among those that wait for the address of a name.
     pub(crate) name: Option<Box<Ticket>>,
+    /// Which subset it asks for, where no route says that.
+    pub(crate) criteria: Option<Arc<Criteria>>,
     /// Why its cluster has no host for it, if there is more to say.
     pub(crate) no_host: Option<&'static str>,
 }

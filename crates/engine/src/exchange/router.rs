@@ -2,7 +2,6 @@
 //!
 //! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_proto::bolt::Frame;
@@ -10,40 +9,33 @@ use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
-use crate::conn::Connections;
 use crate::conn::context::{ChainContext, HttpContext};
 use crate::conn::mux;
 use crate::conn::spans::Phase;
 use crate::deadlines::Limit;
-use crate::env::Env;
+use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
-use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::log::Setting;
-use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
-use crate::exchange::wanted::wanted_pool;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
+use crate::route::Sanitized;
 use crate::route::head::normalize;
-use crate::route::{Sanitized, request_hash};
-use crate::snapshot::cluster::Discovery;
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
     request_ops, response_ops,
 };
 use crate::snapshot::{ClusterId, Snapshot};
-use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
-use crate::upstream::protocol::Asks;
 use crate::uri::without_query;
 
 impl Exchange {
@@ -551,107 +543,6 @@ pub(crate) fn choose_cluster(
     }
 }
 
-/// The pool of the host that its cluster chooses for a stream.
-pub(crate) fn choose_host(
-    stream: &mut Stream,
-    conns: &Connections,
-    clusters: &mut Clusters,
-    env: &mut Env,
-    now: Instant,
-) -> Option<PoolKey> {
-    let cluster = clusters.get_mut(stream.cluster)?;
-    let version = stream.request.version();
-    if let Some(wanted) = destination(stream, conns, cluster) {
-        let class = cluster.class(stream.priority, version);
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
-        if let Some(picked) = wanted_pool(stream, cluster, class) {
-            return note_choice(stream, cluster, picked);
-        }
-        let picked = wanted.zip(class);
-        let picked = picked.and_then(|(it, class)| cluster.pick_destination(it, class, env, now));
-        return note_choice(stream, cluster, picked);
-    }
-    if cluster.aggregate.is_none() {
-        return choose_own_host(stream, cluster, env, now);
-    }
-    // An aggregate has no hosts that could be asked for.
-    if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
-        return note_choice(stream, cluster, None);
-    }
-    let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
-    let random = hash.unwrap_or_else(|| env.random.next());
-    let (id, priority) = (stream.cluster, stream.priority);
-    let asks = asks(&stream.recorder, &stream.request);
-    let class =
-        |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
-    let picked = clusters.pick(id, random, &class, stream.retries.avoided(), now);
-    note_choice(stream, clusters.get(stream.cluster)?, picked)
-}
-
-/// The same in a cluster that has hosts of its own.
-#[inline]
-pub(crate) fn choose_own_host(
-    stream: &mut Stream,
-    cluster: &mut ClusterState,
-    env: &mut Env,
-    now: Instant,
-) -> Option<PoolKey> {
-    let class = cluster.class(stream.priority, stream.request.version());
-    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
-    if stream.filters.is_some()
-        && let Some(picked) = wanted_pool(stream, cluster, class)
-    {
-        return note_choice(stream, cluster, picked);
-    }
-    let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
-    let random = hash.unwrap_or_else(|| env.random.next());
-    let picked = class.and_then(|class| cluster.pick(random, class, stream.retries.avoided(), now));
-    note_choice(stream, cluster, picked)
-}
-
-/// What a stream may ask of the TLS to its host.
-#[inline]
-pub(crate) fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
-    let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.get());
-    Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present() }
-}
-
-#[inline]
-pub(crate) fn note_choice(
-    stream: &mut Stream,
-    cluster: &ClusterState,
-    picked: Option<PoolKey>,
-) -> Option<PoolKey> {
-    stream.recorder.note(|record| {
-        record.cluster.get_or_insert_with(|| cluster.config.name.clone());
-    });
-    stream.attempts = 1 + stream.retries.done;
-    let Some(pool_key) = picked else {
-        cluster.stats.upstream_cx_none_healthy.inc();
-        return None;
-    };
-    if let Some(before) = stream.retries.pool_key.replace(pool_key) {
-        stream.recorder.note_retry(cluster.pool(before).map(|pool| &pool.hostname));
-    }
-    if let Some(tried) = stream.retries.tried.as_deref_mut() {
-        tried.hosts.push(pool_key);
-    }
-    Some(pool_key)
-}
-
-/// The hash that chooses the host of a stream, where its cluster goes by one.
-#[inline]
-fn host_hash(stream: &Stream, is_hashed: bool) -> Option<u64> {
-    let forward = is_hashed.then(|| stream.routed()?.forward()).flatten()?;
-    hash_of(stream, forward)
-}
-
-/// The hash of a stream's request, as its route makes it.
-fn hash_of(stream: &Stream, forward: &Forward) -> Option<u64> {
-    let client = stream.recorder.record().downstream_remote.as_ref().and_then(Address::ip);
-    request_hash(&forward.hash, stream.request.present()?, client.map(|client| client.ip()))
-}
-
 /// How long a server has for the attempt that begins.
 pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
     let first = stream.retries.done == 0;
@@ -661,34 +552,6 @@ pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
         .get()
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
     [stream.per_try_timeout.get(), left].into_iter().flatten().min()
-}
-
-/// Where a stream wants to go by itself, if that decides in its cluster: where its header says, else where its client
-/// was going before it was redirected.
-pub(crate) fn destination(
-    stream: &Stream,
-    conns: &Connections,
-    cluster: &ClusterState,
-) -> Option<Option<SocketAddr>> {
-    let Discovery::OriginalDestination(original) = &cluster.config.discovery else { return None };
-    let read = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<SocketAddr>().ok();
-    let said = original.header.as_ref().and_then(|header| {
-        header.first(&stream.request, |text| {
-            let address = text.map(read);
-            if address == Some(None) {
-                cluster.stats.original_dst_host_invalid.inc();
-            }
-            address?
-        })
-    });
-    let mut wanted = said.or_else(|| {
-        let connection = conns.table.get(stream.downstream.connection)?;
-        connection.local.ip().filter(|_| connection.downstream().is_some_and(|it| it.is_restored()))
-    });
-    if let (Some(wanted), Some(port)) = (&mut wanted, original.port) {
-        wanted.set_port(port);
-    }
-    Some(wanted)
 }
 
 /// Applies the operations of all levels.

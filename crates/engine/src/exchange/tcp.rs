@@ -3,13 +3,16 @@
 //! Arrives: an accepted connection of a TCP chain. Leaves: a stream with a place; from there on everything is as
 //! for HTTP, through the one forwarding loop.
 
+use std::sync::Arc;
+
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::choice::destination;
+use crate::exchange::criteria::criteria_of;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
-use crate::exchange::router::destination;
 use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
@@ -17,7 +20,7 @@ use crate::record::{CloseType, Flags};
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
-use crate::upstream::cluster::{Avoided, Resource};
+use crate::upstream::cluster::{Avoided, ClusterState, Resource};
 use crate::upstream::pool::Lease;
 
 impl Exchange {
@@ -60,14 +63,20 @@ impl Exchange {
         let random = self.env.random.next();
         let asked = || self.conns.table.get(id)?.downstream()?.server_name().cloned();
         let named = context.chain.filters.sni_cluster.then(asked).flatten();
+        let mut criteria = tcp.config.criteria.as_ref();
         let cluster = match (&tcp.config.cluster, named) {
             (_, Some(name)) => self.snapshot.cluster_id(&name),
             (ClusterChoice::One(cluster), None) => Some(*cluster),
             (ClusterChoice::Weighted { .. }, None) => {
-                tcp.config.cluster.weighted(random).map(|choice| choice.cluster)
+                let chosen = tcp.config.cluster.weighted(random);
+                criteria = chosen.and_then(|chosen| chosen.criteria.as_ref()).or(criteria);
+                chosen.map(|choice| choice.cluster)
             }
             (ClusterChoice::Header(_), None) => None,
         };
+        if let (Some(criteria), Some(stream)) = (criteria, self.streams.get_mut(index)) {
+            stream.retries.tried.get_or_insert_default().criteria = Some(Arc::clone(criteria));
+        }
         match cluster {
             Some(cluster) => self.place_tcp(index, cluster, now),
             None => self.end_tcp(index, ResetReason::ClusterGone, now),
@@ -99,10 +108,13 @@ impl Exchange {
                 let client = client.filter(|_| hashes).and_then(|client| client.peer.ip());
                 let hash = client.map(|client| address_hash(client.ip()));
                 let random = hash.unwrap_or_else(|| env.random.next());
+                let has_some = |it: &ClusterState| it.subsets.is_some() || it.aggregate.is_some();
+                let asks = self.upstreams.clusters.get(id).is_some_and(has_some);
+                let criteria = asks.then(|| criteria_of(stream)).flatten();
                 let tried = stream.retries.tried.get_or_insert_default();
                 let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
                 let class = |_: &mut _| Some(PoolClass::default());
-                self.upstreams.clusters.pick(id, random, &class, avoided, now)
+                self.upstreams.clusters.pick(id, random, &class, avoided, criteria.as_deref(), now)
             }
         };
         self.connect_tcp(index, id, picked, now);

@@ -242,6 +242,7 @@ impl Local {
             bolt: None,
             health_check: None,
             outliers: None,
+            subsets: None,
             tallies: Tallies::default(),
             mesh: None,
             filter_metadata: None,

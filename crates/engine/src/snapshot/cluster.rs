@@ -7,6 +7,7 @@ use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
+use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
@@ -29,6 +30,8 @@ pub struct Cluster {
     pub endpoints: Arc<[Endpoint]>,
     /// How a host is chosen.
     pub balancing: Balancing,
+    /// `lb_subset_config`: among which hosts, by what requests ask for.
+    pub subsets: Option<Arc<Subsets>>,
     /// `connect_timeout`: default 5 s.
     pub connect_timeout: Duration,
     /// How to connect.

@@ -9,6 +9,7 @@ use towpath_proto::{Address, ListenOptions};
 
 use super::log::AccessLog;
 use super::route::{ClusterChoice, HeaderOps};
+use super::subset::Criteria;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 pub use crate::cidr::Prefix;
 use crate::format::Format;
@@ -430,6 +431,8 @@ pub struct TcpProxy {
     pub hashes_client: bool,
     /// Upstream connections tried before giving up; at least 1.
     pub max_connect_attempts: u32,
+    /// `metadata_match`: which subset of the cluster's hosts takes the connections.
+    pub criteria: Option<Arc<Criteria>>,
     /// `tunneling_config`: the bytes are carried by an HTTP request to the upstream.
     pub tunneling: Option<Box<Tunneling>>,
     /// One line for each connection.

@@ -19,6 +19,7 @@ pub mod names;
 pub(crate) mod plain;
 pub mod proxy_protocol;
 pub mod route;
+pub mod subset;
 pub mod tls;
 #[cfg(feature = "serving")]
 pub mod tls_inspector;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use towpath_proto::head::{Head, HeaderName};
 
+use super::subset::Criteria;
 use super::tracing::RouteTracing;
 use super::{ClusterId, HostIndex};
 use crate::expression::Regex;
@@ -203,6 +204,8 @@ pub struct Forward {
     pub high_priority: bool,
     /// `hash_policy`: what a request's hash is made of, where the cluster's balancer goes by that.
     pub hash: Vec<HashPolicy>,
+    /// `metadata_match`: which subset of the cluster's hosts takes them.
+    pub criteria: Option<Arc<Criteria>>,
     /// `request_mirror_policies` (of the route, else of the virtual host, else of the table).
     pub mirrors: Arc<[Mirror]>,
     /// What is spoken to the cluster is not what came in.
@@ -308,6 +311,8 @@ pub struct WeightedCluster {
     pub response_headers: HeaderOps,
     /// `host_rewrite_literal`.
     pub host_rewrite: Option<Arc<[u8]>>,
+    /// `metadata_match`, on top of the route's.
+    pub criteria: Option<Arc<Criteria>>,
 }
 
 /// How a route changes the path.

@@ -87,6 +87,19 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.…`, of a cluster that has subsets.
+    SubsetStats {
+        Gauge lb_subsets_active;
+        Counter lb_subsets_created;
+        Counter lb_subsets_fallback;
+        Counter lb_subsets_fallback_panic;
+        Counter lb_subsets_removed;
+        Counter lb_subsets_selected;
+        Gauge lb_subsets_single_host_per_subset_duplicate;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.set_metadata.…`
     SetMetadataStats {
         Counter overwrite_denied;

@@ -36,8 +36,8 @@ pub use filter_sets::{
     FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats,
     HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats, OAuth2Stats,
     ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats,
-    SetMetadataStats, StatefulSessionStats, TlsInspectorStats, TranscoderStats, ZlibStats,
-    ZstdStats,
+    SetMetadataStats, StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats,
+    ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

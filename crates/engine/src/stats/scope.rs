@@ -39,6 +39,8 @@ pub enum Scope {
     },
     /// `cluster.<name>.http2`.
     ClusterHttp2(Arc<str>),
+    /// Of a cluster that has subsets.
+    ClusterSubsets(Arc<str>),
     /// `cluster.<name>.health_check`.
     ClusterHealthCheck(Arc<str>),
     /// `cluster_manager.cds`.
@@ -317,7 +319,7 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
-            Self::Cluster(name) => write!(f, "cluster.{name}"),
+            Self::Cluster(name) | Self::ClusterSubsets(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterTlsContext(name) => write!(f, "cluster.{name}.client_ssl_socket_factory"),
             Self::ClusterCertificate { cluster, name } => {
@@ -508,7 +510,7 @@ impl Scope {
             Self::ClusterMaglev(_) => "cluster_maglev_lb",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
-            Self::ClusterSocketMatch { .. } => "cluster",
+            Self::ClusterSocketMatch { .. } | Self::ClusterSubsets(_) => "cluster",
             Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
@@ -580,6 +582,7 @@ impl Scope {
             | Self::ClusterMaglev(name)
             | Self::ClusterOutliers(name)
             | Self::ClusterRing(name)
+            | Self::ClusterSubsets(name)
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
             Self::ClusterSocketMatch { cluster, .. } => vec![label("envoy_cluster_name", cluster)],

@@ -1,5 +1,5 @@
 //! The statistics that this proxy keeps, by Envoy's names. What Envoy has and this proxy cannot keep
-//! (subsets, HTTP/3, …) is not here, so that nothing is shown that would always be zero.
+//! (HTTP/3, …) is not here, so that nothing is shown that would always be zero.
 
 use towpath_proto::tls::{CipherSuite, Distrust, Fault, Group, Layer, Stapling, Version};
 

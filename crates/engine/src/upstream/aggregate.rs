@@ -11,6 +11,7 @@ use crate::balancer::Joined;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
+use crate::snapshot::subset::Criteria;
 use crate::upstream::cluster::{Avoided, ClusterState, Clusters};
 
 /// What an aggregate keeps.
@@ -43,14 +44,15 @@ impl Clusters {
         random: u64,
         class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
         avoided: Avoided<'_>,
+        criteria: Option<&Criteria>,
         now: Instant,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         if cluster.aggregate.is_none() {
             let class = class(cluster)?;
-            return cluster.pick(random, class, avoided, now);
+            return cluster.pick(random, class, avoided, criteria, now);
         }
-        self.pick_of_aggregate(id, random, class, avoided, now)
+        self.pick_of_aggregate(id, random, class, avoided, criteria, now)
     }
 
     /// Whether a request's hash decides which host of a cluster it goes to.
@@ -70,6 +72,7 @@ impl Clusters {
         random: u64,
         class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
         mut avoided: Avoided<'_>,
+        criteria: Option<&Criteria>,
         now: Instant,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
@@ -91,6 +94,9 @@ impl Clusters {
         let chosen = chosen.and_then(|(at, among, random)| {
             let cluster = self.get_mut(*clusters.get(at)?)?;
             let class = class(cluster)?;
+            if cluster.subsets.is_some() {
+                return cluster.pick_of_subset(Some(among), random, class, avoided, criteria, now);
+            }
             cluster.pick_among(Some(among), random, class, avoided, now)
         });
         if let Some(cluster) = self.get_mut(id) {

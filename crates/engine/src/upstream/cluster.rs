@@ -17,6 +17,7 @@ use crate::message::ClusterDescription;
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
+use crate::snapshot::subset::Criteria;
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{
     BreakerStats, ClusterBoltStats, ClusterStats, GreetingStats, Http2Stats, Registry, Scope,
@@ -29,6 +30,7 @@ use crate::upstream::host_pools::HostPools;
 use crate::upstream::named::Named;
 use crate::upstream::pool::Pool;
 use crate::upstream::shown::Shown;
+use crate::upstream::subsets::LiveSubsets;
 use crate::upstream::wishes::Wishes;
 
 /// A cluster's live state.
@@ -61,6 +63,8 @@ pub(crate) struct ClusterState {
     pub(crate) hosts: Vec<Host>,
     pub(crate) pools_of: Vec<HostPools>,
     pub(crate) balancer: Balancer,
+    /// Those of its hosts, where requests ask for them.
+    pub(crate) subsets: Option<Box<LiveSubsets>>,
     /// Where its clients wanted to go, if that decides.
     pub(crate) destinations: Option<Box<Destinations>>,
     /// Where the names are that its requests choose, if these decide.
@@ -144,6 +148,7 @@ impl ClusterState {
             hosts: Vec::new(),
             pools_of: Vec::new(),
             balancer,
+            subsets: None,
             destinations,
             named,
             aggregate,
@@ -282,15 +287,20 @@ impl ClusterState {
         }
     }
 
-    /// Chooses a host for a stream, not one to be avoided if there is another.
+    /// Chooses a host for a stream, not one to be avoided if there is another. Where there are subsets, its criteria
+    /// say which.
     #[inline]
     pub(crate) fn pick(
         &mut self,
         random: u64,
         class: PoolClass,
         avoided: Avoided<'_>,
+        criteria: Option<&Criteria>,
         now: Instant,
     ) -> Option<PoolKey> {
+        if self.subsets.is_some() {
+            return self.pick_of_subset(None, random, class, avoided, criteria, now);
+        }
         if avoided.priorities.is_none() {
             return self.pick_among(None, random, class, avoided, now);
         }
@@ -325,10 +335,7 @@ impl ClusterState {
         now: Instant,
     ) -> Option<PoolKey> {
         let (id, pools_of) = (self.id, &self.pools_of);
-        let avoids = |pool: u32| avoid.contains(&PoolKey { cluster: id, pool });
-        let skip = |host: usize| {
-            !avoid.is_empty() && pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids))
-        };
+        let skip = |host: usize| is_avoided(id, pools_of, avoid, host);
         let host = self.balancer.pick_among(among, &self.hosts, random, &skip, attempts, now);
         if self.balancer.in_panic() || self.hosts.is_empty() {
             self.stats.lb_healthy_panic.inc();
@@ -422,7 +429,7 @@ impl ClusterState {
         &mut self,
         config: Arc<Cluster>,
         tls: ClusterSockets,
-        random: u64,
+        env: &mut Env,
         now: Instant,
     ) -> Vec<u32> {
         let before = std::mem::replace(&mut self.config, config);
@@ -433,6 +440,12 @@ impl ClusterState {
         if config.balancing != before.balancing {
             self.balancer = Balancer::new(config.balancing);
         }
+        if config.balancing != before.balancing || config.subsets != before.subsets {
+            // Those of before have left the gauge when these are made.
+            self.subsets = None;
+            self.subsets = LiveSubsets::of(&config, env);
+        }
+        let random = env.random.next();
         if config.health_check.is_none() && config.outliers.is_none() {
             self.health = None;
         }
@@ -475,6 +488,18 @@ impl ClusterState {
     pub(crate) fn open_connections(&self) -> Vec<ConnectionId> {
         self.pools.iter().flatten().flat_map(|pool| pool.open.iter().copied()).collect()
     }
+}
+
+/// Whether a host of a cluster is one of those that a stream has been to.
+#[inline]
+pub(crate) fn is_avoided(
+    cluster: ClusterId,
+    pools_of: &[HostPools],
+    avoid: &[PoolKey],
+    host: usize,
+) -> bool {
+    let avoids = |pool: u32| avoid.contains(&PoolKey { cluster, pool });
+    !avoid.is_empty() && pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids))
 }
 
 /// Whether a cluster speaks HTTP, takes a host's word for its health, has hosts of its own and keeps its connections.
@@ -601,6 +626,7 @@ impl Upstreams {
     ) {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
+        cluster.subsets = LiveSubsets::of(config, env);
         (cluster.tls, cluster.sockets) = conns.cluster_tls(config, env);
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));

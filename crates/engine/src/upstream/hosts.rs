@@ -70,6 +70,9 @@ impl ClusterState {
             }
         }
         self.balancer.rebuild(&self.hosts, random, now);
+        if let Some(subsets) = &mut self.subsets {
+            subsets.rebuild(&self.hosts, random, now);
+        }
     }
 
     /// Since when each host is healthy, where that matters.

@@ -17,6 +17,7 @@ pub(crate) mod passive_health;
 pub(crate) mod pool;
 pub(crate) mod protocol;
 pub(crate) mod shown;
+pub(crate) mod subsets;
 mod wanted;
 pub(crate) mod wishes;
 

@@ -76,6 +76,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         bolt: None,
         health_check: None,
         outliers: None,
+        subsets: None,
         tallies: Default::default(),
         mesh: None,
         filter_metadata: None,
@@ -99,6 +100,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         upgrades: Vec::new(),
         high_priority: false,
         hash: Vec::new(),
+        criteria: None,
         mirrors: Arc::default(),
         bridge: None,
     }
@@ -281,6 +283,7 @@ impl Plan {
             hashes_client: false,
             max_duration: None,
             max_connect_attempts: 1,
+            criteria: None,
             tunneling: None,
             access_logs: Vec::new(),
             log_options: TcpLogOptions::default(),

@@ -120,6 +120,7 @@ suites!(
     balancing,
     hashing,
     slow_start,
+    subsets,
     sockets,
     client_certificates,
     rbac,

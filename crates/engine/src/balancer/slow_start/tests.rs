@@ -3,6 +3,7 @@ use std::time::Duration;
 use towpath_proto::Address;
 
 use super::*;
+use crate::balancer::hosts::Hosts;
 use crate::balancer::{Balancer, Policy};
 use crate::snapshot::cluster::{Balancing, Endpoint};
 use crate::snapshot::health::HealthFlags;

@@ -169,6 +169,7 @@ fn weights_share_the_random_numbers() {
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         host_rewrite: None,
+        criteria: None,
     };
     let clusters = vec![cluster(0, 1), cluster(1, 0), cluster(2, 3)];
     let choice = ClusterChoice::Weighted { clusters, total: 4, by_hash: false };
