@@ -103,6 +103,8 @@ impl Converter<'_> {
         let before = self.base.prints.clusters.get(name) == Some(&print);
         let id = self.base.snapshot.cluster_id(name).filter(|_| before);
         let same = id.and_then(|id| self.base.snapshot.cluster(id)).cloned();
+        // They follow from more than the cluster's own text.
+        let same = same.filter(|same| same.zones == cluster.zones);
         self.prints.clusters.insert(Arc::clone(name), print);
         same.unwrap_or_else(|| Arc::new(cluster))
     }

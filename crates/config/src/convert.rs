@@ -53,6 +53,7 @@ mod tcp_proxy;
 mod tls;
 mod tracing;
 mod upstream;
+mod zone;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::cluster::{
-    Balancer, Balancing, Discovery, HashFunction, HealthStatuses, SlowStart,
+    Balancer, Balancing, Discovery, HashFunction, HealthStatuses, SlowStart, Zones,
 };
 use towpath_engine::snapshot::subset::Subsets;
 
@@ -25,10 +25,11 @@ impl Converter<'_> {
     /// How hosts are chosen; `None` without a report where the cluster's type, which is to know, is not there.
     pub(super) fn balancing(
         &mut self,
+        bootstrap: &Message,
         cluster: &Message,
         assignment: Option<&Message>,
         discovery: Option<&Discovery>,
-    ) -> Option<(Balancing, Option<Arc<Subsets>>)> {
+    ) -> Option<Balanced> {
         let provides = match discovery? {
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
                 true
@@ -50,7 +51,7 @@ impl Converter<'_> {
                     overridable: overridable(cluster),
                     ..Balancing::new(Balancer::RoundRobin)
                 };
-                return Some((balancing, None));
+                return Some(Balanced { balancing, subsets: None, zones: None });
             }
             (true, false) => self.report.problem(
                 cluster.at("lb_policy"),
@@ -99,18 +100,19 @@ impl Converter<'_> {
             let text = "cannot use hostname for consistent hashing in a cluster of type STATIC";
             self.report.problem(cluster.at("lb_policy"), text);
         }
-        let zones = localities.and_then(|config| config.message("zone_aware_lb_config"));
+        let aware = localities.and_then(|config| config.message("zone_aware_lb_config"));
+        let zones = self.zones(bootstrap, cluster, policy, localities).map(Arc::new);
         let balancing = Balancing {
             policy,
             panic_threshold: self.panic_threshold(cluster),
-            fails_in_panic: zones.is_some_and(|zones| zones.flag("fail_traffic_on_panic")),
+            fails_in_panic: aware.is_some_and(|aware| aware.flag("fail_traffic_on_panic")),
             overprovisioning: factor.unwrap_or(140),
             weighs_localities: weighs
                 || localities.is_some_and(|config| config.has("locality_weighted_lb_config")),
             overridable: overridable(cluster),
             slow_start,
         };
-        Some((balancing, subsets.map(Arc::new)))
+        Some(Balanced { balancing, subsets: subsets.map(Arc::new), zones })
     }
 
     /// How hosts begin, where round robin's or least request's configuration says so.
@@ -268,6 +270,13 @@ fn overridable(cluster: &Message) -> HealthStatuses {
         _ => None,
     });
     numbers.filter_map(|number| HEALTH_STATUSES.get(number)).map(|(_, status)| *status).collect()
+}
+
+/// How a cluster's hosts are chosen.
+pub(super) struct Balanced {
+    pub(super) balancing: Balancing,
+    pub(super) subsets: Option<Arc<Subsets>>,
+    pub(super) zones: Option<Arc<Zones>>,
 }
 
 /// A policy, and what its configuration says of localities.

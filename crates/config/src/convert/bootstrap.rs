@@ -85,6 +85,7 @@ impl<'a> Converter<'a> {
         self.bootstrap_extensions(message);
         let discovery = self.discovery_of(message);
         self.read_runtime(message);
+        self.check_local_cluster(message);
         self.check_secrets();
         let prints = self.named_secrets.iter().map(|secret| self.print(secret));
         self.secrets = prints.fold(0, u64::wrapping_add);

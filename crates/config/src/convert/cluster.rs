@@ -9,6 +9,7 @@ use towpath_proto::{ConnectOptions, SocketState};
 
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
+use super::balancer::Balanced;
 use super::discovery::BOOTSTRAP_TEXTS;
 use super::istio::mesh_cluster;
 use super::metadata::filter_metadata;
@@ -84,7 +85,7 @@ impl Converter<'_> {
         let discovery = self.discovery(bootstrap, message);
         let assignment = self.assignment(message);
         let endpoints = self.endpoints(message, assignment, discovery.as_ref());
-        let balancing = self.balancing(message, assignment, discovery.as_ref());
+        let balancing = self.balancing(bootstrap, message, assignment, discovery.as_ref());
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
         let socket = message.message("transport_socket");
@@ -113,7 +114,7 @@ impl Converter<'_> {
         let mesh = mesh_cluster(message);
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
-        let (balancing, subsets) = balancing?;
+        let Balanced { balancing, subsets, zones } = balancing?;
         let is_watched = match discovery {
             Discovery::Static | Discovery::Dns(_) => true,
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
@@ -134,6 +135,7 @@ impl Converter<'_> {
             endpoints: endpoints.addresses.into(),
             balancing,
             subsets,
+            zones,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
             tls,

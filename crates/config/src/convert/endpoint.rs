@@ -51,7 +51,7 @@ impl<'a> Converter<'a> {
         let mut weights: HashMap<u32, u64> = HashMap::new();
         for locality in localities {
             let priority = locality.number32("priority").unwrap_or(0);
-            let name = locality_name(locality.message("locality"));
+            let name = name_of(locality.message("locality"));
             let template = Endpoint {
                 priority,
                 locality: Arc::from(&*name),
@@ -191,16 +191,20 @@ fn endpoint_check(config: &Message) -> EndpointCheck {
 /// none for endpoints without a `locality`.
 fn locality_weights(localities: &[&Message]) -> HashMap<(u32, String), u32> {
     let weighted = localities.iter().filter_map(|message| {
-        let name = locality_name(Some(message.message("locality")?));
+        let name = name_of(Some(message.message("locality")?));
         let weight = message.number32("load_balancing_weight")?;
         Some(((message.number32("priority").unwrap_or(0), name), weight))
     });
     weighted.collect()
 }
 
-fn locality_name(locality: Option<&Message>) -> String {
-    let Some(locality) = locality else { return String::new() };
-    let parts = [locality.text("region"), locality.text("zone"), locality.text("sub_zone")];
+fn name_of(locality: Option<&Message>) -> String {
+    let part = |name| locality.map_or("", |locality| locality.text(name));
+    locality_name([part("region"), part("zone"), part("sub_zone")])
+}
+
+/// A locality as one text, of its region, zone and sub-zone.
+pub(super) fn locality_name(parts: [&str; 3]) -> String {
     if parts.iter().all(|part| part.is_empty()) { String::new() } else { parts.join("/") }
 }
 

@@ -65,12 +65,17 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager",
-        honoured: &["upstream_bind_config", "outlier_detection", "load_stats_config"],
+        honoured: &[
+            "upstream_bind_config",
+            "outlier_detection",
+            "load_stats_config",
+            "local_cluster_name",
+        ],
         harmless: &[(
             "enable_deferred_cluster_creation",
             "clusters cost little until they are used",
         )],
-        changes: &[("local_cluster_name", "zone aware routing is not there")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.ClusterManager.OutlierDetection",

@@ -230,8 +230,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.ZoneAwareLbConfig",
-        honoured: &["fail_traffic_on_panic"],
-        harmless: &[("routing_enabled", NO_LOCAL_CLUSTER), ("min_cluster_size", NO_LOCAL_CLUSTER)],
+        honoured: &["fail_traffic_on_panic", "routing_enabled", "min_cluster_size"],
+        harmless: &[],
         changes: &[],
     },
     Entry {
@@ -327,14 +327,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.common.v3.LocalityLbConfig.ZoneAwareLbConfig",
-        honoured: &["fail_traffic_on_panic"],
-        harmless: &[
-            ("routing_enabled", NO_LOCAL_CLUSTER),
-            ("min_cluster_size", NO_LOCAL_CLUSTER),
-            ("force_locality_direct_routing", NO_LOCAL_CLUSTER),
-            ("force_local_zone", NO_LOCAL_CLUSTER),
-            ("locality_basis", NO_LOCAL_CLUSTER),
+        honoured: &[
+            "fail_traffic_on_panic",
+            "routing_enabled",
+            "min_cluster_size",
+            "force_locality_direct_routing",
+            "force_local_zone",
+            "locality_basis",
         ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.common.v3.LocalityLbConfig.ZoneAwareLbConfig.ForceLocalZone",
+        honoured: &["min_size"],
+        harmless: &[],
         changes: &[],
     },
     Entry {
@@ -624,7 +631,5 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
 ];
-
-const NO_LOCAL_CLUSTER: &str = "read only with a `local_cluster_name`, which is refused";
 
 const NO_BOUND: &str = "a host takes all requests that its hash brings";

@@ -17,6 +17,9 @@ mod random;
 mod round_robin;
 mod schedule;
 mod slow_start;
+mod zone;
+
+use std::sync::Arc;
 
 use towpath_proto::Instant;
 
@@ -27,6 +30,8 @@ pub(crate) use self::hosts::Part;
 pub(crate) use self::joined::{Among, Joined};
 pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
+use self::zone::ZoneRouting;
+pub(crate) use self::zone::{LocalHosts, ZoneSetup};
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health, HealthStatus};
 use crate::snapshot::health::HealthFlags;
 
@@ -87,6 +92,8 @@ pub struct Balancer {
     in_panic: bool,
     /// When the last host has all of its weight, where hosts start slowly.
     slow_until: Option<Instant>,
+    /// Where requests are kept in the proxy's own locality.
+    zones: Option<Box<ZoneRouting>>,
     /// Another one with each [`Balancer::rebuild`].
     stamp: u64,
 }
@@ -96,7 +103,26 @@ impl Balancer {
     #[must_use]
     pub fn new(config: Balancing) -> Self {
         let (priorities, load) = (Vec::new(), Load::default());
-        Self { config, priorities, load, in_panic: false, slow_until: None, stamp: 0 }
+        Self { config, priorities, load, in_panic: false, slow_until: None, zones: None, stamp: 0 }
+    }
+
+    /// The same, where localities count that are the proxy's own.
+    pub(crate) fn with_zones(mut self, setup: Option<&ZoneSetup>) -> Self {
+        let setup = setup.filter(|_| !self.config.policy.is_hashed());
+        self.zones = setup.map(|setup| Box::new(ZoneRouting::new(setup.clone())));
+        self
+    }
+
+    /// The local cluster has other hosts.
+    pub(crate) fn follow(&mut self, local: &Arc<LocalHosts>) {
+        if let Some(zones) = &mut self.zones {
+            zones.follow(local);
+        }
+    }
+
+    /// Another one with each [`Balancer::rebuild`], and never 0 after one.
+    pub(crate) const fn stamp(&self) -> u64 {
+        self.stamp
     }
 
     /// Takes note of the hosts. To be called whenever a host came or went or its weight, priority or health
@@ -122,6 +148,9 @@ impl Balancer {
             .collect();
         let sizes: Vec<Sizes> = self.sizes().collect();
         self.load = Load::new(&sizes, self.config.panic_threshold);
+        if let Some(zones) = &mut self.zones {
+            zones.rebuild(&hosts, self.config, &mut dice);
+        }
         self.stamp = dice.roll() | 1;
     }
 
@@ -213,7 +242,16 @@ impl Balancer {
             return None;
         }
         let hosts = Hosts::new(hosts, self.config.slow_start.as_ref(), self.slow_until, now);
-        self.priorities.get_mut(priority)?.pick(class, &hosts, key, dice)
+        let priorities = self.priorities.get_mut(priority)?;
+        if priority == 0
+            && class != Class::All
+            && let Some(zones) =
+                self.zones.as_mut().filter(|_| !priorities.weighs_localities(class))
+            && let Some(host) = zones.pick(class, self.config, &hosts, key, dice)
+        {
+            return host.map(|host| host as usize);
+        }
+        priorities.pick(class, &hosts, key, dice)
     }
 }
 

@@ -92,6 +92,16 @@ impl Priority {
         host.map(|host| host as usize)
     }
 
+    /// Whether a locality is chosen first, by its weight.
+    pub(super) fn weighs_localities(&self, class: Class) -> bool {
+        let eligible = match class {
+            Class::Healthy => &self.healthy,
+            Class::Degraded => &self.degraded,
+            Class::All => return false,
+        };
+        matches!(eligible, Eligible::ByLocality(..))
+    }
+
     /// What the table of its healthy hosts says of itself, or of all where none is healthy.
     pub(super) fn table_size(&self) -> Option<TableSize> {
         let healthy = match &self.healthy {

@@ -29,6 +29,7 @@ impl Exchange {
         for index in both..wanted.len().max(self.upstreams.clusters.len()) {
             self.update_cluster(&snapshot, index, now);
         }
+        self.upstreams.clusters.find_local();
     }
 
     /// Takes one cluster of a new snapshot, or its absence.
@@ -100,6 +101,7 @@ impl Exchange {
             }
             cluster.show_hosts();
         }
+        self.upstreams.clusters.follow_local();
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);
         }

@@ -30,6 +30,9 @@ pub struct Cluster {
     pub endpoints: Arc<[Endpoint]>,
     /// How a host is chosen.
     pub balancing: Balancing,
+    /// `zone_aware_lb_config`: which requests stay in this proxy's locality, where the bootstrap has a
+    /// `local_cluster_name`.
+    pub zones: Option<Arc<Zones>>,
     /// `lb_subset_config`: among which hosts, by what requests ask for.
     pub subsets: Option<Arc<Subsets>>,
     /// `connect_timeout`: default 5 s.
@@ -358,6 +361,23 @@ pub struct Balancing {
     pub overridable: HealthStatuses,
     /// `slow_start_config`, of round robin and least request.
     pub slow_start: Option<SlowStart>,
+}
+
+/// Envoy `ZoneAwareLbConfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zones {
+    /// `local_cluster_name`: the cluster of the proxies that share their hosts.
+    pub local: ClusterId,
+    /// `node.locality`, as endpoints have it.
+    pub locality: Option<Arc<str>>,
+    /// `routing_enabled`: percent of the requests for which localities count. Default 100.
+    pub enabled_percent: u8,
+    /// `min_cluster_size`: with fewer healthy hosts localities do not count. Default 6.
+    pub least_hosts: u64,
+    /// `force_local_zone`: all requests stay where there are so many healthy hosts.
+    pub forced: Option<u32>,
+    /// `locality_basis`: hosts count by their weights.
+    pub by_weight: bool,
 }
 
 /// Envoy `SlowStartConfig`: how the weight of a host grows that has just become healthy.

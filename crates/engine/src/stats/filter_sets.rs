@@ -87,6 +87,19 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.…`, of a cluster whose requests are kept in zones.
+    ZoneStats {
+        Counter lb_local_cluster_not_ok;
+        Counter lb_recalculate_zone_structures;
+        Counter lb_zone_cluster_too_small;
+        Counter lb_zone_no_capacity_left;
+        Counter lb_zone_routing_all_directly;
+        Counter lb_zone_routing_cross_zone;
+        Counter lb_zone_routing_sampled;
+    }
+}
+
+stats! {
     /// `cluster.<name>.…`, of a cluster that has subsets.
     SubsetStats {
         Gauge lb_subsets_active;

@@ -37,7 +37,7 @@ pub use filter_sets::{
     HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats, OAuth2Stats,
     ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats,
     SetMetadataStats, StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats,
-    ZlibStats, ZstdStats,
+    ZlibStats, ZoneStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

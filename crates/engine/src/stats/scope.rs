@@ -39,6 +39,8 @@ pub enum Scope {
     },
     /// `cluster.<name>.http2`.
     ClusterHttp2(Arc<str>),
+    /// Of a cluster whose requests are kept in zones.
+    ClusterZones(Arc<str>),
     /// Of a cluster that has subsets.
     ClusterSubsets(Arc<str>),
     /// `cluster.<name>.health_check`.
@@ -319,7 +321,9 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
-            Self::Cluster(name) | Self::ClusterSubsets(name) => write!(f, "cluster.{name}"),
+            Self::Cluster(name) | Self::ClusterSubsets(name) | Self::ClusterZones(name) => {
+                write!(f, "cluster.{name}")
+            }
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterTlsContext(name) => write!(f, "cluster.{name}.client_ssl_socket_factory"),
             Self::ClusterCertificate { cluster, name } => {
@@ -510,7 +514,9 @@ impl Scope {
             Self::ClusterMaglev(_) => "cluster_maglev_lb",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
-            Self::ClusterSocketMatch { .. } | Self::ClusterSubsets(_) => "cluster",
+            Self::ClusterSocketMatch { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => {
+                "cluster"
+            }
             Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
@@ -583,6 +589,7 @@ impl Scope {
             | Self::ClusterOutliers(name)
             | Self::ClusterRing(name)
             | Self::ClusterSubsets(name)
+            | Self::ClusterZones(name)
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
             Self::ClusterSocketMatch { cluster, .. } => vec![label("envoy_cluster_name", cluster)],

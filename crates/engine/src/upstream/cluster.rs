@@ -27,6 +27,7 @@ use crate::upstream::Upstreams;
 use crate::upstream::aggregate::Aggregate;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
+use crate::upstream::local_cluster::LocalCluster;
 use crate::upstream::named::Named;
 use crate::upstream::pool::Pool;
 use crate::upstream::shown::Shown;
@@ -437,13 +438,11 @@ impl ClusterState {
         self.plain = is_plain(&config);
         (self.tls, self.sockets) = tls;
         self.leaves = false;
-        if config.balancing != before.balancing {
-            self.balancer = Balancer::new(config.balancing);
-        }
-        if config.balancing != before.balancing || config.subsets != before.subsets {
-            // Those of before have left the gauge when these are made.
-            self.subsets = None;
-            self.subsets = LiveSubsets::of(&config, env);
+        if config.balancing != before.balancing
+            || config.subsets != before.subsets
+            || config.zones != before.zones
+        {
+            self.begin_balancers(env);
         }
         let random = env.random.next();
         if config.health_check.is_none() && config.outliers.is_none() {
@@ -532,6 +531,8 @@ pub(crate) struct Clusters {
     pub(crate) slots: Vec<Option<Box<ClusterState>>>,
     /// What was found out about hosts of clusters that are still to come.
     pub(crate) early_health: HashMap<ClusterId, Arc<ClusterHealth>>,
+    /// Whose hosts decide which requests stay in this proxy's zone.
+    pub(crate) local: Option<LocalCluster>,
 }
 
 impl Clusters {
@@ -626,7 +627,7 @@ impl Upstreams {
     ) {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
-        cluster.subsets = LiveSubsets::of(config, env);
+        cluster.begin_balancers(env);
         (cluster.tls, cluster.sockets) = conns.cluster_tls(config, env);
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
@@ -694,6 +695,7 @@ impl Upstreams {
         if env.index == 0 {
             cluster.show_hosts();
         }
+        self.clusters.follow_local();
         for pool in fell {
             self.drain_pool(PoolKey { cluster: id, pool }, conns, env, now);
         }

@@ -11,6 +11,7 @@ pub(crate) mod flush;
 pub(crate) mod host_pools;
 mod hosts;
 pub(crate) mod liveness;
+pub(crate) mod local_cluster;
 pub(crate) mod named;
 pub(crate) mod origin;
 pub(crate) mod passive_health;

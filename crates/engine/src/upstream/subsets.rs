@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use towpath_proto::Instant;
 
-use crate::balancer::{Among, Balancer, Host, Part};
+use crate::balancer::{Among, Balancer, Host, LocalHosts, Part, ZoneSetup};
 use crate::env::Env;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::cluster::{Balancing, Cluster};
@@ -25,6 +25,8 @@ pub(crate) struct LiveSubsets {
     config: Arc<Subsets>,
     /// How a host of a subset is chosen.
     balancing: Balancing,
+    /// What its balancers know of zones.
+    zones: Option<ZoneSetup>,
     stats: Arc<SubsetStats>,
     by_labels: HashMap<Box<[Label]>, Subset>,
     /// All hosts, where they may be fallen back on.
@@ -55,19 +57,26 @@ type Pick<'a> = dyn FnMut(&mut Balancer) -> Option<usize> + 'a;
 
 impl LiveSubsets {
     /// Those of a cluster, if it has any.
-    pub(crate) fn of(config: &Cluster, env: &Env) -> Option<Box<Self>> {
+    pub(crate) fn of(config: &Cluster, zones: Option<ZoneSetup>, env: &Env) -> Option<Box<Self>> {
         let subsets = config.subsets.as_ref()?;
         let scope = Scope::ClusterSubsets(Arc::clone(&config.stat_name));
-        Some(Box::new(Self::new(subsets, config.balancing, env.registry.set(env.index, scope))))
+        let stats = env.registry.set(env.index, scope);
+        Some(Box::new(Self::new(subsets, config.balancing, zones, stats)))
     }
 
-    fn new(config: &Arc<Subsets>, balancing: Balancing, stats: Arc<SubsetStats>) -> Self {
+    fn new(
+        config: &Arc<Subsets>,
+        balancing: Balancing,
+        zones: Option<ZoneSetup>,
+        stats: Arc<SubsetStats>,
+    ) -> Self {
         let mut subsets = Self {
             config: Arc::clone(config),
             balancing: Balancing {
                 weighs_localities: balancing.weighs_localities && config.weighs_localities,
                 ..balancing
             },
+            zones,
             stats,
             by_labels: HashMap::new(),
             any: None,
@@ -78,7 +87,7 @@ impl LiveSubsets {
             let of_selector = SelectorFallback::To(wanted.clone());
             config.fallback == wanted || subsets.fallbacks.values().any(|it| *it == of_selector)
         };
-        let balancer = || Balancer::new(subsets.balancing);
+        let balancer = || Balancer::new(subsets.balancing).with_zones(subsets.zones.as_ref());
         let any = (falls_to(Fallback::Any) || config.panics_to_any).then(balancer);
         let default = falls_to(Fallback::Default).then(balancer);
         (subsets.any, subsets.default) = (any, default);
@@ -114,8 +123,8 @@ impl LiveSubsets {
                 self.by_labels.insert(labels, Subset::Single(first));
                 continue;
             }
-            let balancing = self.balancing;
-            let new = || Subset::Many(Box::new(Balancer::new(balancing)));
+            let (balancing, zones) = (self.balancing, self.zones.as_ref());
+            let new = || Subset::Many(Box::new(Balancer::new(balancing).with_zones(zones)));
             let subset = self.by_labels.entry(labels).or_insert_with(new);
             if matches!(subset, Subset::Single(_)) {
                 *subset = new();
@@ -129,6 +138,18 @@ impl LiveSubsets {
         self.stats.lb_subsets_active.add(created as u64);
         self.stats.lb_subsets_active.sub(removed as u64);
         self.stats.lb_subsets_single_host_per_subset_duplicate.set(repeated);
+    }
+
+    /// The local cluster has other hosts.
+    pub(crate) fn follow(&mut self, local: &Arc<LocalHosts>) {
+        if let Some(zones) = &mut self.zones {
+            zones.local = Arc::clone(local);
+        }
+        let own = self.by_labels.values_mut().filter_map(|subset| match subset {
+            Subset::Many(balancer) => Some(&mut **balancer),
+            Subset::Single(_) => None,
+        });
+        own.chain(&mut self.any).chain(&mut self.default).for_each(|it| it.follow(local));
     }
 
     /// The host of a request.

@@ -77,6 +77,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         health_check: None,
         outliers: None,
         subsets: None,
+        zones: None,
         tallies: Default::default(),
         mesh: None,
         filter_metadata: None,

@@ -31,9 +31,11 @@ const ALL_TO_APP: &str = "- \
 /// The whole text.
 pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log: &Path) -> String {
     let mut text = String::from(
-        "node: { id: here, cluster: there }\n\
-         admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n",
+        "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n",
     );
+    if !has(&suite.bootstrap, "node") {
+        text.push_str("node: { id: here, cluster: there }\n");
+    }
     text.push_str(&suite.bootstrap);
     text.push_str("\nstatic_resources:\n  listeners:\n");
     for (name, http) in &suite.http {

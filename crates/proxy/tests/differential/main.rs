@@ -125,7 +125,8 @@ suites!(
     client_certificates,
     rbac,
     stateful_session,
-    tracing
+    tracing,
+    zones
 );
 
 fn folder() -> std::path::PathBuf {

@@ -35,7 +35,7 @@ fn selector(names: &[&str]) -> Selector {
 /// None of its hosts is taken that is not healthy.
 fn live(config: Subsets, balancing: Balancing) -> LiveSubsets {
     let balancing = Balancing { panic_threshold: 0, ..balancing };
-    LiveSubsets::new(&Arc::new(config), balancing, Arc::default())
+    LiveSubsets::new(&Arc::new(config), balancing, None, Arc::default())
 }
 
 fn pick(
