@@ -1,9 +1,9 @@
 //! Keeps requests in the proxy's own locality as far as that gives no host more than its share. Envoy: "zone aware
 //! routing".
 //!
-//! What each locality has of the proxies (the hosts of the local cluster) is held against what it has of the hosts: one
-//! with as much or more of these keeps all of its requests, another one as many as its hosts have room for, and the rest
-//! go where room is left. All of it for priority 0 alone.
+//! What each locality has of the proxies (the hosts of the local cluster) is held against what it has of the hosts:
+//! one with as much or more of these keeps all of its requests, another one as many as its hosts have room for, and the
+//! rest go where room is left. All of it for priority 0 alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
