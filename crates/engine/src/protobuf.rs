@@ -7,7 +7,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message;
 use towpath_proto::Address as EngineAddress;
 
-use crate::stream_info::{self, StreamInfo};
+use crate::format::Facts;
+use crate::stream_info;
 
 /// One message, framed (gRPC over HTTP/2, Length-Prefixed-Message).
 pub(crate) fn framed(message: &impl Message) -> Bytes {
@@ -171,15 +172,22 @@ impl Timestamp {
     }
 }
 
-/// The dynamic metadata of these namespaces.
-pub(crate) fn metadata(info: Option<&StreamInfo>, namespaces: &[Box<str>]) -> Metadata {
+/// The dynamic metadata of these namespaces: the request's, or else its connection's.
+pub(crate) fn metadata(facts: &Facts<'_>, namespaces: &[Box<str>]) -> Metadata {
+    let info = facts.info;
     let mut filter_metadata = BTreeMap::new();
+    let proxied = facts.record.proxied.as_ref().filter(|_| !namespaces.is_empty());
+    let below = proxied.map(|proxied| proxied.metadata()).unwrap_or_default();
     for namespace in namespaces {
         let found = info.and_then(|info| {
             info.read_metadata(namespace, &[], |value| {
                 let Some(stream_info::Value::Struct(entries)) = value else { return None };
                 Some(Struct::of(entries))
             })
+        });
+        let found = found.or_else(|| match below.get(namespace) {
+            Some(stream_info::Value::Struct(entries)) => Some(Struct::of(entries)),
+            _ => None,
         });
         filter_metadata.extend(found.map(|found| (namespace.to_string(), found)));
     }

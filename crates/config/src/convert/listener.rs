@@ -7,7 +7,6 @@ use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
 };
-use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, Balance, ListenOptions, SocketState};
@@ -19,13 +18,13 @@ use super::extension::LISTENER_FILTER;
 use super::extension_discovery::{Found, Place};
 use super::matcher_tree;
 use super::metadata::filter_metadata;
+use super::proxy_protocol::{PROXY_PROTOCOL, listener_filter};
 use crate::dynamic::Kind;
 use crate::message::{Message, Value};
 
 const CHAIN_NAME: &str = "google.protobuf.StringValue";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
-const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
@@ -144,7 +143,7 @@ impl Converter<'_> {
             let made: Arc<dyn ListenerFilterConfig> = match &*filter_of {
                 ORIGINAL_DST => Arc::new(OriginalDst),
                 HTTP_INSPECTOR => Arc::new(HttpInspector),
-                PROXY_PROTOCOL => Arc::new(proxy_protocol(config)),
+                PROXY_PROTOCOL => Arc::new(listener_filter(config, self.report)),
                 _ => Arc::new(tls_inspector(config)),
             };
             let disabled = filter.message("filter_disabled").and_then(destination);
@@ -284,18 +283,6 @@ fn destination(predicate: &Message) -> Option<Destination> {
         // The rules want it to be true.
         _ => Destination::Any,
     })
-}
-
-fn proxy_protocol(config: &Message) -> ProxyProtocol {
-    let versions = config.items("disallowed_versions");
-    let has =
-        |number| versions.iter().any(|it| matches!(it.value, Value::Enum(it) if it == number));
-    ProxyProtocol {
-        is_optional: config.flag("allow_requests_without_proxy_protocol"),
-        // The numbers of V1 and V2.
-        disallowed: [has(0), has(1)],
-        stat_prefix: Arc::from(config.text("stat_prefix")),
-    }
 }
 
 fn tls_inspector(config: &Message) -> TlsInspector {

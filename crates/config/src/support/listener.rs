@@ -127,12 +127,27 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
-        honoured: &["allow_requests_without_proxy_protocol", "disallowed_versions", "stat_prefix"],
-        harmless: &[
-            ("pass_through_tlvs", "no PROXY protocol is spoken to clusters"),
-            ("tlv_location", "read with rules only, which are refused"),
+        honoured: &[
+            "allow_requests_without_proxy_protocol",
+            "disallowed_versions",
+            "stat_prefix",
+            "rules",
+            "tlv_location",
         ],
-        changes: &[("rules", "nothing is kept of what stands behind the addresses")],
+        harmless: &[("pass_through_tlvs", "no PROXY protocol is spoken to clusters")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol.Rule",
+        honoured: &["tlv_type", "on_tlv_present"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol.KeyValuePair",
+        honoured: &["metadata_namespace", "key", "value_string_encoding"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",

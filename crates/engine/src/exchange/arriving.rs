@@ -12,6 +12,7 @@ use crate::conn::{Arriving, Connection, ConnectionTimer, Role};
 use crate::downstream::listener::{ListenerPhase, connection_record};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
+use crate::record::Record;
 use crate::snapshot::listener::{Arrival, Look};
 
 impl Exchange {
@@ -54,8 +55,9 @@ impl Exchange {
             };
             match filter.look(&arriving.received, &mut arriving.arrival) {
                 Look::More if arriving.received.len() < filter.most_bytes() => return,
+                // As in Envoy, whose kernel resets what has bytes that nobody has read.
                 Look::More | Look::Refused => {
-                    return self.end_arriving(id, Some(Close::Flush), now);
+                    return self.end_arriving(id, Some(Close::Abort), now);
                 }
                 Look::Unconfigured => {
                     arriving.stats.extension_config_missing.inc();
@@ -117,8 +119,8 @@ impl Exchange {
         let opened = connection.opened;
         let Role::Arriving(arriving) = connection.role else { return };
         self.listeners.end_arriving(&arriving);
-        let Arrival { local, peer, .. } = arriving.arrival;
-        let record = connection_record(local, peer, opened);
+        let Arrival { local, peer, proxied, .. } = arriving.arrival;
+        let record = Record { proxied, ..connection_record(local, peer, opened) };
         self.env.log_connection(&arriving.config, "", &record, now);
         self.listeners.check_drained(&mut self.env);
     }

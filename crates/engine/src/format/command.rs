@@ -4,6 +4,17 @@ use super::time::TimeFormat;
 use crate::field::Field;
 use crate::record::Heads;
 
+/// How an object of the filter state is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StateForm {
+    /// `PLAIN`: its text.
+    Plain,
+    /// `TYPED`: as JSON has it.
+    Typed,
+    /// `FIELD`: one of its fields.
+    Field(Box<str>),
+}
+
 /// Something that a format string asks for; named as Envoy names it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Command {
@@ -12,10 +23,10 @@ pub(crate) enum Command {
     /// `METADATA`: whose, the namespace, and keys from there on. `DYNAMIC_METADATA` and its like are
     /// `METADATA(DYNAMIC:…)`.
     Metadata(MetadataOf, Box<str>, Box<[Box<str>]>),
-    /// `FILTER_STATE`: the object's name; in `PLAIN` form, else as JSON has it.
+    /// `FILTER_STATE`: the object's name, and how it is shown.
     FilterState {
         name: Box<str>,
-        plain: bool,
+        form: StateForm,
     },
     /// `0`: what is never counted of TCP.
     Zero,
@@ -592,18 +603,23 @@ fn metadata(parameter: &str) -> Result<Command, String> {
     Ok(metadata_of(whose, rest))
 }
 
-/// `NAME` or `NAME:PLAIN` or `NAME:TYPED`.
+/// `NAME`, `NAME:PLAIN`, `NAME:TYPED` or `NAME:FIELD:KEY`.
 fn filter_state(parameter: &str) -> Result<Command, String> {
-    let (name, form) = parameter.split_once(':').unwrap_or((parameter, "TYPED"));
-    let plain = match form {
-        "PLAIN" => true,
-        "TYPED" => false,
-        _ => return Err("only PLAIN or TYPED are known".to_owned()),
+    let mut words = parameter.splitn(3, ':');
+    let name = words.next().unwrap_or_default();
+    let form = match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
+        ("PLAIN", "") => StateForm::Plain,
+        ("" | "TYPED", "") => StateForm::Typed,
+        ("FIELD", key) if !key.is_empty() => StateForm::Field(key.into()),
+        ("PLAIN" | "TYPED" | "FIELD", _) => {
+            return Err("the name of a field stands behind FIELD, and there only".to_owned());
+        }
+        _ => return Err("only PLAIN, TYPED or FIELD are known".to_owned()),
     };
     if name.is_empty() {
         return Err("the name of an object is missing".to_owned());
     }
-    Ok(Command::FilterState { name: name.into(), plain })
+    Ok(Command::FilterState { name: name.into(), form })
 }
 
 /// `X:Y`: what is asked, and which host stands in.
@@ -645,7 +661,7 @@ impl TimePoint {
 impl Command {
     /// Whether it has a type of its own in JSON, which depends on the stream.
     pub(super) const fn is_typed(&self) -> bool {
-        matches!(self, Self::Metadata(..))
+        matches!(self, Self::Metadata(..) | Self::FilterState { form: StateForm::Typed, .. })
     }
 
     /// Whether its value is a number in JSON.

@@ -16,6 +16,7 @@ use crate::matcher::Subject;
 pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
 use crate::mesh::{Greetings, Telemetry};
+use crate::proxied::Proxied;
 use crate::rbac::Rules;
 pub use crate::record::Fingerprints;
 use crate::stats::Registry;
@@ -137,6 +138,8 @@ pub struct Arrival {
     pub protocols: Vec<Box<[u8]>>,
     /// How the client's TLS differs from others', where that is asked for.
     pub fingerprints: Fingerprints,
+    /// What the header of the PROXY protocol says beside addresses, as far as it is kept.
+    pub proxied: Option<Arc<Proxied>>,
 }
 
 impl Arrival {
@@ -153,6 +156,7 @@ impl Arrival {
             server_name: None,
             protocols: Vec::new(),
             fingerprints: Fingerprints::default(),
+            proxied: None,
         }
     }
 

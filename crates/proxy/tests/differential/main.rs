@@ -92,6 +92,7 @@ suites!(
     tls_revoked,
     http2,
     inspectors,
+    proxy_protocol,
     grpc,
     http2_upstreams,
     compression,

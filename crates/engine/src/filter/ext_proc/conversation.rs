@@ -183,7 +183,7 @@ impl Conversation {
         }
         let mut message = ProcessingRequest {
             part: Some(part),
-            metadata_context: Some(protobuf::metadata(facts.info, &self.forwarded)),
+            metadata_context: Some(protobuf::metadata(facts, &self.forwarded)),
             observability_mode: self.watches(),
             ..ProcessingRequest::default()
         };
