@@ -7,8 +7,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message;
 use towpath_proto::Address as EngineAddress;
 
-use crate::format::Facts;
-use crate::stream_info;
+use crate::proxied::Proxied;
+use crate::stream_info::{self, StreamInfo};
 
 /// One message, framed (gRPC over HTTP/2, Length-Prefixed-Message).
 pub(crate) fn framed(message: &impl Message) -> Bytes {
@@ -173,11 +173,14 @@ impl Timestamp {
 }
 
 /// The dynamic metadata of these namespaces: the request's, or else its connection's.
-pub(crate) fn metadata(facts: &Facts<'_>, namespaces: &[Box<str>]) -> Metadata {
-    let info = facts.info;
+pub(crate) fn metadata(
+    info: Option<&StreamInfo>,
+    proxied: Option<&Proxied>,
+    namespaces: &[Box<str>],
+) -> Metadata {
     let mut filter_metadata = BTreeMap::new();
-    let proxied = facts.record.proxied.as_ref().filter(|_| !namespaces.is_empty());
-    let below = proxied.map(|proxied| proxied.metadata()).unwrap_or_default();
+    let proxied = proxied.filter(|_| !namespaces.is_empty());
+    let below = proxied.map(Proxied::metadata).unwrap_or_default();
     for namespace in namespaces {
         let found = info.and_then(|info| {
             info.read_metadata(namespace, &[], |value| {

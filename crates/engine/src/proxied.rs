@@ -1,9 +1,10 @@
 //! What the PROXY protocol says of a connection beside its addresses: TLVs of version 2, and what rules keep of them.
 //!
-//! Arrives: the bytes behind a header's addresses. Leaves: dynamic metadata and filter state, as Envoy's listener filter
-//! makes them of it, and TLVs that go on to clusters. A header is of 64 KiB at most, and of each rule at most two values
-//! are kept, so no connection holds more than three times that.
+//! Arrives: the bytes behind a header's addresses. Leaves: dynamic metadata and filter state, as Envoy's listener
+//! filter makes them of it, and TLVs that go on to clusters. A header is of 64 KiB at most, and of each rule at most
+//! two values are kept, so no connection holds more than three times that.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -20,6 +21,72 @@ pub struct Proxied {
     kept: Vec<Kept>,
     /// Whether that is filter state; otherwise it is dynamic metadata.
     in_state: bool,
+    /// TLVs that go on to clusters.
+    passed: Box<[u8]>,
+}
+
+/// What listener filters do with TLVs. Envoy `ProxyProtocol`.
+#[derive(Clone, Debug, Default)]
+pub struct TlvRules {
+    /// `rules`: what is kept. Of several for one type the last counts.
+    pub kept: Vec<Arc<TlvRule>>,
+    /// `tlv_location: FILTER_STATE`; otherwise it is kept as dynamic metadata.
+    pub in_state: bool,
+    /// `pass_through_tlvs`: what clusters may pass on.
+    pub passes: Passes,
+}
+
+/// Which TLVs go on. Envoy `ProxyProtocolPassThroughTLVs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Passes {
+    /// None.
+    #[default]
+    Nothing,
+    /// `INCLUDE_ALL`.
+    All,
+    /// `INCLUDE`: those of these types.
+    These(Box<[u8]>),
+}
+
+/// A TLV that a configuration adds. Envoy `TlvEntry`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tlv {
+    /// Its type.
+    pub kind: u8,
+    /// Its value, of at most 65,535 bytes.
+    pub value: Box<[u8]>,
+}
+
+/// For whom a connection to a cluster is made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// Where its connection comes from.
+    pub source: SocketAddr,
+    /// Where that went to.
+    pub destination: SocketAddr,
+    /// What was said of it beside that, as TLVs.
+    pub tlvs: Box<[u8]>,
+}
+
+/// What the TCP proxy adds. Envoy `proxy_protocol_tlvs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnTlvs {
+    /// The TLVs.
+    pub list: Vec<Tlv>,
+    /// `proxy_protocol_tlv_merge_policy`.
+    pub policy: TlvPolicy,
+}
+
+/// Envoy `ProxyProtocolTlvMergePolicy`: what becomes of TLVs where the client's connection had a header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlvPolicy {
+    /// `ADD_IF_ABSENT`: the client's alone.
+    #[default]
+    Absent,
+    /// `OVERWRITE_BY_TYPE_IF_EXISTS_OR_ADD`: our own, and the client's of other types.
+    Overwrite,
+    /// `APPEND_IF_EXISTS_OR_ADD`: the client's, and our own.
+    Append,
 }
 
 /// A value that a rule has kept.
@@ -45,23 +112,27 @@ pub struct TlvRule {
 }
 
 /// The type, length and value of a TLV; `Err` if it goes beyond the end.
-type Tlv<'a> = Result<(u8, &'a [u8]), Cut>;
+type Found<'a> = Result<(u8, &'a [u8]), Cut>;
 
 /// TLVs that end in the middle of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut;
 
 impl Proxied {
-    /// Keeps what `rules` say of the TLVs in `bytes`, in filter state or in dynamic metadata. Of several rules for one
-    /// type the last counts.
+    /// Keeps what `rules` say of the TLVs in `bytes`.
     ///
     /// # Errors
     /// When the bytes end within a TLV.
-    pub fn read(bytes: &[u8], rules: &[Arc<TlvRule>], in_state: bool) -> Result<Self, Cut> {
-        let mut kept: Vec<Kept> = Vec::new();
+    pub fn read(bytes: &[u8], rules: &TlvRules) -> Result<Self, Cut> {
+        let (mut kept, mut passed): (Vec<Kept>, _) = (Vec::new(), Vec::new());
         for tlv in tlvs(bytes) {
             let (kind, value) = tlv?;
-            let Some(rule) = rules.iter().rev().find(|rule| rule.kind == kind) else { continue };
+            if rules.passes.takes(kind) {
+                write_tlv(&mut passed, kind, value);
+            }
+            let Some(rule) = rules.kept.iter().rev().find(|rule| rule.kind == kind) else {
+                continue;
+            };
             match kept.iter_mut().find(|kept| kept.rule.kind == kind) {
                 Some(kept) => kept.last = Some(value.into()),
                 None => {
@@ -69,13 +140,13 @@ impl Proxied {
                 }
             }
         }
-        Ok(Self { kept, in_state })
+        Ok(Self { kept, in_state: rules.in_state, passed: passed.into() })
     }
 
-    /// Whether nothing was kept.
+    /// The TLVs that go on.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+    pub fn passed(&self) -> &[u8] {
+        &self.passed
     }
 
     /// The dynamic metadata of the connection, by namespace. Of values with one key the first stays, as in Envoy.
@@ -93,8 +164,8 @@ impl Proxied {
         all
     }
 
-    /// The same as Envoy has it beside them in `typed_filter_metadata`: by namespace and key, the bytes as they came, in
-    /// order; what comes later takes the place of what was there.
+    /// The same as Envoy has it beside them in `typed_filter_metadata`: by namespace and key, the bytes as they came,
+    /// in order; what comes later takes the place of what was there.
     pub(crate) fn typed(&self) -> impl Iterator<Item = (&str, &str, &[u8])> {
         self.of_metadata().map(|Kept { rule, first, last }| {
             (&*rule.namespace, &*rule.key, &**last.as_ref().unwrap_or(first))
@@ -147,6 +218,54 @@ impl Proxied {
     }
 }
 
+impl Passes {
+    /// Whether TLVs of a type go on.
+    #[must_use]
+    pub fn takes(&self, kind: u8) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::These(kinds) => kinds.contains(&kind),
+        }
+    }
+}
+
+impl OwnTlvs {
+    /// These and what was said of a client, if its connection `had_header`.
+    #[must_use]
+    pub fn joined(&self, client: &[u8], had_header: bool) -> Box<[u8]> {
+        let write = |out: &mut Vec<u8>| {
+            self.list.iter().for_each(|tlv| write_tlv(out, tlv.kind, &tlv.value));
+        };
+        let mut out = Vec::new();
+        match self.policy {
+            _ if !had_header => write(&mut out),
+            TlvPolicy::Absent => return client.into(),
+            TlvPolicy::Append => {
+                out.extend_from_slice(client);
+                write(&mut out);
+            }
+            TlvPolicy::Overwrite => {
+                write(&mut out);
+                for (kind, value) in tlvs(client).flatten() {
+                    if !self.list.iter().any(|own| own.kind == kind) {
+                        write_tlv(&mut out, kind, value);
+                    }
+                }
+            }
+        }
+        out.into()
+    }
+}
+
+/// Appends a TLV; its value is no longer than its length can tell.
+fn write_tlv(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
+    let Ok(length) = u16::try_from(value.len()) else { return };
+    out.push(kind);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(value);
+}
+
 impl TlvRule {
     fn text(&self, value: &[u8]) -> Box<str> {
         if self.base64 {
@@ -162,7 +281,7 @@ impl TlvRule {
 }
 
 /// The TLVs in what stands behind a header's addresses (PROXY protocol §2.2.7).
-pub(crate) fn tlvs(mut bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
+pub(crate) fn tlvs(mut bytes: &[u8]) -> impl Iterator<Item = Found<'_>> {
     std::iter::from_fn(move || {
         let (&kind, rest) = bytes.split_first()?;
         let value = split_value(rest);
@@ -191,8 +310,8 @@ mod tests {
     }
 
     fn read(bytes: &[u8], in_state: bool) -> Result<Proxied, Cut> {
-        let rules = [rule(1, "never", false), rule(1, "a", false), rule(2, "b", true)];
-        Proxied::read(bytes, &rules, in_state)
+        let kept = vec![rule(1, "never", false), rule(1, "a", false), rule(2, "b", true)];
+        Proxied::read(bytes, &TlvRules { kept, in_state, passes: Passes::These([2].into()) })
     }
 
     #[test]
@@ -227,7 +346,28 @@ mod tests {
         for length in 1..whole.len() {
             assert_eq!(read(&whole[..length], false), Err(Cut), "{length}");
         }
-        assert!(read(&[], false).unwrap().is_empty());
+        assert_eq!(read(&[], false).unwrap(), Proxied::default());
+    }
+
+    #[test]
+    fn some_go_on_as_they_came() {
+        let said = read(b"\x02\0\x01a\x01\0\x01b\x02\0\0", false).unwrap();
+        assert_eq!(said.passed(), b"\x02\0\x01a\x02\0\0");
+    }
+
+    #[test]
+    fn our_own_are_joined_with_the_clients() {
+        let list = vec![Tlv { kind: 1, value: b"o".as_slice().into() }];
+        let join = |policy, had_header| {
+            let own = OwnTlvs { list: list.clone(), policy };
+            own.joined(b"\x01\0\0\x02\0\0", had_header).to_vec()
+        };
+        for policy in [TlvPolicy::Absent, TlvPolicy::Overwrite, TlvPolicy::Append] {
+            assert_eq!(join(policy, false), b"\x01\0\x01o");
+        }
+        assert_eq!(join(TlvPolicy::Absent, true), b"\x01\0\0\x02\0\0");
+        assert_eq!(join(TlvPolicy::Overwrite, true), b"\x01\0\x01o\x02\0\0");
+        assert_eq!(join(TlvPolicy::Append, true), b"\x01\0\0\x02\0\0\x01\0\x01o");
     }
 
     #[test]

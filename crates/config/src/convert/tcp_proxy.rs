@@ -25,6 +25,7 @@ impl Converter<'_> {
             max_duration: message.duration("max_downstream_connection_duration"),
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
             tunneling: self.tunneling(message),
+            tlvs: self.own_tlvs(message),
             access_logs,
             log_options: self.tcp_log_options(message),
         })

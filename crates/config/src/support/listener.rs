@@ -133,8 +133,36 @@ pub(super) const ENTRIES: &[Entry] = &[
             "stat_prefix",
             "rules",
             "tlv_location",
+            "pass_through_tlvs",
         ],
-        harmless: &[("pass_through_tlvs", "no PROXY protocol is spoken to clusters")],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.ProxyProtocolPassThroughTLVs",
+        honoured: &["match_type", "tlv_type"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.ProxyProtocolConfig",
+        honoured: &["version", "pass_through_tlvs", "added_tlvs"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.TlvEntry",
+        honoured: &["type", "value"],
+        harmless: &[],
+        changes: &[("format_string", "the value of a TLV is as it is written")],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+        honoured: &["config", "transport_socket"],
+        harmless: &[
+            ("allow_unspecified_address", "Envoy does nothing with it either"),
+            ("tlv_as_pool_key", "clients of whom other TLVs are told never share a connection"),
+        ],
         changes: &[],
     },
     Entry {
@@ -211,6 +239,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "access_log_options",
             "access_log_flush_interval",
             "flush_access_log_on_connected",
+            "proxy_protocol_tlvs",
+            "proxy_protocol_tlv_merge_policy",
         ],
         harmless: &[(
             "max_downstream_connection_duration_jitter_percentage",
@@ -219,7 +249,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("on_demand", "xDS is not there"),
             ("metadata_match", "subsets are not there"),
-            ("proxy_protocol_tlvs", "the PROXY protocol is not there"),
             ("upstream_connect_mode", "the upstream is connected when a connection is accepted"),
             ("backoff_options", "connects are tried again at once"),
         ],

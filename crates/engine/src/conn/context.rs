@@ -255,6 +255,7 @@ fn no_listener() -> (Listener, FilterChain) {
         hashes_client: false,
         max_duration: None,
         max_connect_attempts: 1,
+        tlvs: None,
         tunneling: None,
         access_logs: Vec::new(),
         log_options: TcpLogOptions::default(),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use towpath_proto::{Close, Instant};
 
 use crate::exchange::Exchange;
-use crate::exchange::router::{asks, choose_cluster, note_choice};
+use crate::exchange::clients::{asks, client_for, tunneled_client};
+use crate::exchange::router::{choose_cluster, note_choice};
 use crate::exchange::stream::{Routed, Stream};
 use crate::exchange::wanted::wanted_pool;
 use crate::filter::{Reply, Resolve};
@@ -22,6 +23,7 @@ use crate::names::{
 use crate::record::{Flags, details};
 use crate::snapshot::ClusterId;
 use crate::snapshot::listener::SniForward;
+use crate::upstream::protocol::Asks;
 
 /// What became of a request at the filter.
 #[derive(Debug)]
@@ -196,7 +198,8 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else { return };
         let class = cluster.class(stream.priority, stream.request.version());
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+        let client = client_for(stream, &self.conns, cluster);
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, client));
         let wanted =
             stream.filters.is_some().then(|| wanted_pool(stream, cluster, class)).flatten();
         let picked = match (wanted, place) {
@@ -217,12 +220,14 @@ impl Exchange {
 
     /// The same of a TCP connection; the name is that which its client asks for by TLS.
     pub(super) fn place_tcp_named(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
-        let picked = match self.find_named(index, now) {
-            Place::At(host, address) => self
-                .upstreams
-                .clusters
-                .get_mut(id)
-                .and_then(|cluster| cluster.pick_named(&host, address, PoolClass::default())),
+        let place = self.find_named(index, now);
+        let Some(stream) = self.streams.get(index) else { return };
+        let asks = Asks::of_client(tunneled_client(stream, &self.conns));
+        let picked = match place {
+            Place::At(host, address) => self.upstreams.clusters.get_mut(id).and_then(|cluster| {
+                let class = cluster.class_for(PoolClass::default(), &asks)?;
+                cluster.pick_named(&host, address, class)
+            }),
             Place::Waits => return,
             Place::Nowhere(_) => None,
         };

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use std::sync::Arc;
 use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
@@ -16,11 +17,10 @@ use crate::conn::mux;
 use crate::conn::spans::Phase;
 use crate::deadlines::Limit;
 use crate::env::Env;
+use crate::exchange::clients::{asks, client_for, client_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
-use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::log::Setting;
-use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
@@ -31,6 +31,7 @@ use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::proxied::Client;
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Sanitized, request_hash};
@@ -43,7 +44,6 @@ use crate::snapshot::route::{
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::upstream::cluster::{ClusterState, Clusters};
 use crate::upstream::pool::{Lease, Wish};
-use crate::upstream::protocol::Asks;
 use crate::uri::without_query;
 
 impl Exchange {
@@ -563,7 +563,8 @@ pub(crate) fn choose_host(
     let version = stream.request.version();
     if let Some(wanted) = destination(stream, conns, cluster) {
         let class = cluster.class(stream.priority, version);
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+        let client = client_for(stream, conns, cluster);
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, client));
         if let Some(picked) = wanted_pool(stream, cluster, class) {
             return note_choice(stream, cluster, picked);
         }
@@ -572,7 +573,8 @@ pub(crate) fn choose_host(
         return note_choice(stream, cluster, picked);
     }
     if cluster.aggregate.is_none() {
-        return choose_own_host(stream, cluster, env);
+        let client = client_for(stream, conns, cluster);
+        return choose_own_host(stream, cluster, client, env);
     }
     // An aggregate has no hosts that could be asked for.
     if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
@@ -581,7 +583,8 @@ pub(crate) fn choose_host(
     let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
     let random = hash.unwrap_or_else(|| env.random.next());
     let (id, priority) = (stream.cluster, stream.priority);
-    let asks = asks(&stream.recorder, &stream.request);
+    let client = clusters.tells_clients(id).then(|| client_of(stream, conns)).flatten();
+    let asks = asks(&stream.recorder, &stream.request, client);
     let class =
         |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
     let picked = clusters.pick(id, random, &class, stream.retries.avoided());
@@ -593,10 +596,11 @@ pub(crate) fn choose_host(
 pub(crate) fn choose_own_host(
     stream: &mut Stream,
     cluster: &mut ClusterState,
+    client: Option<Arc<Client>>,
     env: &mut Env,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
-    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, client));
     if stream.filters.is_some()
         && let Some(picked) = wanted_pool(stream, cluster, class)
     {
@@ -606,13 +610,6 @@ pub(crate) fn choose_own_host(
     let random = hash.unwrap_or_else(|| env.random.next());
     let picked = class.and_then(|class| cluster.pick(random, class, stream.retries.avoided()));
     note_choice(stream, cluster, picked)
-}
-
-/// What a stream may ask of the TLS to its host.
-#[inline]
-pub(crate) fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
-    let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.get());
-    Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present() }
 }
 
 #[inline]

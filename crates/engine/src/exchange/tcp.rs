@@ -8,6 +8,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::clients::tunneled_client;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
 use crate::exchange::router::destination;
 use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
@@ -17,8 +18,9 @@ use crate::record::{CloseType, Flags};
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
-use crate::upstream::cluster::{Avoided, Resource};
+use crate::upstream::cluster::{Avoided, ClusterState, Resource};
 use crate::upstream::pool::Lease;
+use crate::upstream::protocol::Asks;
 
 impl Exchange {
     /// Opens the stream of a TCP connection.
@@ -88,9 +90,12 @@ impl Exchange {
             return self.place_tcp_named(index, id, now);
         }
         let env = &mut self.env;
+        let asks = Asks::of_client(tunneled_client(stream, &self.conns));
+        let class = |cluster: &mut ClusterState| cluster.class_for(PoolClass::default(), &asks);
         let picked = match destination(stream, &self.conns, cluster) {
             Some(wanted) => wanted.and_then(|wanted| {
-                cluster.pick_destination(wanted, PoolClass::default(), env, now)
+                let class = class(cluster)?;
+                cluster.pick_destination(wanted, class, env, now)
             }),
             None => {
                 let hashes = stream.context.tcp().is_some_and(|tcp| tcp.config.hashes_client)
@@ -101,7 +106,6 @@ impl Exchange {
                 let random = hash.unwrap_or_else(|| env.random.next());
                 let tried = stream.retries.tried.get_or_insert_default();
                 let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
-                let class = |_: &mut _| Some(PoolClass::default());
                 self.upstreams.clusters.pick(id, random, &class, avoided)
             }
         };

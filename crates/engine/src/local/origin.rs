@@ -250,6 +250,7 @@ impl Local {
             tls: self.origin_tls(key),
             sockets: Vec::new(),
             socket_names: Vec::new(),
+            proxy_headers: None,
         })
     }
 

@@ -16,7 +16,7 @@ use crate::matcher::Subject;
 pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
 use crate::mesh::{Greetings, Telemetry};
-use crate::proxied::Proxied;
+use crate::proxied::{OwnTlvs, Proxied};
 use crate::rbac::Rules;
 pub use crate::record::Fingerprints;
 use crate::stats::Registry;
@@ -436,6 +436,8 @@ pub struct TcpProxy {
     pub max_connect_attempts: u32,
     /// `tunneling_config`: the bytes are carried by an HTTP request to the upstream.
     pub tunneling: Option<Box<Tunneling>>,
+    /// `proxy_protocol_tlvs`: what clusters that are told for whom a connection is are told beside that.
+    pub tlvs: Option<Box<OwnTlvs>>,
     /// One line for each connection.
     pub access_logs: Vec<AccessLog>,
     /// `access_log_options`: when there are further lines.

@@ -17,6 +17,7 @@ pub mod listener;
 pub mod log;
 pub mod names;
 pub(crate) mod plain;
+pub mod proxy_header;
 pub mod proxy_protocol;
 pub mod route;
 pub mod tls;

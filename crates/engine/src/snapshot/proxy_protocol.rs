@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_proto::Address;
 
 use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
-use crate::proxied::{Proxied, TlvRule};
+use crate::proxied::{Proxied, TlvRules};
 use crate::stats::{
     ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, Registry, Scope,
 };
@@ -24,10 +24,8 @@ pub struct ProxyProtocol {
     pub disallowed: [bool; 2],
     /// `stat_prefix`; it may be empty.
     pub stat_prefix: Arc<str>,
-    /// `rules`: what is kept of what stands behind the addresses.
-    pub rules: Vec<Arc<TlvRule>>,
-    /// `tlv_location: FILTER_STATE`; otherwise it is kept as dynamic metadata.
-    pub in_state: bool,
+    /// What is kept of what stands behind the addresses.
+    pub tlvs: TlvRules,
 }
 
 impl ListenerFilterConfig for ProxyProtocol {
@@ -59,7 +57,7 @@ impl ListenerFilter for Reader {
 
     fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
         let [v1, v2] = &self.versions;
-        let ProxyProtocol { is_optional, disallowed, ref rules, in_state, .. } = self.config;
+        let ProxyProtocol { is_optional, disallowed, tlvs: ref rules, .. } = self.config;
         // Where a header need not be, one that is not allowed is none.
         let begins = |signature, is_disallowed: bool| {
             begins_alike(bytes, signature) && !(is_optional && is_disallowed)
@@ -91,16 +89,17 @@ impl ListenerFilter for Reader {
             Header::Whole { takes, said } => {
                 if let Some(Said { client, wanted, tlvs }) = said {
                     let tlvs = bytes.get(tlvs..takes).unwrap_or_default();
-                    let Ok(proxied) = Proxied::read(tlvs, rules, in_state) else {
+                    let Ok(proxied) = Proxied::read(tlvs, rules) else {
                         stats.error.inc();
                         self.errors.all.inc();
                         return Look::Refused;
                     };
-                    arrival.proxied = (!proxied.is_empty()).then(|| Arc::new(proxied));
+                    arrival.proxied = Some(Arc::new(proxied));
                     arrival.restored |= arrival.local != Address::Ip(wanted);
                     arrival.local = Address::Ip(wanted);
                     arrival.client = Address::Ip(client);
                 }
+                arrival.proxied.get_or_insert_default();
                 stats.found.inc();
                 Look::Done { takes }
             }

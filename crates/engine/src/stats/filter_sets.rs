@@ -52,6 +52,13 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.upstream.proxyprotocol.…`
+    ProxyHeaderStats {
+        Counter v2_tlvs_exceed_max_length;
+    }
+}
+
+stats! {
     /// `<stat prefix>.http_local_rate_limit.…`
     LocalRateLimitStats {
         Counter enabled;

@@ -35,9 +35,9 @@ pub use filter_sets::{
     CompressorStats, CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats, ExtProcStats,
     FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats, HealthCheckFilterStats,
     HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats, OAuth2Stats,
-    ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats,
-    SetMetadataStats, StatefulSessionStats, TlsInspectorStats, TranscoderStats, ZlibStats,
-    ZstdStats,
+    ProxyHeaderStats, ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats,
+    RateLimitStats, RbacStats, SetMetadataStats, StatefulSessionStats, TlsInspectorStats,
+    TranscoderStats, ZlibStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};

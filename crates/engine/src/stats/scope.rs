@@ -19,6 +19,8 @@ pub enum Scope {
     Cluster(Arc<str>),
     /// `cluster.<name>.bolt`.
     ClusterBolt(Arc<str>),
+    /// `cluster.<name>.upstream.proxyprotocol`.
+    ClusterProxyHeader(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
     /// `cluster.<name>.ext_authz`, and the filter's stat prefix.
@@ -334,6 +336,7 @@ impl fmt::Display for Scope {
             }
             Self::ClusterHttp2(name) => write!(f, "cluster.{name}.http2"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
+            Self::ClusterProxyHeader(name) => write!(f, "cluster.{name}.upstream.proxyprotocol"),
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
             Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
@@ -497,6 +500,7 @@ impl Scope {
             Self::Bolt(_) => "bolt",
             Self::Cluster(_) => "cluster",
             Self::ClusterBolt(_) => "cluster_bolt",
+            Self::ClusterProxyHeader(_) => "cluster_upstream_proxyprotocol",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterExtAuthz { .. } => "cluster_ext_authz",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
@@ -574,6 +578,7 @@ impl Scope {
             Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
             Self::Cluster(name)
             | Self::ClusterBolt(name)
+            | Self::ClusterProxyHeader(name)
             | Self::ClusterBreakers(name)
             | Self::ClusterHealthCheck(name)
             | Self::ClusterHttp2(name)

@@ -11,6 +11,7 @@ use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::field::Field;
 use crate::ids::{PoolClass, PoolKey, Priority, Protocol};
 use crate::mesh::AlpnOverride;
+use crate::proxied::Client;
 use crate::serving::{HTTP2, OfHttp2, SERVES, Serving};
 use crate::snapshot::Cluster;
 use crate::snapshot::http2::Choice;
@@ -18,18 +19,25 @@ use crate::upstream::cluster::ClusterState;
 use crate::upstream::pool::Pool;
 use crate::upstream::wishes::TlsWish;
 
-/// What a request may ask of TLS.
-#[derive(Clone, Copy, Debug)]
+/// What a request may ask of the connection to its host.
+#[derive(Clone, Debug)]
 pub(crate) struct Asks<'a> {
     /// What a filter says that its connection offers.
     pub(crate) alpn: Option<&'a AlpnOverride>,
     pub(crate) request: Option<&'a Head>,
+    /// For whom it is, where hosts are told that.
+    pub(crate) client: Option<Arc<Client>>,
 }
 
 impl<'a> Asks<'a> {
+    /// Nothing but that it is for a client.
+    pub(crate) const fn of_client(client: Option<Arc<Client>>) -> Self {
+        Self { alpn: None, request: None, client }
+    }
+
     #[inline]
     fn anything(&self, config: &Cluster) -> bool {
-        self.alpn.is_some() || config.asked_names.is_some()
+        self.alpn.is_some() || self.client.is_some() || config.asked_names.is_some()
     }
 
     /// The host that a request names, without its port.
@@ -99,7 +107,7 @@ impl ClusterState {
 
     #[cold]
     fn class_of_wish(&mut self, class: PoolClass, asks: &Asks<'_>) -> Option<PoolClass> {
-        if !self.config.is_under_tls() {
+        if !self.config.is_under_tls() && self.config.proxy_headers.is_none() {
             return Some(class);
         }
         let wish = self.wish(class, asks);
@@ -120,8 +128,13 @@ impl ClusterState {
             Some(Choice::Always | Choice::Negotiated) => true,
         };
         let list = asks.alpn.map(|alpn| if is_http2 { &alpn.http2 } else { &alpn.http1 });
-        let mut wish =
-            TlsWish { alpn: list.filter(|list| !list.is_empty()).cloned(), ..TlsWish::default() };
+        let told = self.config.proxy_headers.is_some();
+        let client = asks.client.as_ref().filter(|_| told).cloned();
+        if !self.config.is_under_tls() {
+            return TlsWish { client, ..TlsWish::default() };
+        }
+        let alpn = list.filter(|list| !list.is_empty()).cloned();
+        let mut wish = TlsWish { alpn, client, ..TlsWish::default() };
         if let (Some(names), Some(host)) = (&self.config.asked_names, asks.host(&self.config)) {
             // An address is not sent as a name (RFC 6066 §3).
             if names.sni && host.parse::<std::net::IpAddr>().is_err() {

@@ -673,6 +673,7 @@ fn snapshot(random: &mut Random) -> Snapshot {
             hashes_client: false,
             max_duration: None,
             max_connect_attempts: 2,
+            tlvs: None,
             tunneling: None,
             access_logs: Vec::new(),
             log_options: TcpLogOptions::default(),

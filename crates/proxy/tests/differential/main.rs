@@ -93,6 +93,7 @@ suites!(
     http2,
     inspectors,
     proxy_protocol,
+    upstream_proxy_protocol,
     grpc,
     http2_upstreams,
     compression,

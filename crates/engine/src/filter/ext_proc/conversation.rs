@@ -183,7 +183,11 @@ impl Conversation {
         }
         let mut message = ProcessingRequest {
             part: Some(part),
-            metadata_context: Some(protobuf::metadata(facts, &self.forwarded)),
+            metadata_context: Some(protobuf::metadata(
+                facts.info,
+                facts.record.proxied.as_deref(),
+                &self.forwarded,
+            )),
             observability_mode: self.watches(),
             ..ProcessingRequest::default()
         };
