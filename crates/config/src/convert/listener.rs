@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use towpath_engine::matcher::tree::Tree;
+use towpath_engine::snapshot::connection_rate::ConnectionRate;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
@@ -25,6 +26,7 @@ use crate::message::{Message, Value};
 const CHAIN_NAME: &str = "google.protobuf.StringValue";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
+const LOCAL_RATE: &str = "envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit";
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
@@ -122,7 +124,7 @@ impl Converter<'_> {
             list.push(Arc::new(OriginalDst));
         }
         for filter in message.messages("listener_filters") {
-            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR, PROXY_PROTOCOL];
+            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR, PROXY_PROTOCOL, LOCAL_RATE];
             // Without one it is reported, and the file is not loaded.
             let place = Place {
                 extends: LISTENER_FILTER,
@@ -143,6 +145,10 @@ impl Converter<'_> {
             let made: Arc<dyn ListenerFilterConfig> = match &*filter_of {
                 ORIGINAL_DST => Arc::new(OriginalDst),
                 HTTP_INSPECTOR => Arc::new(HttpInspector),
+                LOCAL_RATE => match self.connection_rate(config) {
+                    Some(rate) => Arc::new(rate),
+                    None => continue,
+                },
                 PROXY_PROTOCOL => Arc::new(listener_filter(config, self.report)),
                 _ => Arc::new(tls_inspector(config)),
             };
@@ -163,6 +169,13 @@ impl Converter<'_> {
         filters.continues_on_timeout = message.flag("continue_on_listener_filters_timeout");
         filters.hands_over = hands_over;
         filters
+    }
+
+    fn connection_rate(&mut self, config: &Message) -> Option<ConnectionRate> {
+        let tokens = self.tokens(config.message("token_bucket")?)?;
+        let switch = config.message("runtime_enabled");
+        let is_on = switch.is_none_or(|switch| self.runtime_flag(switch));
+        Some(ConnectionRate::new(Arc::from(config.text("stat_prefix")), is_on.then_some(tokens)))
     }
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {

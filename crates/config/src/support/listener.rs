@@ -178,6 +178,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit",
+        honoured: &["stat_prefix", "token_bucket", "runtime_enabled"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
         honoured: &[
             "enable_ja3_fingerprinting",

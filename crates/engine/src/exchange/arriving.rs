@@ -53,11 +53,13 @@ impl Exchange {
             let Some(filter) = arriving.filters.get(arriving.passed) else {
                 return self.admit_arrived(id, now);
             };
-            match filter.look(&arriving.received, &mut arriving.arrival) {
+            match filter.look(&arriving.received, &mut arriving.arrival, now) {
                 Look::More if arriving.received.len() < filter.most_bytes() => return,
                 // As in Envoy, whose kernel resets what has bytes that nobody has read.
                 Look::More | Look::Refused => {
-                    return self.end_arriving(id, Some(Close::Abort), now);
+                    let is_unread = arriving.received.is_empty();
+                    let how = if is_unread { Close::Now } else { Close::Abort };
+                    return self.end_arriving(id, Some(how), now);
                 }
                 Look::Unconfigured => {
                     arriving.stats.extension_config_missing.inc();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::{Address, ListenOptions};
+use towpath_proto::{Address, Instant, ListenOptions};
 
 use super::log::AccessLog;
 use super::route::{ClusterChoice, HeaderOps};
@@ -114,7 +114,7 @@ pub trait ListenerFilter: std::fmt::Debug {
     fn most_bytes(&self) -> usize;
 
     /// Looks at a connection's first bytes, those that filters before it took left out, and tells what they say.
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look;
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, now: Instant) -> Look;
 }
 
 /// What is known of a connection whose filter chain is not chosen yet; filters may know better.
@@ -185,7 +185,7 @@ impl ListenerFilter for OriginalDst {
         0
     }
 
-    fn look(&self, _bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, _bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         if let Some(original) = arrival.original {
             (arrival.local, arrival.restored) = (Address::Ip(original), true);
         }
@@ -202,7 +202,7 @@ impl ListenerFilter for Missing {
         0
     }
 
-    fn look(&self, _bytes: &[u8], _arrival: &mut Arrival) -> Look {
+    fn look(&self, _bytes: &[u8], _arrival: &mut Arrival, _now: Instant) -> Look {
         Look::Unconfigured
     }
 }
@@ -233,11 +233,11 @@ impl ListenerFilter for Passed {
         self.filter.most_bytes()
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, now: Instant) -> Look {
         if self.by.matches(&arrival.local) {
             return Look::Done { takes: 0 };
         }
-        self.filter.look(bytes, arrival)
+        self.filter.look(bytes, arrival, now)
     }
 }
 

@@ -7,6 +7,8 @@
 pub mod bolt;
 pub mod buffer;
 pub mod cluster;
+#[cfg(feature = "serving")]
+pub mod connection_rate;
 pub mod export;
 pub mod health;
 mod host_index;

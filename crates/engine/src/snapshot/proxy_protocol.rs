@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use towpath_proto::Address;
+use towpath_proto::{Address, Instant};
 
 use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
 use crate::proxied::{Proxied, TlvRules};
@@ -55,7 +55,7 @@ impl ListenerFilter for Reader {
         V2_FIXED + usize::from(u16::MAX)
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         let [v1, v2] = &self.versions;
         let ProxyProtocol { is_optional, disallowed, tlvs: ref rules, .. } = self.config;
         // Where a header need not be, one that is not allowed is none.
@@ -229,7 +229,7 @@ mod tests {
     fn look(filter: &ProxyProtocol, bytes: &[u8]) -> (Look, Arrival) {
         let address = |text: &str| Address::Ip(text.parse().unwrap());
         let mut arrival = Arrival::new(address("127.0.0.1:80"), address("127.0.0.2:1"));
-        let found = filter.start(&Registry::default(), 0).look(bytes, &mut arrival);
+        let found = filter.start(&Registry::default(), 0).look(bytes, &mut arrival, Instant::ZERO);
         (found, arrival)
     }
 

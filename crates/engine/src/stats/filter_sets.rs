@@ -59,6 +59,13 @@ stats! {
 }
 
 stats! {
+    /// `listener_local_ratelimit.<stat prefix>.…`
+    ConnectionRateStats {
+        Counter rate_limited;
+    }
+}
+
+stats! {
     /// `<stat prefix>.http_local_rate_limit.…`
     LocalRateLimitStats {
         Counter enabled;

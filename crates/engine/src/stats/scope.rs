@@ -220,6 +220,8 @@ pub enum Scope {
     LoadReporter,
     /// `access_logs.open_telemetry_access_log.<stat prefix>`.
     LogService(Arc<str>),
+    /// `listener_local_ratelimit.<stat prefix>`.
+    ConnectionRate(Arc<str>),
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
     /// `http.<stat prefix>.lua`, and the filter's stat prefix.
@@ -412,6 +414,7 @@ impl fmt::Display for Scope {
                 write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
+            Self::ConnectionRate(prefix) => write!(f, "listener_local_ratelimit.{prefix}"),
             Self::BandwidthLimit(prefix) => write!(f, "{prefix}.http_bandwidth_limit"),
             Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
             Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
@@ -548,6 +551,7 @@ impl Scope {
             Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
+            Self::ConnectionRate(_) => "listener_local_ratelimit",
             Self::BandwidthLimit(_) => "http_bandwidth_limit",
             Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
@@ -688,6 +692,9 @@ impl Scope {
                     ("envoy_worker_id", worker.to_string()),
                     label("envoy_listener_address", listener),
                 ]
+            }
+            Self::ConnectionRate(prefix) => {
+                vec![label("envoy_local_listener_ratelimit_prefix", prefix)]
             }
             Self::LocalRateLimit(prefix) => {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]

@@ -94,6 +94,7 @@ suites!(
     inspectors,
     proxy_protocol,
     upstream_proxy_protocol,
+    connection_rates,
     grpc,
     http2_upstreams,
     compression,
