@@ -8,6 +8,7 @@ use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
 };
+use towpath_engine::snapshot::original_src::OriginalSrc;
 use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, Balance, ListenOptions, SocketState};
@@ -27,6 +28,7 @@ const CHAIN_NAME: &str = "google.protobuf.StringValue";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
 const LOCAL_RATE: &str = "envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit";
+const ORIGINAL_SRC: &str = "envoy.extensions.filters.listener.original_src.v3.OriginalSrc";
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
@@ -118,13 +120,20 @@ impl Converter<'_> {
 
     fn listener_filters(&mut self, message: &Message) -> ListenerFilters {
         let mut list: Vec<Arc<dyn ListenerFilterConfig>> = Vec::new();
-        let mut is_missing = false;
+        let (mut is_missing, mut binds_source) = (false, false);
         let hands_over = message.wrapped_flag("use_original_dst").unwrap_or(false);
         if hands_over {
             list.push(Arc::new(OriginalDst));
         }
         for filter in message.messages("listener_filters") {
-            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR, PROXY_PROTOCOL, LOCAL_RATE];
+            let known = [
+                TLS_INSPECTOR,
+                ORIGINAL_DST,
+                HTTP_INSPECTOR,
+                PROXY_PROTOCOL,
+                LOCAL_RATE,
+                ORIGINAL_SRC,
+            ];
             // Without one it is reported, and the file is not loaded.
             let place = Place {
                 extends: LISTENER_FILTER,
@@ -145,6 +154,10 @@ impl Converter<'_> {
             let made: Arc<dyn ListenerFilterConfig> = match &*filter_of {
                 ORIGINAL_DST => Arc::new(OriginalDst),
                 HTTP_INSPECTOR => Arc::new(HttpInspector),
+                ORIGINAL_SRC => {
+                    binds_source = true;
+                    Arc::new(OriginalSrc { mark: config.number32("mark").unwrap_or(0) })
+                }
                 LOCAL_RATE => match self.connection_rate(config) {
                     Some(rate) => Arc::new(rate),
                     None => continue,
@@ -168,6 +181,7 @@ impl Converter<'_> {
         }
         filters.continues_on_timeout = message.flag("continue_on_listener_filters_timeout");
         filters.hands_over = hands_over;
+        filters.binds_source = binds_source;
         filters
     }
 

@@ -178,6 +178,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.filters.listener.original_src.v3.OriginalSrc",
+        honoured: &["mark"],
+        harmless: &[("bind_port", "Envoy does nothing with it either")],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit",
         honoured: &["stat_prefix", "token_bucket", "runtime_enabled"],
         harmless: &[],

@@ -38,6 +38,7 @@ use crate::proxied::Proxied;
 use crate::record::{DownstreamTls, TlsNames};
 use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Fingerprints, Listener, ListenerFilter};
+use crate::snapshot::original_src::Source;
 use crate::stats::ListenerStats;
 
 /// A connection.
@@ -156,6 +157,8 @@ pub(crate) struct Particulars {
     pub(crate) fingerprints: Option<Arc<Fingerprints>>,
     /// What a proxy has said of it beside addresses.
     pub(crate) proxied: Option<Arc<Proxied>>,
+    /// Where connections to hosts come from for it, if not from us.
+    pub(crate) source: Option<Source>,
     /// What its TLS says, once that was asked for.
     secured: Option<Arc<DownstreamTls>>,
 }

@@ -140,17 +140,18 @@ impl Exchange {
         }
         let serial = self.env.serial.next_connection();
         let Arrival { local, peer: direct, client: peer, restored, server_name, .. } = arrival;
-        let proxied = arrival.proxied;
+        let (proxied, source) = (arrival.proxied, arrival.source);
         let Fingerprints { ja3, ja4 } = &arrival.fingerprints;
         let is_printed = ja3.is_some() || ja4.is_some();
         let mut downstream = Downstream::new(Rc::clone(&context), serial);
         let direct = (direct != peer).then_some(direct);
-        let is_told = is_printed || proxied.is_some();
+        let is_told = is_printed || proxied.is_some() || source.is_some();
         if restored || direct.is_some() || server_name.is_some() || is_told {
             let particulars = downstream.particulars.get_or_insert_default();
             (particulars.restored, particulars.direct) = (restored, direct);
             particulars.server_name = server_name.map(Arc::from);
             particulars.proxied = proxied;
+            particulars.source = source;
             particulars.fingerprints = is_printed.then(|| Arc::new(arrival.fingerprints));
         }
         let role = Role::Downstream(downstream);

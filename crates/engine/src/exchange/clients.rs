@@ -14,8 +14,8 @@ use crate::exchange::recorder::Recorder;
 use crate::exchange::stream::Stream;
 use crate::ids::Kind;
 use crate::proxied::Client;
-use crate::upstream::cluster::ClusterState;
-use crate::upstream::protocol::Asks;
+use crate::snapshot::original_src::Source;
+use crate::upstream::protocol::{Asks, OfWhom};
 
 impl Exchange {
     /// Tells the host of a new connection for whom it is made, where its cluster does that.
@@ -64,30 +64,32 @@ pub(crate) fn client_of(stream: &Stream, conns: &Connections) -> Option<Arc<Clie
     Some(Arc::new(client))
 }
 
-/// The same where the cluster tells its hosts.
+/// Where connections of a stream come from, if not from us.
 #[inline]
-pub(crate) fn client_for(
-    stream: &Stream,
-    conns: &Connections,
-    cluster: &ClusterState,
-) -> Option<Arc<Client>> {
-    cluster.config.proxy_headers.as_ref()?;
-    client_of(stream, conns)
+fn source_of(stream: &Stream, conns: &Connections) -> Option<Source> {
+    if !stream.context.listener.filters.binds_source || matches!(stream.kind, Kind::Callout(_)) {
+        return None;
+    }
+    let downstream = conns.table.get(stream.downstream.connection)?.downstream()?;
+    downstream.particulars.as_ref()?.source
 }
 
-/// The same of a stream of opaque bytes whose tunnel is one of a pool's.
-pub(crate) fn tunneled_client(stream: &Stream, conns: &Connections) -> Option<Arc<Client>> {
-    stream.context.tcp()?.config.tunneling.as_ref()?;
-    client_of(stream, conns)
+/// For whom a request's connection is, to a host of a cluster that is told or not.
+#[inline]
+pub(crate) fn whom(stream: &Stream, conns: &Connections, is_told: bool) -> OfWhom {
+    let client = is_told.then(|| client_of(stream, conns)).flatten();
+    OfWhom { client, source: source_of(stream, conns) }
+}
+
+/// The same of a stream of opaque bytes: who a connection of its own is for is asked when that is made.
+pub(crate) fn whom_of_tcp(stream: &Stream, conns: &Connections) -> OfWhom {
+    let is_tunneled = stream.context.tcp().is_some_and(|tcp| tcp.config.tunneling.is_some());
+    whom(stream, conns, is_tunneled)
 }
 
 /// What a stream may ask of the connection to its host.
 #[inline]
-pub(crate) fn asks<'a>(
-    recorder: &'a Recorder,
-    request: &'a LazyHead,
-    client: Option<Arc<Client>>,
-) -> Asks<'a> {
+pub(crate) fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead, of: OfWhom) -> Asks<'a> {
     let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.get());
-    Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present(), client }
+    Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present(), of }
 }

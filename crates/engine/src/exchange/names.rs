@@ -10,7 +10,7 @@ use std::sync::Arc;
 use towpath_proto::{Close, Instant};
 
 use crate::exchange::Exchange;
-use crate::exchange::clients::{asks, client_for, tunneled_client};
+use crate::exchange::clients::{asks, whom, whom_of_tcp};
 use crate::exchange::router::{choose_cluster, note_choice};
 use crate::exchange::stream::{Routed, Stream};
 use crate::exchange::wanted::wanted_pool;
@@ -198,8 +198,8 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else { return };
         let class = cluster.class(stream.priority, stream.request.version());
-        let client = client_for(stream, &self.conns, cluster);
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, client));
+        let of = whom(stream, &self.conns, cluster.config.proxy_headers.is_some());
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
         let wanted =
             stream.filters.is_some().then(|| wanted_pool(stream, cluster, class)).flatten();
         let picked = match (wanted, place) {
@@ -222,7 +222,7 @@ impl Exchange {
     pub(super) fn place_tcp_named(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
         let place = self.find_named(index, now);
         let Some(stream) = self.streams.get(index) else { return };
-        let asks = Asks::of_client(tunneled_client(stream, &self.conns));
+        let asks = Asks::of_client(whom_of_tcp(stream, &self.conns));
         let picked = match place {
             Place::At(host, address) => self.upstreams.clusters.get_mut(id).and_then(|cluster| {
                 let class = cluster.class_for(PoolClass::default(), &asks)?;

@@ -110,7 +110,7 @@ impl Exchange {
         } else if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
-        let Some(pool_key) = choose_own_host(stream, cluster, None, &mut self.env) else {
+        let Some(pool_key) = choose_own_host(stream, &self.conns, cluster, &mut self.env) else {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;
         };

@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use std::sync::Arc;
 use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
@@ -17,7 +16,7 @@ use crate::conn::mux;
 use crate::conn::spans::Phase;
 use crate::deadlines::Limit;
 use crate::env::Env;
-use crate::exchange::clients::{asks, client_for, client_of};
+use crate::exchange::clients::{asks, whom};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
 use crate::exchange::log::Setting;
@@ -31,7 +30,6 @@ use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
-use crate::proxied::Client;
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Sanitized, request_hash};
@@ -563,8 +561,8 @@ pub(crate) fn choose_host(
     let version = stream.request.version();
     if let Some(wanted) = destination(stream, conns, cluster) {
         let class = cluster.class(stream.priority, version);
-        let client = client_for(stream, conns, cluster);
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, client));
+        let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
         if let Some(picked) = wanted_pool(stream, cluster, class) {
             return note_choice(stream, cluster, picked);
         }
@@ -573,8 +571,7 @@ pub(crate) fn choose_host(
         return note_choice(stream, cluster, picked);
     }
     if cluster.aggregate.is_none() {
-        let client = client_for(stream, conns, cluster);
-        return choose_own_host(stream, cluster, client, env);
+        return choose_own_host(stream, conns, cluster, env);
     }
     // An aggregate has no hosts that could be asked for.
     if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
@@ -583,8 +580,8 @@ pub(crate) fn choose_host(
     let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
     let random = hash.unwrap_or_else(|| env.random.next());
     let (id, priority) = (stream.cluster, stream.priority);
-    let client = clusters.tells_clients(id).then(|| client_of(stream, conns)).flatten();
-    let asks = asks(&stream.recorder, &stream.request, client);
+    let of = whom(stream, conns, clusters.tells_clients(id));
+    let asks = asks(&stream.recorder, &stream.request, of);
     let class =
         |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
     let picked = clusters.pick(id, random, &class, stream.retries.avoided());
@@ -595,12 +592,13 @@ pub(crate) fn choose_host(
 #[inline]
 pub(crate) fn choose_own_host(
     stream: &mut Stream,
+    conns: &Connections,
     cluster: &mut ClusterState,
-    client: Option<Arc<Client>>,
     env: &mut Env,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
-    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, client));
+    let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
+    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
     if stream.filters.is_some()
         && let Some(picked) = wanted_pool(stream, cluster, class)
     {

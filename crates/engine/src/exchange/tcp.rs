@@ -8,7 +8,7 @@ use towpath_proto::{Close, ConnectionId, Instant};
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
-use crate::exchange::clients::tunneled_client;
+use crate::exchange::clients::whom_of_tcp;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
 use crate::exchange::router::destination;
 use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
@@ -90,7 +90,7 @@ impl Exchange {
             return self.place_tcp_named(index, id, now);
         }
         let env = &mut self.env;
-        let asks = Asks::of_client(tunneled_client(stream, &self.conns));
+        let asks = Asks::of_client(whom_of_tcp(stream, &self.conns));
         let class = |cluster: &mut ClusterState| cluster.class_for(PoolClass::default(), &asks);
         let picked = match destination(stream, &self.conns, cluster) {
             Some(wanted) => wanted.and_then(|wanted| {

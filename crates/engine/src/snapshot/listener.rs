@@ -8,6 +8,7 @@ use std::time::Duration;
 use towpath_proto::{Address, Instant, ListenOptions};
 
 use super::log::AccessLog;
+use super::original_src::Source;
 use super::route::{ClusterChoice, HeaderOps};
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 pub use crate::cidr::Prefix;
@@ -86,12 +87,20 @@ pub struct ListenerFilters {
     /// `use_original_dst`: a connection whose original destination is known goes to the listener with that address, if
     /// there is one.
     pub hands_over: bool,
+    /// One of them is `original_src`.
+    pub binds_source: bool,
 }
 
 impl Default for ListenerFilters {
     fn default() -> Self {
         let timeout = Some(Duration::from_secs(15));
-        Self { list: Vec::new(), timeout, continues_on_timeout: false, hands_over: false }
+        Self {
+            list: Vec::new(),
+            timeout,
+            continues_on_timeout: false,
+            hands_over: false,
+            binds_source: false,
+        }
     }
 }
 
@@ -140,6 +149,8 @@ pub struct Arrival {
     pub fingerprints: Fingerprints,
     /// What the header of the PROXY protocol says beside addresses, as far as it is kept.
     pub proxied: Option<Arc<Proxied>>,
+    /// Where connections to hosts come from, if not from us.
+    pub source: Option<Source>,
 }
 
 impl Arrival {
@@ -157,6 +168,7 @@ impl Arrival {
             protocols: Vec::new(),
             fingerprints: Fingerprints::default(),
             proxied: None,
+            source: None,
         }
     }
 

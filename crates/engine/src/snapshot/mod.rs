@@ -18,6 +18,7 @@ pub mod http_inspector;
 pub mod listener;
 pub mod log;
 pub mod names;
+pub mod original_src;
 pub(crate) mod plain;
 pub mod proxy_header;
 pub mod proxy_protocol;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::free_slot;
 use crate::mesh::Protocols;
 use crate::proxied::Client;
+use crate::snapshot::original_src::Source;
 
 /// What a request asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,25 +22,34 @@ pub(crate) struct TlsWish {
     pub(crate) certified: Option<Arc<str>>,
     /// For whom the connection is, where the host is told that.
     pub(crate) client: Option<Arc<Client>>,
+    /// Where it comes from, if not from us.
+    pub(crate) source: Option<Source>,
 }
 
 impl TlsWish {
+    fn of_client(&self) -> OfClient {
+        (self.client.clone(), self.source)
+    }
+
     /// Whether it asks nothing of TLS.
     fn is_plain(&self) -> bool {
         self.alpn.is_none() && self.server.is_none() && self.certified.is_none()
     }
 
     fn is_none(&self) -> bool {
-        self.is_plain() && self.client.is_none()
+        self.is_plain() && self.client.is_none() && self.source.is_none()
     }
 }
+
+/// One that is for a client and nothing else.
+type OfClient = (Option<Arc<Client>>, Option<Source>);
 
 /// All wishes of one cluster, by their numbers less one.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
     list: Vec<Option<TlsWish>>,
     /// The numbers of those that are for a client and nothing else.
-    of_clients: HashMap<Arc<Client>, u16>,
+    of_clients: HashMap<OfClient, u16>,
 }
 
 impl Wishes {
@@ -48,8 +58,8 @@ impl Wishes {
         if wish.is_none() {
             return Some(0);
         }
-        if let Some(client) = wish.client.as_ref().filter(|_| wish.is_plain()) {
-            return self.of_clients.get(client).copied();
+        if wish.is_plain() {
+            return self.of_clients.get(&wish.of_client()).copied();
         }
         let place = self.list.iter().position(|known| known.as_ref() == Some(wish))?;
         u16::try_from(place + 1).ok()
@@ -57,11 +67,12 @@ impl Wishes {
 
     /// Gives a wish a number, unless there are too many.
     pub(crate) fn add(&mut self, wish: TlsWish) -> Option<u16> {
-        let most = if wish.client.is_some() { MOST_CLIENTS } else { MOST_WISHES };
+        let is_of_client = wish.client.is_some() || wish.source.is_some();
+        let most = if is_of_client { MOST_CLIENTS } else { MOST_WISHES };
         if self.list.iter().flatten().count() >= most {
             return None;
         }
-        let client = wish.client.clone().filter(|_| wish.is_plain());
+        let client = wish.is_plain().then(|| wish.of_client());
         let number = u16::try_from(free_slot::put(&mut self.list, wish) + 1).ok()?;
         if let Some(client) = client {
             self.of_clients.insert(client, number);

@@ -95,6 +95,7 @@ suites!(
     proxy_protocol,
     upstream_proxy_protocol,
     connection_rates,
+    original_sources,
     grpc,
     http2_upstreams,
     compression,
