@@ -123,6 +123,9 @@ impl ClusterState {
         if let Some(wish) = self.wishes.number(&wish) {
             return Some(PoolClass { wish, ..class });
         }
+        if self.wishes.are_many() {
+            self.forget_wishes();
+        }
         let number = self.wishes.add(wish.clone()).or_else(|| {
             self.forget_wishes();
             self.wishes.add(wish)

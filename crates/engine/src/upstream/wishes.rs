@@ -50,6 +50,8 @@ pub(crate) struct Wishes {
     list: Vec<Option<TlsWish>>,
     /// The numbers of those that are for a client and nothing else.
     of_clients: HashMap<OfClient, u16>,
+    /// With so many, those on which nothing hangs are worth a look.
+    sweep_at: usize,
 }
 
 impl Wishes {
@@ -63,6 +65,12 @@ impl Wishes {
         }
         let place = self.list.iter().position(|known| known.as_ref() == Some(wish))?;
         u16::try_from(place + 1).ok()
+    }
+
+    /// Whether there are many more than the last look has left. Each has pools of its own, at every host that its
+    /// streams went to.
+    pub(crate) fn are_many(&self) -> bool {
+        self.list.iter().flatten().count() >= self.sweep_at.max(FEW)
     }
 
     /// Gives a wish a number, unless there are too many.
@@ -93,9 +101,12 @@ impl Wishes {
             }
         }
         self.of_clients.retain(|_, number| used.contains(number));
+        self.sweep_at = used.len().saturating_mul(2);
     }
 }
 
+/// So many are never looked through.
+const FEW: usize = 256;
 /// Clients choose names: of a cluster a worker keeps apart so many at once.
 const MOST_WISHES: usize = 1000;
 /// The same where hosts are told for whom connections are.
@@ -135,12 +146,17 @@ mod tests {
         let numbers = [of(1), of(2), named.clone()].map(|wish| wishes.add(wish));
         assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
         assert_eq!((wishes.number(&of(2)), wishes.number(&named)), (Some(2), Some(3)));
+        assert!(!wishes.are_many());
         wishes.keep(&[1]);
         assert_eq!((wishes.number(&of(1)), wishes.number(&of(2))), (Some(1), None));
         for port in 2..=u16::try_from(MOST_CLIENTS).unwrap() {
             assert!(wishes.add(of(port)).is_some());
+            assert_eq!(wishes.are_many(), usize::from(port) >= FEW);
         }
         assert_eq!(wishes.add(of(u16::MAX)), None);
+        let used: Vec<u16> = (1..=1000).collect();
+        wishes.keep(&used);
+        assert!(!wishes.are_many());
     }
 
     #[test]
