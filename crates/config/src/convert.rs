@@ -39,6 +39,7 @@ mod metadata;
 mod original_dst;
 mod outlier;
 mod overload;
+mod proxy_protocol;
 mod rbac;
 mod retry;
 mod route;

@@ -44,6 +44,7 @@ pub mod names;
 mod number;
 #[cfg(feature = "serving")]
 mod protobuf;
+pub mod proxied;
 mod random;
 pub mod rbac;
 pub mod record;

@@ -7,6 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message;
 use towpath_proto::Address as EngineAddress;
 
+use crate::proxied::Proxied;
 use crate::stream_info::{self, StreamInfo};
 
 /// One message, framed (gRPC over HTTP/2, Length-Prefixed-Message).
@@ -171,15 +172,25 @@ impl Timestamp {
     }
 }
 
-/// The dynamic metadata of these namespaces.
-pub(crate) fn metadata(info: Option<&StreamInfo>, namespaces: &[Box<str>]) -> Metadata {
+/// The dynamic metadata of these namespaces: the request's, or else its connection's.
+pub(crate) fn metadata(
+    info: Option<&StreamInfo>,
+    proxied: Option<&Proxied>,
+    namespaces: &[Box<str>],
+) -> Metadata {
     let mut filter_metadata = BTreeMap::new();
+    let proxied = proxied.filter(|_| !namespaces.is_empty());
+    let below = proxied.map(Proxied::metadata).unwrap_or_default();
     for namespace in namespaces {
         let found = info.and_then(|info| {
             info.read_metadata(namespace, &[], |value| {
                 let Some(stream_info::Value::Struct(entries)) = value else { return None };
                 Some(Struct::of(entries))
             })
+        });
+        let found = found.or_else(|| match below.get(namespace) {
+            Some(stream_info::Value::Struct(entries)) => Some(Struct::of(entries)),
+            _ => None,
         });
         filter_metadata.extend(found.map(|found| (namespace.to_string(), found)));
     }

@@ -44,7 +44,7 @@ impl ListenerFilter for PortLine {
         MOST_BYTES
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else { return Look::More };
         let port = std::str::from_utf8(&bytes[..end]).ok().and_then(|text| text.parse().ok());
         let (Some(port), Address::Ip(local)) = (port, &mut arrival.local) else {
@@ -64,7 +64,7 @@ impl ListenerFilter for Sees {
         self.0
     }
 
-    fn look(&self, bytes: &[u8], _: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], _: &mut Arrival, _now: Instant) -> Look {
         if bytes.len() < self.0 { Look::More } else { Look::Done { takes: 0 } }
     }
 }
@@ -314,7 +314,7 @@ fn what_filters_find_out_is_what_is_known_behind_them() {
         fn most_bytes(&self) -> usize {
             0
         }
-        fn look(&self, _: &[u8], arrival: &mut Arrival) -> Look {
+        fn look(&self, _: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
             arrival.client = Address::Ip(SocketAddr::from(([192, 0, 2, 7], 4000)));
             Look::Done { takes: 0 }
         }
@@ -342,9 +342,9 @@ impl ListenerFilter for Redirected {
         0
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, now: Instant) -> Look {
         arrival.original = Some(self.0);
-        OriginalDst.look(bytes, arrival)
+        OriginalDst.look(bytes, arrival, now)
     }
 }
 

@@ -1,17 +1,22 @@
-//! Where a redirected connection was going, in a network namespace that the test makes.
+//! Where a redirected connection was going, and connections that come from an address which is not this machine's, in a
+//! network namespace that the test makes.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
+    clippy::wildcard_enum_match_arm,
     reason = "a test that cannot go on has failed, and says when it cannot begin"
 )]
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use towpath_io::readiness::{Driver, Options};
-use towpath_proto::{Address, Input, Instant, ListenOptions, ListenerId, Machine, Output};
+use towpath_proto::{
+    Address, AttemptId, ConnectOptions, Input, Instant, ListenOptions, ListenerId, Machine, Output,
+    SocketOption, SocketState,
+};
 
 #[test]
 fn a_listener_tells_where_its_connections_were_going() {
@@ -41,6 +46,7 @@ fn what_happens_in_a_namespace() {
     assert!(run("ip", "link set lo up"));
     // Every address of the network is this machine's.
     assert!(run("ip", "route add local 10.7.0.0/16 dev lo"));
+    connections_come_from_clients();
     let any = |port| SocketAddr::from(([0, 0, 0, 0], port));
     let there = SocketAddr::from(([10, 7, 8, 9], 5000));
     let asks = ListenOptions { original_destination: true, ..ListenOptions::default() };
@@ -61,6 +67,71 @@ fn what_happens_in_a_namespace() {
     assert_eq!(accepted(any(6000), ListenOptions::default(), there), (here, None));
     // One that was not redirected was going where it came.
     assert_eq!(accepted(any(6000), asks, here), (here, Some(here)));
+}
+
+/// As after Envoy's `original_src`: what is sent to clients is led back here, but their addresses are not ours.
+fn connections_come_from_clients() {
+    assert!(run("ip", "route add local 10.8.0.0/16 dev lo table 100"));
+    assert!(run("ip", "rule add to 10.8.0.0/16 lookup 100"));
+    let client = SocketAddr::from(([10, 8, 0, 9], 0));
+    let transparent = SocketOption {
+        level: libc::SOL_IP,
+        name: libc::IP_TRANSPARENT,
+        value: 1_i32.to_ne_bytes().to_vec(),
+        state: SocketState::PreBind,
+    };
+    let plain = ConnectOptions { source: Some(client), ..ConnectOptions::default() };
+    let bound = ConnectOptions { socket_options: vec![transparent], ..plain };
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = server.local_addr().unwrap();
+    assert!(!connects(there, plain), "the address is this machine's");
+    assert!(connects(there, bound));
+    assert_eq!(server.accept().unwrap().1.ip(), client.ip());
+}
+
+/// Whether a connect comes about.
+fn connects(to: SocketAddr, options: ConnectOptions) -> bool {
+    let told = Arc::new(Mutex::new(None));
+    let machine = Connects { ask: Some((to, options)), told: Arc::clone(&told) };
+    let mut driver = Driver::new(machine, Options::default(), |()| {}).unwrap();
+    let begin = std::time::Instant::now();
+    loop {
+        if let Some(made) = *told.lock().unwrap() {
+            return made;
+        }
+        assert!(begin.elapsed() < PATIENCE, "nothing came of a connect to {to}");
+        driver.turn(Some(PATIENCE)).unwrap();
+    }
+}
+
+/// Connects, and takes note of what comes of it.
+struct Connects {
+    ask: Option<(SocketAddr, ConnectOptions)>,
+    told: Arc<Mutex<Option<bool>>>,
+}
+
+impl Machine for Connects {
+    type Message = ();
+
+    fn handle(&mut self, input: Input<()>, _now: Instant) {
+        let made = match input {
+            Input::Connected { .. } => true,
+            Input::ConnectFailed { .. } => false,
+            _ => return,
+        };
+        *self.told.lock().unwrap() = Some(made);
+    }
+
+    fn poll(&mut self, _now: Instant) -> Output<()> {
+        match self.ask.take() {
+            Some((address, options)) => Output::Connect {
+                attempt: AttemptId(0),
+                address: Address::Ip(address),
+                options: Arc::new(options),
+            },
+            None => Output::Idle,
+        }
+    }
 }
 
 /// The local address of a connection to `to`, and where it was going, as its listener tells.

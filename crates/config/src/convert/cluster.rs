@@ -92,6 +92,8 @@ impl Converter<'_> {
         let http2 = upstream.http2.as_deref();
         let tls = socket.and_then(|socket| self.upstream_socket(socket, http2));
         let sockets = self.sockets(message, http2);
+        let proxy_headers = self.proxy_headers(message);
+        let is_told = proxy_headers.is_some();
         let matches = message.messages("transport_socket_matches");
         let socket_names = matches.map(|one| Arc::from(one.text("name"))).collect();
         let (limits, high_limits) = self.limits(message);
@@ -141,12 +143,16 @@ impl Converter<'_> {
             tls,
             sockets,
             socket_names,
+            proxy_headers,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
                 BufferLimit::strict(usize::try_from(limit).unwrap_or(usize::MAX))
             }),
             limits,
             high_limits,
-            idle_timeout,
+            idle_timeout: match is_told {
+                true => Some(idle_timeout.map_or(CLIENT_IDLE, |it| it.min(CLIENT_IDLE))),
+                false => idle_timeout,
+            },
             max_connection_duration,
             max_stream_duration,
             preconnect_milli: preconnect_milli(message),
@@ -250,6 +256,8 @@ fn preconnect_milli(cluster: &Message) -> u32 {
     (ratio.unwrap_or(1.0).clamp(1.0, 3.0) * 1000.0).round() as u32
 }
 
+/// How long a connection that is for one client waits for its next request at most: each client has some.
+const CLIENT_IDLE: Duration = Duration::from_secs(60);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IPPROTO_IP: i32 = 0;
 const IP_FREEBIND: i32 = 15;

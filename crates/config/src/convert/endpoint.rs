@@ -121,6 +121,7 @@ impl<'a> Converter<'a> {
             endpoint.message("health_check_config").map(|config| Arc::new(endpoint_check(config)));
         template.workload = workload(message);
         template.filter_metadata = filter_metadata(message);
+        self.refuse_own_tlvs(message);
         let status = message.choice("health_status");
         let known = HEALTH_STATUSES.iter().find(|(name, _)| *name == status);
         template.status = known.map(|(_, status)| *status).unwrap_or_default();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use towpath_engine::matcher::tree::Tree;
+use towpath_engine::snapshot::connection_rate::ConnectionRate;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
 };
-use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
+use towpath_engine::snapshot::original_src::OriginalSrc;
 use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, Balance, ListenOptions, SocketState};
@@ -19,13 +20,15 @@ use super::extension::LISTENER_FILTER;
 use super::extension_discovery::{Found, Place};
 use super::matcher_tree;
 use super::metadata::filter_metadata;
+use super::proxy_protocol::{PROXY_PROTOCOL, listener_filter};
 use crate::dynamic::Kind;
 use crate::message::{Message, Value};
 
 const CHAIN_NAME: &str = "google.protobuf.StringValue";
 const HTTP_INSPECTOR: &str = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector";
 const ORIGINAL_DST: &str = "envoy.extensions.filters.listener.original_dst.v3.OriginalDst";
-const PROXY_PROTOCOL: &str = "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol";
+const LOCAL_RATE: &str = "envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit";
+const ORIGINAL_SRC: &str = "envoy.extensions.filters.listener.original_src.v3.OriginalSrc";
 const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector";
 
 impl Converter<'_> {
@@ -117,13 +120,20 @@ impl Converter<'_> {
 
     fn listener_filters(&mut self, message: &Message) -> ListenerFilters {
         let mut list: Vec<Arc<dyn ListenerFilterConfig>> = Vec::new();
-        let mut is_missing = false;
+        let (mut is_missing, mut binds_source) = (false, false);
         let hands_over = message.wrapped_flag("use_original_dst").unwrap_or(false);
         if hands_over {
             list.push(Arc::new(OriginalDst));
         }
         for filter in message.messages("listener_filters") {
-            let known = [TLS_INSPECTOR, ORIGINAL_DST, HTTP_INSPECTOR, PROXY_PROTOCOL];
+            let known = [
+                TLS_INSPECTOR,
+                ORIGINAL_DST,
+                HTTP_INSPECTOR,
+                PROXY_PROTOCOL,
+                LOCAL_RATE,
+                ORIGINAL_SRC,
+            ];
             // Without one it is reported, and the file is not loaded.
             let place = Place {
                 extends: LISTENER_FILTER,
@@ -144,7 +154,15 @@ impl Converter<'_> {
             let made: Arc<dyn ListenerFilterConfig> = match &*filter_of {
                 ORIGINAL_DST => Arc::new(OriginalDst),
                 HTTP_INSPECTOR => Arc::new(HttpInspector),
-                PROXY_PROTOCOL => Arc::new(proxy_protocol(config)),
+                ORIGINAL_SRC => {
+                    binds_source = true;
+                    Arc::new(OriginalSrc { mark: config.number32("mark").unwrap_or(0) })
+                }
+                LOCAL_RATE => match self.connection_rate(config) {
+                    Some(rate) => Arc::new(rate),
+                    None => continue,
+                },
+                PROXY_PROTOCOL => Arc::new(listener_filter(config, self.report)),
                 _ => Arc::new(tls_inspector(config)),
             };
             let disabled = filter.message("filter_disabled").and_then(destination);
@@ -163,7 +181,15 @@ impl Converter<'_> {
         }
         filters.continues_on_timeout = message.flag("continue_on_listener_filters_timeout");
         filters.hands_over = hands_over;
+        filters.binds_source = binds_source;
         filters
+    }
+
+    fn connection_rate(&mut self, config: &Message) -> Option<ConnectionRate> {
+        let tokens = self.tokens(config.message("token_bucket")?)?;
+        let switch = config.message("runtime_enabled");
+        let is_on = switch.is_none_or(|switch| self.runtime_flag(switch));
+        Some(ConnectionRate::new(Arc::from(config.text("stat_prefix")), is_on.then_some(tokens)))
     }
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {
@@ -284,18 +310,6 @@ fn destination(predicate: &Message) -> Option<Destination> {
         // The rules want it to be true.
         _ => Destination::Any,
     })
-}
-
-fn proxy_protocol(config: &Message) -> ProxyProtocol {
-    let versions = config.items("disallowed_versions");
-    let has =
-        |number| versions.iter().any(|it| matches!(it.value, Value::Enum(it) if it == number));
-    ProxyProtocol {
-        is_optional: config.flag("allow_requests_without_proxy_protocol"),
-        // The numbers of V1 and V2.
-        disallowed: [has(0), has(1)],
-        stat_prefix: Arc::from(config.text("stat_prefix")),
-    }
 }
 
 fn tls_inspector(config: &Message) -> TlsInspector {

@@ -27,6 +27,7 @@ impl Converter<'_> {
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
             criteria: criteria(message, None),
             tunneling: self.tunneling(message),
+            tlvs: self.own_tlvs(message),
             access_logs,
             log_options: self.tcp_log_options(message),
         })

@@ -17,12 +17,13 @@ use towpath_proto::tls::{
 
 use super::Converter;
 use super::extension::TRANSPORT_SOCKET;
+use super::proxy_protocol::UPSTREAM_PROXY;
 use crate::error::Rank;
 use crate::message::{At, Message, Value, to_json};
 
 pub(super) const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 const UPSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
-const INTERNAL_UPSTREAM: &str =
+pub(super) const INTERNAL_UPSTREAM: &str =
     "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport";
 const UPSTREAM_QUIC: &str = "envoy.extensions.transport_sockets.quic.v3.QuicUpstreamTransport";
 /// A file of trusted certificates: that of a platform has 200 KiB.
@@ -35,12 +36,12 @@ impl Converter<'_> {
         socket: &Message,
         http2: Option<&Http2>,
     ) -> Option<UpstreamTls> {
-        let known = [RAW_BUFFER, UPSTREAM_TLS, INTERNAL_UPSTREAM];
+        let known = [RAW_BUFFER, UPSTREAM_TLS, INTERNAL_UPSTREAM, UPSTREAM_PROXY];
         let (config, at) = self.extension(socket, TRANSPORT_SOCKET, &known)?;
         match config.descriptor.full_name() {
             RAW_BUFFER => return None,
             // How deep they go is limited where they are read.
-            INTERNAL_UPSTREAM => {
+            INTERNAL_UPSTREAM | UPSTREAM_PROXY => {
                 return self.upstream_socket(config.message("transport_socket")?, http2);
             }
             _ => {}
@@ -458,7 +459,7 @@ fn is_tls(holder: &Message) -> bool {
     let socket = holder.message("transport_socket").and_then(|socket| socket.any("typed_config"));
     socket.is_some_and(|(any, _)| match &*any.name {
         UPSTREAM_TLS => true,
-        INTERNAL_UPSTREAM => any.message.as_ref().is_some_and(is_tls),
+        INTERNAL_UPSTREAM | UPSTREAM_PROXY => any.message.as_ref().is_some_and(is_tls),
         _ => false,
     })
 }

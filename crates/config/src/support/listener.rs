@@ -127,12 +127,67 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
-        honoured: &["allow_requests_without_proxy_protocol", "disallowed_versions", "stat_prefix"],
-        harmless: &[
-            ("pass_through_tlvs", "no PROXY protocol is spoken to clusters"),
-            ("tlv_location", "read with rules only, which are refused"),
+        honoured: &[
+            "allow_requests_without_proxy_protocol",
+            "disallowed_versions",
+            "stat_prefix",
+            "rules",
+            "tlv_location",
+            "pass_through_tlvs",
         ],
-        changes: &[("rules", "nothing is kept of what stands behind the addresses")],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.ProxyProtocolPassThroughTLVs",
+        honoured: &["match_type", "tlv_type"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.ProxyProtocolConfig",
+        honoured: &["version", "pass_through_tlvs", "added_tlvs"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.TlvEntry",
+        honoured: &["type", "value"],
+        harmless: &[],
+        changes: &[("format_string", "the value of a TLV is as it is written")],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+        honoured: &["config", "transport_socket"],
+        harmless: &[
+            ("allow_unspecified_address", "Envoy does nothing with it either"),
+            ("tlv_as_pool_key", "clients of whom other TLVs are told never share a connection"),
+        ],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol.Rule",
+        honoured: &["tlv_type", "on_tlv_present"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol.KeyValuePair",
+        honoured: &["metadata_namespace", "key", "value_string_encoding"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.original_src.v3.OriginalSrc",
+        honoured: &["mark"],
+        harmless: &[("bind_port", "Envoy does nothing with it either")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit",
+        honoured: &["stat_prefix", "token_bucket", "runtime_enabled"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
@@ -197,6 +252,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "access_log_options",
             "access_log_flush_interval",
             "flush_access_log_on_connected",
+            "proxy_protocol_tlvs",
+            "proxy_protocol_tlv_merge_policy",
         ],
         harmless: &[(
             "max_downstream_connection_duration_jitter_percentage",
@@ -204,7 +261,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         )],
         changes: &[
             ("on_demand", "xDS is not there"),
-            ("proxy_protocol_tlvs", "the PROXY protocol is not there"),
             ("upstream_connect_mode", "the upstream is connected when a connection is accepted"),
             ("backoff_options", "connects are tried again at once"),
         ],

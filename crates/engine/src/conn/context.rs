@@ -256,6 +256,7 @@ fn no_listener() -> (Listener, FilterChain) {
         max_duration: None,
         max_connect_attempts: 1,
         criteria: None,
+        tlvs: None,
         tunneling: None,
         access_logs: Vec::new(),
         log_options: TcpLogOptions::default(),

@@ -34,9 +34,11 @@ use crate::conn::table::Table;
 use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
+use crate::proxied::Proxied;
 use crate::record::{DownstreamTls, TlsNames};
 use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Fingerprints, Listener, ListenerFilter};
+use crate::snapshot::original_src::Source;
 use crate::stats::ListenerStats;
 
 /// A connection.
@@ -153,6 +155,10 @@ pub(crate) struct Particulars {
     pub(crate) server_name: Option<Arc<str>>,
     /// By what its TLS can be told from others'.
     pub(crate) fingerprints: Option<Arc<Fingerprints>>,
+    /// What a proxy has said of it beside addresses.
+    pub(crate) proxied: Option<Arc<Proxied>>,
+    /// Where connections to hosts come from for it, if not from us.
+    pub(crate) source: Option<Source>,
     /// What its TLS says, once that was asked for.
     secured: Option<Arc<DownstreamTls>>,
 }
@@ -321,6 +327,11 @@ impl Downstream {
     /// Whether its local address is where the client wanted to go.
     pub(crate) fn is_restored(&self) -> bool {
         self.particulars.as_ref().is_some_and(|it| it.restored)
+    }
+
+    /// What a proxy has said of it beside addresses.
+    pub(crate) fn proxied(&self) -> Option<&Arc<Proxied>> {
+        self.particulars.as_ref()?.proxied.as_ref()
     }
 
     /// The name by which the client asked for this server, as far as a listener filter has read it.

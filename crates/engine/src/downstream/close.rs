@@ -228,6 +228,7 @@ impl Listeners {
                 connection.opened,
             );
             record.connection = downstream.serial;
+            record.proxied = downstream.proxied().cloned();
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
             record.end = Some(now);

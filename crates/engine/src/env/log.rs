@@ -121,7 +121,9 @@ impl Env {
         now: Instant,
     ) {
         if !listener.access_logs.is_empty() {
+            let info = record.proxied.as_ref().map(|proxied| proxied.info());
             let mut facts = Facts::new(record, now);
+            facts.info = info.as_ref();
             facts.epoch_unix_ns = self.clock.epoch_unix_ns;
             facts.hostname = &self.clock.hostname;
             facts.listener = &listener.name;

@@ -102,10 +102,11 @@ impl Exchange {
         let Some(state) = self.listeners.slots.get_mut(slot) else { return };
         let picked = state.pick_chain(&arrival).cloned();
         let Some(context) = picked else {
-            let Arrival { local, client: peer, .. } = arrival;
+            let Arrival { local, client: peer, proxied, .. } = arrival;
             state.stats.no_filter_chain_match.inc();
             let config = Arc::clone(&state.config);
             let mut record = connection_record(local, peer, now);
+            record.proxied = proxied;
             record.flags.set(Flags::NO_ROUTE_FOUND);
             self.env.log_connection(&config, "", &record, now);
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
@@ -139,14 +140,18 @@ impl Exchange {
         }
         let serial = self.env.serial.next_connection();
         let Arrival { local, peer: direct, client: peer, restored, server_name, .. } = arrival;
+        let (proxied, source) = (arrival.proxied, arrival.source);
         let Fingerprints { ja3, ja4 } = &arrival.fingerprints;
         let is_printed = ja3.is_some() || ja4.is_some();
         let mut downstream = Downstream::new(Rc::clone(&context), serial);
         let direct = (direct != peer).then_some(direct);
-        if restored || direct.is_some() || server_name.is_some() || is_printed {
+        let is_told = is_printed || proxied.is_some() || source.is_some();
+        if restored || direct.is_some() || server_name.is_some() || is_told {
             let particulars = downstream.particulars.get_or_insert_default();
             (particulars.restored, particulars.direct) = (restored, direct);
             particulars.server_name = server_name.map(Arc::from);
+            particulars.proxied = proxied;
+            particulars.source = source;
             particulars.fingerprints = is_printed.then(|| Arc::new(arrival.fingerprints));
         }
         let role = Role::Downstream(downstream);

@@ -12,6 +12,7 @@ use crate::conn::{Arriving, Connection, ConnectionTimer, Role};
 use crate::downstream::listener::{ListenerPhase, connection_record};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
+use crate::record::Record;
 use crate::snapshot::listener::{Arrival, Look};
 
 impl Exchange {
@@ -52,10 +53,13 @@ impl Exchange {
             let Some(filter) = arriving.filters.get(arriving.passed) else {
                 return self.admit_arrived(id, now);
             };
-            match filter.look(&arriving.received, &mut arriving.arrival) {
+            match filter.look(&arriving.received, &mut arriving.arrival, now) {
                 Look::More if arriving.received.len() < filter.most_bytes() => return,
+                // As in Envoy, whose kernel resets what has bytes that nobody has read.
                 Look::More | Look::Refused => {
-                    return self.end_arriving(id, Some(Close::Flush), now);
+                    let is_unread = arriving.received.is_empty();
+                    let how = if is_unread { Close::Now } else { Close::Abort };
+                    return self.end_arriving(id, Some(how), now);
                 }
                 Look::Unconfigured => {
                     arriving.stats.extension_config_missing.inc();
@@ -117,8 +121,8 @@ impl Exchange {
         let opened = connection.opened;
         let Role::Arriving(arriving) = connection.role else { return };
         self.listeners.end_arriving(&arriving);
-        let Arrival { local, peer, .. } = arriving.arrival;
-        let record = connection_record(local, peer, opened);
+        let Arrival { local, peer, proxied, .. } = arriving.arrival;
+        let record = Record { proxied, ..connection_record(local, peer, opened) };
         self.env.log_connection(&arriving.config, "", &record, now);
         self.listeners.check_drained(&mut self.env);
     }

@@ -8,9 +8,8 @@ use towpath_proto::{Address, Instant};
 
 use crate::conn::Connections;
 use crate::env::Env;
+use crate::exchange::clients::{asks, whom};
 use crate::exchange::criteria::criteria_of;
-use crate::exchange::lazy_head::LazyHead;
-use crate::exchange::recorder::Recorder;
 use crate::exchange::stream::Stream;
 use crate::exchange::wanted::wanted_pool;
 use crate::ids::PoolKey;
@@ -18,7 +17,6 @@ use crate::route::request_hash;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::route::Forward;
 use crate::upstream::cluster::{ClusterState, Clusters};
-use crate::upstream::protocol::Asks;
 
 /// The pool of the host that its cluster chooses for a stream.
 pub(crate) fn choose_host(
@@ -32,7 +30,8 @@ pub(crate) fn choose_host(
     let version = stream.request.version();
     if let Some(wanted) = destination(stream, conns, cluster) {
         let class = cluster.class(stream.priority, version);
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+        let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
         if let Some(picked) = wanted_pool(stream, cluster, class) {
             return note_choice(stream, cluster, picked);
         }
@@ -41,7 +40,7 @@ pub(crate) fn choose_host(
         return note_choice(stream, cluster, picked);
     }
     if cluster.aggregate.is_none() {
-        return choose_own_host(stream, cluster, env, now);
+        return choose_own_host(stream, conns, cluster, env, now);
     }
     // An aggregate has no hosts that could be asked for.
     if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
@@ -51,7 +50,8 @@ pub(crate) fn choose_host(
     let random = hash.unwrap_or_else(|| env.random.next());
     let (id, priority) = (stream.cluster, stream.priority);
     let criteria = criteria_of(stream);
-    let asks = asks(&stream.recorder, &stream.request);
+    let of = whom(stream, conns, clusters.tells_clients(id));
+    let asks = asks(&stream.recorder, &stream.request, of);
     let class =
         |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
     let picked =
@@ -63,12 +63,14 @@ pub(crate) fn choose_host(
 #[inline]
 pub(crate) fn choose_own_host(
     stream: &mut Stream,
+    conns: &Connections,
     cluster: &mut ClusterState,
     env: &mut Env,
     now: Instant,
 ) -> Option<PoolKey> {
     let class = cluster.class(stream.priority, stream.request.version());
-    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+    let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
+    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
     if stream.filters.is_some()
         && let Some(picked) = wanted_pool(stream, cluster, class)
     {
@@ -81,13 +83,6 @@ pub(crate) fn choose_own_host(
     let picked =
         class.and_then(|class| cluster.pick(random, class, avoided, criteria.as_deref(), now));
     note_choice(stream, cluster, picked)
-}
-
-/// What a stream may ask of the TLS to its host.
-#[inline]
-pub(crate) fn asks<'a>(recorder: &'a Recorder, request: &'a LazyHead) -> Asks<'a> {
-    let alpn = recorder.mesh().and_then(|mesh| mesh.get()?.alpn.get());
-    Asks { alpn: alpn.map(|alpn| &**alpn), request: request.present() }
 }
 
 #[inline]

@@ -25,13 +25,17 @@ impl Exchange {
         local: Address,
         now: Instant,
     ) {
-        let reached = Reached { local, connected: now, outstanding: 0, below: None };
+        let mut reached = Reached { local, connected: now, outstanding: 0, below: None };
+        self.tell_client(id, connection, &mut reached);
         let begun = match self.begin_tunnel(id, connection, reached, now) {
             Ok(()) => Ok(()),
             Err(reached) => self.begin_handshake(id, connection, reached, now),
         };
         if let Err(reached) = begun {
             self.establish(id, connection, reached.local, None, now);
+            if let Some(made) = self.conns.table.get_mut(connection) {
+                made.outstanding += reached.outstanding;
+            }
         } else if let Some(attempt) =
             self.upstreams.attempts.get(id).filter(|one| one.target.is_some())
         {

@@ -44,12 +44,14 @@ impl Exchange {
         let tls = connection.downstream_tls();
         let Some(downstream) = connection.downstream() else { return false };
         let context = Rc::clone(&downstream.context);
+        let info = downstream.proxied().map(|proxied| proxied.info());
         let outcome = context.judge(&Subject {
             local: Some(&connection.local),
             direct: Some(connection.direct_peer()),
             remote: Some(&connection.peer),
             server_name: downstream.server_name().map_or("", |name| name),
             tls: tls.as_deref(),
+            info: info.as_ref(),
             ..Subject::default()
         });
         let Some((details, delay)) = outcome else {

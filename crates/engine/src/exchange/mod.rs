@@ -8,6 +8,7 @@ pub(crate) mod app;
 pub(crate) mod arriving;
 pub(crate) mod callout;
 pub(crate) mod choice;
+pub(crate) mod clients;
 mod connect;
 mod criteria;
 pub(crate) mod downstream;

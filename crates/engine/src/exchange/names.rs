@@ -10,7 +10,8 @@ use std::sync::Arc;
 use towpath_proto::{Close, Instant};
 
 use crate::exchange::Exchange;
-use crate::exchange::choice::{asks, note_choice};
+use crate::exchange::choice::note_choice;
+use crate::exchange::clients::{asks, whom, whom_of_tcp};
 use crate::exchange::router::choose_cluster;
 use crate::exchange::stream::{Routed, Stream};
 use crate::exchange::wanted::wanted_pool;
@@ -23,6 +24,7 @@ use crate::names::{
 use crate::record::{Flags, details};
 use crate::snapshot::ClusterId;
 use crate::snapshot::listener::SniForward;
+use crate::upstream::protocol::Asks;
 
 /// What became of a request at the filter.
 #[derive(Debug)]
@@ -197,7 +199,8 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) else { return };
         let class = cluster.class(stream.priority, stream.request.version());
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request));
+        let of = whom(stream, &self.conns, cluster.config.proxy_headers.is_some());
+        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
         let wanted =
             stream.filters.is_some().then(|| wanted_pool(stream, cluster, class)).flatten();
         let picked = match (wanted, place) {
@@ -218,12 +221,14 @@ impl Exchange {
 
     /// The same of a TCP connection; the name is that which its client asks for by TLS.
     pub(super) fn place_tcp_named(&mut self, index: StreamIndex, id: ClusterId, now: Instant) {
-        let picked = match self.find_named(index, now) {
-            Place::At(host, address) => self
-                .upstreams
-                .clusters
-                .get_mut(id)
-                .and_then(|cluster| cluster.pick_named(&host, address, PoolClass::default())),
+        let place = self.find_named(index, now);
+        let Some(stream) = self.streams.get(index) else { return };
+        let asks = Asks::of_client(whom_of_tcp(stream, &self.conns));
+        let picked = match place {
+            Place::At(host, address) => self.upstreams.clusters.get_mut(id).and_then(|cluster| {
+                let class = cluster.class_for(PoolClass::default(), &asks)?;
+                cluster.pick_named(&host, address, class)
+            }),
             Place::Waits => return,
             Place::Nowhere(_) => None,
         };

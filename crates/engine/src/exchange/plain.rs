@@ -111,7 +111,8 @@ impl Exchange {
         } else if let Some(timeout) = stream.response_timeout.get() {
             stream.set_timer(index, HttpTimer::Response, now + timeout, &mut self.env.timers);
         }
-        let Some(pool_key) = choose_own_host(stream, cluster, &mut self.env, now) else {
+        let env = &mut self.env;
+        let Some(pool_key) = choose_own_host(stream, &self.conns, cluster, env, now) else {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;
         };

@@ -368,6 +368,10 @@ impl Streams {
                 downstream.and_then(|downstream| downstream.server_name().cloned());
             let particulars = downstream.and_then(|downstream| downstream.particulars.as_ref());
             record.fingerprints = particulars.and_then(|it| it.fingerprints.clone());
+            record.proxied = particulars.and_then(|it| it.proxied.clone());
+            if let Some(proxied) = &record.proxied {
+                proxied.note(&recording.info, stream.context.http().is_none());
+            }
         }
         Some((index, stream))
     }

@@ -11,6 +11,7 @@ use crate::conn::mux::ONLY;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::choice::destination;
+use crate::exchange::clients::whom_of_tcp;
 use crate::exchange::criteria::criteria_of;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
 use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
@@ -22,6 +23,7 @@ use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
 use crate::upstream::cluster::{Avoided, ClusterState, Resource};
 use crate::upstream::pool::Lease;
+use crate::upstream::protocol::Asks;
 
 impl Exchange {
     /// Opens the stream of a TCP connection.
@@ -97,9 +99,12 @@ impl Exchange {
             return self.place_tcp_named(index, id, now);
         }
         let env = &mut self.env;
+        let asks = Asks::of_client(whom_of_tcp(stream, &self.conns));
+        let class = |cluster: &mut ClusterState| cluster.class_for(PoolClass::default(), &asks);
         let picked = match destination(stream, &self.conns, cluster) {
             Some(wanted) => wanted.and_then(|wanted| {
-                cluster.pick_destination(wanted, PoolClass::default(), env, now)
+                let class = class(cluster)?;
+                cluster.pick_destination(wanted, class, env, now)
             }),
             None => {
                 let hashes = stream.context.tcp().is_some_and(|tcp| tcp.config.hashes_client)
@@ -113,7 +118,6 @@ impl Exchange {
                 let criteria = asks.then(|| criteria_of(stream)).flatten();
                 let tried = stream.retries.tried.get_or_insert_default();
                 let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
-                let class = |_: &mut _| Some(PoolClass::default());
                 self.upstreams.clusters.pick(id, random, &class, avoided, criteria.as_deref(), now)
             }
         };

@@ -5,6 +5,17 @@ use crate::cel::Expression;
 use crate::field::Field;
 use crate::record::Heads;
 
+/// How an object of the filter state is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StateForm {
+    /// `PLAIN`: its text.
+    Plain,
+    /// `TYPED`: as JSON has it.
+    Typed,
+    /// `FIELD`: one of its fields.
+    Field(Box<str>),
+}
+
 /// Something that a format string asks for; named as Envoy names it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Command {
@@ -13,10 +24,10 @@ pub(crate) enum Command {
     /// `METADATA`: whose, the namespace, and keys from there on. `DYNAMIC_METADATA` and its like are
     /// `METADATA(DYNAMIC:…)`.
     Metadata(MetadataOf, Box<str>, Box<[Box<str>]>),
-    /// `FILTER_STATE`: the object's name; in `PLAIN` form, else as JSON has it.
+    /// `FILTER_STATE`: the object's name, and how it is shown.
     FilterState {
         name: Box<str>,
-        plain: bool,
+        form: StateForm,
     },
     /// `CEL` and `TYPED_CEL`.
     Cel {
@@ -605,18 +616,23 @@ fn metadata(parameter: &str) -> Result<Command, String> {
     Ok(metadata_of(whose, rest))
 }
 
-/// `NAME` or `NAME:PLAIN` or `NAME:TYPED`.
+/// `NAME`, `NAME:PLAIN`, `NAME:TYPED` or `NAME:FIELD:KEY`.
 fn filter_state(parameter: &str) -> Result<Command, String> {
-    let (name, form) = parameter.split_once(':').unwrap_or((parameter, "TYPED"));
-    let plain = match form {
-        "PLAIN" => true,
-        "TYPED" => false,
-        _ => return Err("only PLAIN or TYPED are known".to_owned()),
+    let mut words = parameter.splitn(3, ':');
+    let name = words.next().unwrap_or_default();
+    let form = match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
+        ("PLAIN", "") => StateForm::Plain,
+        ("" | "TYPED", "") => StateForm::Typed,
+        ("FIELD", key) if !key.is_empty() => StateForm::Field(key.into()),
+        ("PLAIN" | "TYPED" | "FIELD", _) => {
+            return Err("the name of a field stands behind FIELD, and there only".to_owned());
+        }
+        _ => return Err("only PLAIN, TYPED or FIELD are known".to_owned()),
     };
     if name.is_empty() {
         return Err("the name of an object is missing".to_owned());
     }
-    Ok(Command::FilterState { name: name.into(), plain })
+    Ok(Command::FilterState { name: name.into(), form })
 }
 
 /// `X:Y`: what is asked, and which host stands in.
@@ -658,7 +674,12 @@ impl TimePoint {
 impl Command {
     /// Whether it has a type of its own in JSON, which depends on the stream.
     pub(super) const fn is_typed(&self) -> bool {
-        matches!(self, Self::Metadata(..) | Self::Cel { typed: true, .. })
+        matches!(
+            self,
+            Self::Metadata(..)
+                | Self::FilterState { form: StateForm::Typed, .. }
+                | Self::Cel { typed: true, .. }
+        )
     }
 
     /// Whether its value is a number in JSON.

@@ -286,7 +286,7 @@ fn what_filters_have_left_is_written() {
     for (text, wanted) in [
         ("%DYNAMIC_METADATA(n:s)%", "text"),
         ("%DYNAMIC_METADATA(n:s):2%", "te"),
-        ("%DYNAMIC_METADATA(n:m)%", r#"{"b":1,"t":"\u003cx"}"#),
+        ("%DYNAMIC_METADATA(n:m)%", r#"{"b":1,"t":"<x"}"#),
         ("%DYNAMIC_METADATA(n:m:b)%", "1"),
         ("%DYNAMIC_METADATA(n:z)%", "-"),
         ("%DYNAMIC_METADATA(n:s:x)%", "-"),

@@ -11,7 +11,7 @@ use super::Facts;
 use super::append::{append, append_number};
 use super::command::{
     AddressForm, Asked, Bound, Command, GrpcForm, MetadataOf, OfTls, Print, Said, Shown, Source,
-    TimePoint,
+    StateForm, TimePoint,
 };
 use crate::field::Field;
 use crate::grpc;
@@ -19,7 +19,7 @@ use crate::json::json_string;
 use crate::number::AddressText;
 use crate::random::{Random, hex};
 use crate::record::{DownstreamTls, Flags, Heads, Record, ShownCertificate};
-use crate::stream_info::{JsonStyle, Value};
+use crate::stream_info::{JsonStyle, Value, write_struct};
 use crate::uri::{path_end, query, without_port};
 
 impl Command {
@@ -42,17 +42,29 @@ impl Command {
                         true
                     }
                     Some(value) => {
-                        value.write_json(out, JsonStyle::Protobuf);
+                        value.write_json(out, JsonStyle::Plain);
                         true
                     }
                 })
             }
-            Self::FilterState { name, plain } => facts.info.is_some_and(|info| {
+            Self::FilterState { name, form } => facts.info.is_some_and(|info| {
                 info.read_state(name, |object| {
                     let Some(object) = object else { return false };
-                    match plain {
-                        true => append(out, &object.value),
-                        false => Value::text(&object.value).write_json(out, JsonStyle::Protobuf),
+                    match (form, &object.fields) {
+                        (StateForm::Field(key), fields) => {
+                            let fields = fields.as_ref();
+                            let Some(Value::String(text)) = fields.and_then(|it| it.get(key))
+                            else {
+                                return false;
+                            };
+                            append(out, text.as_bytes());
+                        }
+                        (StateForm::Plain, _) => append(out, &object.value),
+                        // Its text is JSON already.
+                        (StateForm::Typed, Some(_)) => append(out, &object.value),
+                        (StateForm::Typed, None) => {
+                            Value::text(&object.value).write_json(out, JsonStyle::Protobuf);
+                        }
                     }
                     true
                 })
@@ -234,12 +246,24 @@ impl Command {
         if let Self::Cel { expression, .. } = self {
             return expression.value(facts).is_some_and(|value| value.write_json(out, max_length));
         }
+        let shorter = |text: &[u8]| max_length.map_or(text.len(), |length| length.min(text.len()));
+        if let Self::FilterState { name, .. } = self {
+            return facts.info.is_some_and(|info| {
+                info.read_state(name, |object| {
+                    let Some(object) = object else { return false };
+                    match &object.fields {
+                        Some(fields) => write_struct(out, fields, JsonStyle::Plain),
+                        None => json_string(out, &object.value[..shorter(&object.value)]),
+                    }
+                    true
+                })
+            });
+        }
         let Self::Metadata(whose, namespace, path) = self else { return false };
         whose.read(facts, namespace, path, |value| match value {
             None | Some(Value::Null) => false,
             Some(Value::String(text)) => {
-                let length = max_length.map_or(text.len(), |length| length.min(text.len()));
-                json_string(out, &text.as_bytes()[..length]);
+                json_string(out, &text.as_bytes()[..shorter(text.as_bytes())]);
                 true
             }
             Some(value) => {

@@ -111,8 +111,8 @@ impl Machine for Monitor {
     fn handle(&mut self, input: Input<Message>, now: Instant) {
         match input {
             Input::Message(Message::ToMonitor(message)) => self.on_message(message, now),
-            Input::Connected { attempt, connection, .. } => {
-                self.on_connected(attempt, connection, now);
+            Input::Connected { attempt, connection, local } => {
+                self.on_connected(attempt, connection, &local, now);
             }
             Input::ConnectFailed { attempt, .. } => {
                 if let Some(number) = self.sessions.of_attempt(attempt) {
@@ -329,7 +329,13 @@ impl Monitor {
         }
     }
 
-    fn on_connected(&mut self, attempt: AttemptId, connection: ConnectionId, now: Instant) {
+    fn on_connected(
+        &mut self,
+        attempt: AttemptId,
+        connection: ConnectionId,
+        local: &Address,
+        now: Instant,
+    ) {
         let Some(number) = self.sessions.of_attempt(attempt) else {
             self.outputs.push_back(Output::Close { connection, how: Close::Abort });
             return;
@@ -337,6 +343,12 @@ impl Monitor {
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
         let Some(watched) = self.watched.get(&session.cluster) else { return };
         self.sessions.lines.insert(connection, number);
+        let headers = watched.config.proxy_headers.as_ref();
+        if let Some(header) = headers.and_then(|headers| headers.of(session.socket)) {
+            // A check is nobody's.
+            let (header, _) = header.write(None, local, &session.target);
+            self.outputs.push_back(Output::Send { connection, chunk: header.into() });
+        }
         let dialogue = Dialogue::new(&session.checks.config, &watched.config);
         let mut line = Line { id: connection, tls: None, dialogue };
         let Some((client, config)) = watched.tls_of(session) else {

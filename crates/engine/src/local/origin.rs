@@ -252,6 +252,7 @@ impl Local {
             tls: self.origin_tls(key),
             sockets: Vec::new(),
             socket_names: Vec::new(),
+            proxy_headers: None,
         })
     }
 

@@ -2,12 +2,14 @@
 //! the messages that they leave in (`service.accesslog.v3.StreamAccessLogsMessage`).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use towpath_proto::tls::Version as TlsVersion;
 use towpath_proto::{Address, Head, Instant, Method, Name, Version};
 
 use crate::field::Field;
 use crate::format::Facts;
+use crate::proxied::Proxied;
 use crate::record::{DownstreamTls, Flags, Record, ShownCertificate};
 use crate::snapshot::log::{Entry, HttpEntry};
 use crate::stream_info::{StreamInfo, Struct, Value};
@@ -71,7 +73,7 @@ fn write_common(common: &mut Message, entry: &Entry, facts: &Facts<'_>) {
         common.message(16, |flags| write_flags(flags, record.flags));
     }
     if let Some(info) = facts.info {
-        common.some(17, &metadata(info));
+        common.some(17, &metadata(info, record));
     }
     common.some(18, transport_failure(record.transport_failure).as_bytes());
     common.some(19, facts.route.as_bytes());
@@ -247,6 +249,9 @@ const FLAGS: &[Flags] = &[
 /// `Unauthorized.Reason`.
 const EXTERNAL_SERVICE: u64 = 1;
 
+/// The type of what Envoy keeps of the PROXY protocol.
+const TLVS_METADATA: &[u8] = b"type.googleapis.com/envoy.data.core.v3.TlvsMetadata";
+
 /// `RequestMethod`.
 fn method(head: &Head) -> u64 {
     match head.method() {
@@ -272,14 +277,39 @@ fn transport_failure(text: &str) -> Cow<'_, str> {
 }
 
 /// A `config.core.v3.Metadata`; empty where there is none.
-fn metadata(info: &StreamInfo) -> Vec<u8> {
+fn metadata(info: &StreamInfo, record: &Record) -> Vec<u8> {
     let mut message = Message::default();
     info.each_metadata(|namespace, entries| {
         message.message(1, |pair| {
             pair.text(1, namespace.as_bytes()).message(2, |fields| write_struct(fields, entries));
         });
     });
+    // Of a connection, not of its requests.
+    if let Some(proxied) = record.proxied.as_ref().filter(|_| record.protocol.is_none()) {
+        write_typed(&mut message, proxied);
+    }
     message.0
+}
+
+/// `typed_filter_metadata`: a `data.core.v3.TlvsMetadata` for each namespace.
+fn write_typed(message: &mut Message, proxied: &Proxied) {
+    let mut all: BTreeMap<&str, BTreeMap<&str, &[u8]>> = BTreeMap::new();
+    for (namespace, key, value) in proxied.typed() {
+        all.entry(namespace).or_default().insert(key, value);
+    }
+    for (namespace, entries) in all {
+        let mut tlvs = Message::default();
+        for (key, value) in entries {
+            tlvs.message(1, |pair| {
+                pair.text(1, key.as_bytes()).bytes(2, value);
+            });
+        }
+        message.message(2, |pair| {
+            pair.text(1, namespace.as_bytes()).message(2, |any| {
+                any.text(1, TLVS_METADATA).bytes(2, &tlvs.0);
+            });
+        });
+    }
 }
 
 /// A `google.protobuf.Struct`.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use towpath_proto::tls;
 use towpath_proto::{Address, Instant, Version};
 
+use crate::proxied::Proxied;
 pub use flags::Flags;
 pub use peer::{DownstreamTls, ShownCertificate};
 
@@ -109,6 +110,8 @@ pub struct Record {
     pub server_name: Option<Arc<str>>,
     /// By what the client's TLS can be told from others'.
     pub fingerprints: Option<Arc<Fingerprints>>,
+    /// What a proxy has said of the client's connection beside addresses.
+    pub proxied: Option<Arc<Proxied>>,
     /// Counts connections of this worker; unique with the worker's number.
     pub connection: u64,
     /// The same for the upstream connection; 0 when there was none.
@@ -268,6 +271,7 @@ impl Record {
             downstream_tls: None,
             server_name: None,
             fingerprints: None,
+            proxied: None,
             connection: 0,
             upstream_connection: 0,
             stream: 0,

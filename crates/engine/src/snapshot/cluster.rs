@@ -7,6 +7,7 @@ use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
+use super::proxy_header::ProxyHeaders;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
@@ -43,6 +44,8 @@ pub struct Cluster {
     pub tls: Option<UpstreamTls>,
     /// `transport_socket_matches`: TLS, or plain text, of the endpoints that have one ([`Endpoint::socket`]).
     pub sockets: Vec<Option<UpstreamTls>>,
+    /// The headers of the PROXY protocol with which connections begin, where some do.
+    pub proxy_headers: Option<Box<ProxyHeaders>>,
     /// What these are called.
     pub socket_names: Vec<Arc<str>>,
     /// `per_connection_buffer_limit_bytes`.
@@ -116,6 +119,7 @@ impl Cluster {
         are_alike((&self.tls, &other.tls))
             && self.sockets.len() == other.sockets.len()
             && self.sockets.iter().zip(&other.sockets).all(are_alike)
+            && self.proxy_headers == other.proxy_headers
             && self.connect == other.connect
             && self.buffer_limit == other.buffer_limit
             && self.http1 == other.http1

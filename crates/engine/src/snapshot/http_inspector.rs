@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use towpath_proto::Instant;
 use towpath_proto::http2::PREFACE;
 
 use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
@@ -31,7 +32,7 @@ impl ListenerFilter for Inspector {
         64 * 1024
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         if arrival.transport != Transport::RawBuffer {
             return Look::Done { takes: 0 };
         }
@@ -143,14 +144,20 @@ mod tests {
         let inspector = Inspector::default();
         let at = towpath_proto::Address::unspecified;
         let mut arrival = Arrival { transport: Transport::Tls, ..Arrival::new(at(), at()) };
-        assert_eq!(inspector.look(b"", &mut arrival), Look::Done { takes: 0 });
+        assert_eq!(inspector.look(b"", &mut arrival, Instant::ZERO), Look::Done { takes: 0 });
         let mut arrival = Arrival::new(at(), at());
         let line = [&b"GET /"[..], &[b'a'; 64 * 1024]].concat();
         let most = inspector.most_bytes();
-        assert_eq!(inspector.look(&line[..most - 1], &mut arrival), Look::More);
-        assert_eq!(inspector.look(&line[..most], &mut arrival), Look::Done { takes: 0 });
+        assert_eq!(inspector.look(&line[..most - 1], &mut arrival, Instant::ZERO), Look::More);
+        assert_eq!(
+            inspector.look(&line[..most], &mut arrival, Instant::ZERO),
+            Look::Done { takes: 0 }
+        );
         assert!(arrival.protocols.is_empty());
-        assert_eq!(inspector.look(b"GET / HTTP/1.1\r\n", &mut arrival), Look::Done { takes: 0 });
+        assert_eq!(
+            inspector.look(b"GET / HTTP/1.1\r\n", &mut arrival, Instant::ZERO),
+            Look::Done { takes: 0 }
+        );
         assert_eq!(*arrival.protocols[0], *b"http/1.1");
     }
 }

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::{Address, ListenOptions};
+use towpath_proto::{Address, Instant, ListenOptions};
 
 use super::log::AccessLog;
+use super::original_src::Source;
 use super::route::{ClusterChoice, HeaderOps};
 use super::subset::Criteria;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
@@ -17,6 +18,7 @@ use crate::matcher::Subject;
 pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
 use crate::mesh::{Greetings, Telemetry};
+use crate::proxied::{OwnTlvs, Proxied};
 use crate::rbac::Rules;
 pub use crate::record::Fingerprints;
 use crate::stats::Registry;
@@ -86,12 +88,20 @@ pub struct ListenerFilters {
     /// `use_original_dst`: a connection whose original destination is known goes to the listener with that address, if
     /// there is one.
     pub hands_over: bool,
+    /// One of them is `original_src`.
+    pub binds_source: bool,
 }
 
 impl Default for ListenerFilters {
     fn default() -> Self {
         let timeout = Some(Duration::from_secs(15));
-        Self { list: Vec::new(), timeout, continues_on_timeout: false, hands_over: false }
+        Self {
+            list: Vec::new(),
+            timeout,
+            continues_on_timeout: false,
+            hands_over: false,
+            binds_source: false,
+        }
     }
 }
 
@@ -114,7 +124,7 @@ pub trait ListenerFilter: std::fmt::Debug {
     fn most_bytes(&self) -> usize;
 
     /// Looks at a connection's first bytes, those that filters before it took left out, and tells what they say.
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look;
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, now: Instant) -> Look;
 }
 
 /// What is known of a connection whose filter chain is not chosen yet; filters may know better.
@@ -138,6 +148,10 @@ pub struct Arrival {
     pub protocols: Vec<Box<[u8]>>,
     /// How the client's TLS differs from others', where that is asked for.
     pub fingerprints: Fingerprints,
+    /// What the header of the PROXY protocol says beside addresses, as far as it is kept.
+    pub proxied: Option<Arc<Proxied>>,
+    /// Where connections to hosts come from, if not from us.
+    pub source: Option<Source>,
 }
 
 impl Arrival {
@@ -154,6 +168,8 @@ impl Arrival {
             server_name: None,
             protocols: Vec::new(),
             fingerprints: Fingerprints::default(),
+            proxied: None,
+            source: None,
         }
     }
 
@@ -182,7 +198,7 @@ impl ListenerFilter for OriginalDst {
         0
     }
 
-    fn look(&self, _bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, _bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         if let Some(original) = arrival.original {
             (arrival.local, arrival.restored) = (Address::Ip(original), true);
         }
@@ -199,7 +215,7 @@ impl ListenerFilter for Missing {
         0
     }
 
-    fn look(&self, _bytes: &[u8], _arrival: &mut Arrival) -> Look {
+    fn look(&self, _bytes: &[u8], _arrival: &mut Arrival, _now: Instant) -> Look {
         Look::Unconfigured
     }
 }
@@ -230,11 +246,11 @@ impl ListenerFilter for Passed {
         self.filter.most_bytes()
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, now: Instant) -> Look {
         if self.by.matches(&arrival.local) {
             return Look::Done { takes: 0 };
         }
-        self.filter.look(bytes, arrival)
+        self.filter.look(bytes, arrival, now)
     }
 }
 
@@ -435,6 +451,8 @@ pub struct TcpProxy {
     pub criteria: Option<Arc<Criteria>>,
     /// `tunneling_config`: the bytes are carried by an HTTP request to the upstream.
     pub tunneling: Option<Box<Tunneling>>,
+    /// `proxy_protocol_tlvs`: what clusters that are told for whom a connection is are told beside that.
+    pub tlvs: Option<Box<OwnTlvs>>,
     /// One line for each connection.
     pub access_logs: Vec<AccessLog>,
     /// `access_log_options`: when there are further lines.

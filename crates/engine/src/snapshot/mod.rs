@@ -7,6 +7,8 @@
 pub mod bolt;
 pub mod buffer;
 pub mod cluster;
+#[cfg(feature = "serving")]
+pub mod connection_rate;
 pub mod export;
 pub mod health;
 mod host_index;
@@ -16,7 +18,9 @@ pub mod http_inspector;
 pub mod listener;
 pub mod log;
 pub mod names;
+pub mod original_src;
 pub(crate) mod plain;
+pub mod proxy_header;
 pub mod proxy_protocol;
 pub mod route;
 pub mod subset;

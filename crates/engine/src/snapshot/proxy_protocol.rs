@@ -4,16 +4,17 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use towpath_proto::Address;
+use towpath_proto::{Address, Instant};
 
 use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
+use crate::proxied::{Proxied, TlvRules};
 use crate::stats::{
     ProxyProtocolErrors, ProxyProtocolStats, ProxyProtocolVersionStats, Registry, Scope,
 };
 
 /// Envoy `envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol`: the addresses of its header stand for the
 /// connection's. It takes the header.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ProxyProtocol {
     /// `allow_requests_without_proxy_protocol`: a connection that does not begin with a header is none's but its own.
     /// Otherwise it ends.
@@ -23,6 +24,8 @@ pub struct ProxyProtocol {
     pub disallowed: [bool; 2],
     /// `stat_prefix`; it may be empty.
     pub stat_prefix: Arc<str>,
+    /// What is kept of what stands behind the addresses.
+    pub tlvs: TlvRules,
 }
 
 impl ListenerFilterConfig for ProxyProtocol {
@@ -52,9 +55,9 @@ impl ListenerFilter for Reader {
         V2_FIXED + usize::from(u16::MAX)
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         let [v1, v2] = &self.versions;
-        let ProxyProtocol { is_optional, disallowed, .. } = self.config;
+        let ProxyProtocol { is_optional, disallowed, tlvs: ref rules, .. } = self.config;
         // Where a header need not be, one that is not allowed is none.
         let begins = |signature, is_disallowed: bool| {
             begins_alike(bytes, signature) && !(is_optional && is_disallowed)
@@ -84,12 +87,20 @@ impl ListenerFilter for Reader {
                 Look::Refused
             }
             Header::Whole { takes, said } => {
-                stats.found.inc();
-                if let Some(Said { client, wanted }) = said {
+                if let Some(Said { client, wanted, tlvs }) = said {
+                    let tlvs = bytes.get(tlvs..takes).unwrap_or_default();
+                    let Ok(proxied) = Proxied::read(tlvs, rules) else {
+                        stats.error.inc();
+                        self.errors.all.inc();
+                        return Look::Refused;
+                    };
+                    arrival.proxied = Some(Arc::new(proxied));
                     arrival.restored |= arrival.local != Address::Ip(wanted);
                     arrival.local = Address::Ip(wanted);
                     arrival.client = Address::Ip(client);
                 }
+                arrival.proxied.get_or_insert_default();
+                stats.found.inc();
                 Look::Done { takes }
             }
         }
@@ -110,11 +121,12 @@ enum Header {
     },
 }
 
-/// The addresses of a header.
+/// The addresses of a header, and where what is said beside them begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Said {
     client: SocketAddr,
     wanted: SocketAddr,
+    tlvs: usize,
 }
 
 /// Whether two texts are the same as far as the shorter goes.
@@ -144,10 +156,10 @@ fn version1(bytes: &[u8]) -> Header {
         }
         _ => None,
     };
-    whole(takes, said)
+    whole(takes, takes, said)
 }
 
-/// The binary header (§2.2); what stands behind its addresses is passed over.
+/// The binary header (§2.2).
 fn version2(bytes: &[u8]) -> Header {
     let Some((fixed, rest)) = bytes.split_first_chunk::<V2_FIXED>() else { return Header::Part };
     let [.., version, family, high, low] = *fixed;
@@ -161,19 +173,25 @@ fn version2(bytes: &[u8]) -> Header {
     if version == V2_LOCAL {
         return Header::Whole { takes, said: None };
     }
-    let said = match family >> 4 {
-        1 => rest.first_chunk::<12>().map(|part| {
-            let [a, b, c, d, e, f, g, h, ports @ ..] = *part;
-            addresses(Ipv4Addr::new(a, b, c, d).into(), Ipv4Addr::new(e, f, g, h).into(), ports)
-        }),
-        _ => rest.first_chunk::<36>().and_then(|part| {
-            let (client, rest) = part.split_first_chunk::<16>()?;
-            let (wanted, ports) = rest.split_first_chunk::<16>()?;
-            let (client, wanted) = (Ipv6Addr::from(*client), Ipv6Addr::from(*wanted));
-            Some(addresses(client.into(), wanted.into(), *ports.first_chunk()?))
-        }),
+    let (length, said) = match family >> 4 {
+        1 => (
+            12,
+            rest.first_chunk::<12>().map(|part| {
+                let [a, b, c, d, e, f, g, h, ports @ ..] = *part;
+                addresses(Ipv4Addr::new(a, b, c, d).into(), Ipv4Addr::new(e, f, g, h).into(), ports)
+            }),
+        ),
+        _ => (
+            36,
+            rest.first_chunk::<36>().and_then(|part| {
+                let (client, rest) = part.split_first_chunk::<16>()?;
+                let (wanted, ports) = rest.split_first_chunk::<16>()?;
+                let (client, wanted) = (Ipv6Addr::from(*client), Ipv6Addr::from(*wanted));
+                Some(addresses(client.into(), wanted.into(), *ports.first_chunk()?))
+            }),
+        ),
     };
-    whole(takes, said)
+    whole(takes, V2_FIXED + length, said)
 }
 
 fn addresses(client: IpAddr, wanted: IpAddr, ports: [u8; 4]) -> (SocketAddr, SocketAddr) {
@@ -183,13 +201,15 @@ fn addresses(client: IpAddr, wanted: IpAddr, ports: [u8; 4]) -> (SocketAddr, Soc
 }
 
 /// A connection has two ends, each of which is one host's.
-fn whole(takes: usize, said: Option<(SocketAddr, SocketAddr)>) -> Header {
+fn whole(takes: usize, tlvs: usize, said: Option<(SocketAddr, SocketAddr)>) -> Header {
     let is_one = |address: &SocketAddr| match address.ip() {
         IpAddr::V4(ip) => !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast()),
         IpAddr::V6(ip) => !(ip.is_unspecified() || ip.is_multicast()),
     };
     match said.filter(|(client, wanted)| is_one(client) && is_one(wanted)) {
-        Some((client, wanted)) => Header::Whole { takes, said: Some(Said { client, wanted }) },
+        Some((client, wanted)) => {
+            Header::Whole { takes, said: Some(Said { client, wanted, tlvs }) }
+        }
         None => Header::Broken,
     }
 }
@@ -209,12 +229,12 @@ mod tests {
     fn look(filter: &ProxyProtocol, bytes: &[u8]) -> (Look, Arrival) {
         let address = |text: &str| Address::Ip(text.parse().unwrap());
         let mut arrival = Arrival::new(address("127.0.0.1:80"), address("127.0.0.2:1"));
-        let found = filter.start(&Registry::default(), 0).look(bytes, &mut arrival);
+        let found = filter.start(&Registry::default(), 0).look(bytes, &mut arrival, Instant::ZERO);
         (found, arrival)
     }
 
     fn any() -> ProxyProtocol {
-        ProxyProtocol { is_optional: false, disallowed: [false; 2], stat_prefix: Arc::from("") }
+        ProxyProtocol::default()
     }
 
     fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
@@ -225,7 +245,7 @@ mod tests {
     #[test]
     fn headers_say_who_the_client_is_wherever_they_are_cut() {
         let v4 = [10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 8];
-        let mut v6 = [0; 40];
+        let mut v6 = [0; 39];
         (v6[0], v6[15], v6[16], v6[31], v6[33], v6[35]) = (0xfd, 1, 0xfd, 2, 9, 8);
         for (header, client, wanted) in [
             (b"PROXY TCP4 10.0.0.1 10.0.0.2 9 8\r\n".to_vec(), "10.0.0.1:9", "10.0.0.2:8"),
@@ -262,6 +282,7 @@ mod tests {
             &v2(0x22, 0x11, &[10; 12]),
             &v2(0x21, 0x31, &[10; 216]),
             &v2(0x21, 0x11, &[10; 11]),
+            &v2(0x21, 0x11, &[10; 13]),
         ] {
             assert_eq!(look(&any(), bytes).0, Look::Refused, "{}", bytes.escape_ascii());
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use md5::{Digest as _, Md5};
+use towpath_proto::Instant;
 use towpath_proto::tls::{Fingerprint, Greeting};
 
 use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
@@ -52,7 +53,7 @@ impl ListenerFilter for Inspector {
         self.config.most_bytes
     }
 
-    fn look(&self, bytes: &[u8], arrival: &mut Arrival) -> Look {
+    fn look(&self, bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
         match Greeting::read(bytes) {
             Greeting::Incomplete if bytes.len() < self.config.most_bytes => return Look::More,
             Greeting::Incomplete => {

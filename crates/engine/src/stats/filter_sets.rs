@@ -52,6 +52,20 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.upstream.proxyprotocol.…`
+    ProxyHeaderStats {
+        Counter v2_tlvs_exceed_max_length;
+    }
+}
+
+stats! {
+    /// `listener_local_ratelimit.<stat prefix>.…`
+    ConnectionRateStats {
+        Counter rate_limited;
+    }
+}
+
+stats! {
     /// `<stat prefix>.http_local_rate_limit.…`
     LocalRateLimitStats {
         Counter enabled;

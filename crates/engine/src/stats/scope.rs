@@ -19,6 +19,8 @@ pub enum Scope {
     Cluster(Arc<str>),
     /// `cluster.<name>.bolt`.
     ClusterBolt(Arc<str>),
+    /// `cluster.<name>.upstream.proxyprotocol`.
+    ClusterProxyHeader(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
     /// `cluster.<name>.ext_authz`, and the filter's stat prefix.
@@ -222,6 +224,8 @@ pub enum Scope {
     LoadReporter,
     /// `access_logs.open_telemetry_access_log.<stat prefix>`.
     LogService(Arc<str>),
+    /// `listener_local_ratelimit.<stat prefix>`.
+    ConnectionRate(Arc<str>),
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
     /// `http.<stat prefix>.lua`, and the filter's stat prefix.
@@ -340,6 +344,7 @@ impl fmt::Display for Scope {
             }
             Self::ClusterHttp2(name) => write!(f, "cluster.{name}.http2"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
+            Self::ClusterProxyHeader(name) => write!(f, "cluster.{name}.upstream.proxyprotocol"),
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
             Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
@@ -415,6 +420,7 @@ impl fmt::Display for Scope {
                 write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
+            Self::ConnectionRate(prefix) => write!(f, "listener_local_ratelimit.{prefix}"),
             Self::BandwidthLimit(prefix) => write!(f, "{prefix}.http_bandwidth_limit"),
             Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
             Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
@@ -503,6 +509,7 @@ impl Scope {
             Self::Bolt(_) => "bolt",
             Self::Cluster(_) => "cluster",
             Self::ClusterBolt(_) => "cluster_bolt",
+            Self::ClusterProxyHeader(_) => "cluster_upstream_proxyprotocol",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterExtAuthz { .. } => "cluster_ext_authz",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
@@ -552,6 +559,7 @@ impl Scope {
             Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
+            Self::ConnectionRate(_) => "listener_local_ratelimit",
             Self::BandwidthLimit(_) => "http_bandwidth_limit",
             Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
@@ -582,6 +590,7 @@ impl Scope {
             Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
             Self::Cluster(name)
             | Self::ClusterBolt(name)
+            | Self::ClusterProxyHeader(name)
             | Self::ClusterBreakers(name)
             | Self::ClusterHealthCheck(name)
             | Self::ClusterHttp2(name)
@@ -693,6 +702,9 @@ impl Scope {
                     ("envoy_worker_id", worker.to_string()),
                     label("envoy_listener_address", listener),
                 ]
+            }
+            Self::ConnectionRate(prefix) => {
+                vec![label("envoy_local_listener_ratelimit_prefix", prefix)]
             }
             Self::LocalRateLimit(prefix) => {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]

@@ -29,10 +29,12 @@ struct Contents {
 }
 
 /// An object of the filter state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateObject {
     /// What it says as text.
     pub value: Box<[u8]>,
+    /// Its fields, where it has some; then the text is their JSON.
+    pub fields: Option<Struct>,
     /// Whether it goes along upstream.
     pub sharing: Sharing,
     /// It is not replaced.
@@ -142,8 +144,8 @@ impl StreamInfo {
         if old.is_some_and(|old| old.read_only) {
             return Err(Refused::ReadOnly);
         }
-        let before = old.map_or(0, |old| name.len() + old.value.len() + size_of::<StateObject>());
-        let after = name.len() + object.value.len() + size_of::<StateObject>();
+        let before = old.map_or(0, |old| name.len() + old.weight());
+        let after = name.len() + object.weight();
         contents.weigh(before, after)?;
         contents.state.insert(name.into(), object);
         Ok(())
@@ -168,6 +170,12 @@ impl StreamInfo {
 
     fn contents(&self) -> &RefCell<Contents> {
         self.0.get_or_init(Box::default)
+    }
+}
+
+impl StateObject {
+    fn weight(&self) -> usize {
+        size_of::<Self>() + self.value.len() + self.fields.as_ref().map_or(0, weight_of)
     }
 }
 
@@ -220,11 +228,8 @@ mod tests {
         info.add_metadata("n", entry("a", &large)).unwrap();
         assert_eq!(info.add_metadata("n", entry("b", &large)), Err(Refused::TooMuch));
         info.read_metadata("n", &["b".into()], |value| assert_eq!(value, None));
-        let object = |length| StateObject {
-            value: vec![0; length].into(),
-            sharing: Sharing::None,
-            read_only: false,
-        };
+        let object =
+            |length| StateObject { value: vec![0; length].into(), ..StateObject::default() };
         assert_eq!(info.set_state("s", object(MOST_BYTES / 2)), Err(Refused::TooMuch));
         // What is replaced no longer counts.
         info.add_metadata("n", entry("a", "")).unwrap();
@@ -247,6 +252,7 @@ mod tests {
             value: value.into(),
             sharing: Sharing::Once,
             read_only,
+            ..StateObject::default()
         };
         info.set_state("s", object(b"1", true)).unwrap();
         assert_eq!(info.set_state("s", object(b"2", false)), Err(Refused::ReadOnly));

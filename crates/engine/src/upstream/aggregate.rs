@@ -66,6 +66,13 @@ impl Clusters {
         })
     }
 
+    /// Whether some hosts of an aggregate are told for whom connections to them are.
+    pub(crate) fn tells_clients(&self, id: ClusterId) -> bool {
+        let aggregate = self.get(id).and_then(|cluster| cluster.aggregate.as_ref());
+        let mut clusters = aggregate.into_iter().flat_map(|it| &it.clusters);
+        clusters.any(|id| self.get(*id).is_some_and(|it| it.config.proxy_headers.is_some()))
+    }
+
     fn pick_of_aggregate(
         &mut self,
         id: ClusterId,

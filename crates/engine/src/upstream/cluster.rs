@@ -20,7 +20,8 @@ use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::subset::Criteria;
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{
-    BreakerStats, ClusterBoltStats, ClusterStats, GreetingStats, Http2Stats, Registry, Scope,
+    BreakerStats, ClusterBoltStats, ClusterStats, GreetingStats, Http2Stats, ProxyHeaderStats,
+    Registry, Scope,
 };
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
@@ -50,6 +51,7 @@ pub(crate) struct ClusterState {
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
     /// Where its hosts say first who they are.
     pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
+    pub(crate) header_stats: Option<Arc<ProxyHeaderStats>>,
     /// What this worker has in use, by [`Priority`].
     loads: [Load; 2],
     /// How far requests may be counted behind, by [`Priority`].
@@ -141,6 +143,7 @@ impl ClusterState {
             bolt_stats: None,
             http2_stats: None,
             greeting_stats: None,
+            header_stats: None,
             loads: [Load::default(); 2],
             slack: [0; 2],
             workers: 1,
@@ -508,6 +511,7 @@ fn is_plain(config: &Cluster) -> bool {
         && Named::of(&config.discovery).is_none()
         && Aggregate::of(&config.discovery).is_none()
         && config.bolt.is_none()
+        && config.proxy_headers.is_none()
         && config.outliers.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
@@ -637,6 +641,9 @@ impl Upstreams {
             let scope = Scope::ClusterHttp2(Arc::clone(&config.stat_name));
             cluster.http2_stats = Some(env.registry.set(env.index, scope));
         }
+        cluster.header_stats = config.proxy_headers.as_ref().map(|_| {
+            env.registry.set(env.index, Scope::ClusterProxyHeader(Arc::clone(&config.stat_name)))
+        });
         if config.greetings.is_some() {
             cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));
         }

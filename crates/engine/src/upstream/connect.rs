@@ -129,6 +129,11 @@ impl Upstreams {
     ) -> Option<AttemptId> {
         let cluster = self.clusters.get_mut(pool_key.cluster)?;
         let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
+        let wish = cluster.pool(pool_key).and_then(|pool| cluster.wishes.get(pool.class.wish));
+        let options = match wish.and_then(|wish| wish.source) {
+            Some(source) => source.bind(&options),
+            None => options,
+        };
         cluster.take(pool_key, Resource::Connections);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();

@@ -11,25 +11,45 @@ use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::field::Field;
 use crate::ids::{PoolClass, PoolKey, Priority, Protocol};
 use crate::mesh::AlpnOverride;
+use crate::proxied::Client;
 use crate::serving::{HTTP2, OfHttp2, SERVES, Serving};
 use crate::snapshot::Cluster;
 use crate::snapshot::http2::Choice;
+use crate::snapshot::original_src::Source;
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::pool::Pool;
 use crate::upstream::wishes::TlsWish;
 
-/// What a request may ask of TLS.
-#[derive(Clone, Copy, Debug)]
+/// What a request may ask of the connection to its host.
+#[derive(Clone, Debug)]
 pub(crate) struct Asks<'a> {
     /// What a filter says that its connection offers.
     pub(crate) alpn: Option<&'a AlpnOverride>,
     pub(crate) request: Option<&'a Head>,
+    /// For whom it is.
+    pub(crate) of: OfWhom,
+}
+
+/// For whom a connection is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfWhom {
+    /// Whom the host is told of.
+    pub(crate) client: Option<Arc<Client>>,
+    /// Where it comes from, if not from us.
+    pub(crate) source: Option<Source>,
 }
 
 impl<'a> Asks<'a> {
+    /// Nothing but that it is for a client.
+    pub(crate) const fn of_client(of: OfWhom) -> Self {
+        Self { alpn: None, request: None, of }
+    }
+
     #[inline]
     fn anything(&self, config: &Cluster) -> bool {
-        self.alpn.is_some() || config.asked_names.is_some()
+        let OfWhom { client, source } = &self.of;
+        let is_of_client = client.is_some() || source.is_some();
+        self.alpn.is_some() || is_of_client || config.asked_names.is_some()
     }
 
     /// The host that a request names, without its port.
@@ -99,12 +119,12 @@ impl ClusterState {
 
     #[cold]
     fn class_of_wish(&mut self, class: PoolClass, asks: &Asks<'_>) -> Option<PoolClass> {
-        if !self.config.is_under_tls() {
-            return Some(class);
-        }
         let wish = self.wish(class, asks);
         if let Some(wish) = self.wishes.number(&wish) {
             return Some(PoolClass { wish, ..class });
+        }
+        if self.wishes.are_many() {
+            self.forget_wishes();
         }
         let number = self.wishes.add(wish.clone()).or_else(|| {
             self.forget_wishes();
@@ -120,8 +140,14 @@ impl ClusterState {
             Some(Choice::Always | Choice::Negotiated) => true,
         };
         let list = asks.alpn.map(|alpn| if is_http2 { &alpn.http2 } else { &alpn.http1 });
-        let mut wish =
-            TlsWish { alpn: list.filter(|list| !list.is_empty()).cloned(), ..TlsWish::default() };
+        let told = self.config.proxy_headers.is_some();
+        let client = asks.of.client.as_ref().filter(|_| told).cloned();
+        let source = asks.of.source;
+        if !self.config.is_under_tls() {
+            return TlsWish { client, source, ..TlsWish::default() };
+        }
+        let alpn = list.filter(|list| !list.is_empty()).cloned();
+        let mut wish = TlsWish { alpn, client, source, ..TlsWish::default() };
         if let (Some(names), Some(host)) = (&self.config.asked_names, asks.host(&self.config)) {
             // An address is not sent as a name (RFC 6066 §3).
             if names.sni && host.parse::<std::net::IpAddr>().is_err() {

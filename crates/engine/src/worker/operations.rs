@@ -674,6 +674,7 @@ fn snapshot(random: &mut Random) -> Snapshot {
             max_duration: None,
             max_connect_attempts: 2,
             criteria: None,
+            tlvs: None,
             tunneling: None,
             access_logs: Vec::new(),
             log_options: TcpLogOptions::default(),

@@ -59,6 +59,10 @@ impl Target {
         host: &Endpoint,
         method: &'static str,
     ) -> Result<Self, &'static str> {
+        let headers = cluster.proxy_headers.as_ref();
+        if headers.is_some_and(|headers| headers.of(host.socket).is_some()) {
+            return Err("its cluster speaks the PROXY protocol, which is not spoken here");
+        }
         let tls = match host.socket {
             Some(socket) => cluster.sockets.get(usize::from(socket)).and_then(Option::as_ref),
             None => cluster.tls.as_ref(),

@@ -94,7 +94,8 @@ impl Converter<'_> {
         Some(found)
     }
 
-    fn tokens(&mut self, bucket: &Message) -> Option<Tokens> {
+    /// A `TokenBucket` of a local rate limit.
+    pub(in crate::convert) fn tokens(&mut self, bucket: &Message) -> Option<Tokens> {
         let interval = bucket.duration("fill_interval").unwrap_or_default();
         if interval < SHORTEST_FILL {
             let text = "local rate limit token bucket fill timer must be >= 50ms";

@@ -187,7 +187,11 @@ impl Conversation {
         }
         let mut message = ProcessingRequest {
             part: Some(part),
-            metadata_context: Some(protobuf::metadata(facts.info, &self.forwarded)),
+            metadata_context: Some(protobuf::metadata(
+                facts.info,
+                facts.record.proxied.as_deref(),
+                &self.forwarded,
+            )),
             observability_mode: self.watches(),
             ..ProcessingRequest::default()
         };

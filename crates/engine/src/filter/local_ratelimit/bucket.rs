@@ -9,7 +9,7 @@ use super::Tokens;
 ///
 /// One number, changed by compare-and-swap: a thread that loses looks again.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     empty_at: AtomicU64,
     /// How long one token takes to come.
     per_token: u64,
@@ -19,7 +19,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// A full one.
-    pub(super) fn new(tokens: Tokens) -> Self {
+    pub(crate) fn new(tokens: Tokens) -> Self {
         let interval = u64::try_from(tokens.interval.as_nanos()).unwrap_or(u64::MAX);
         let per_token = (interval / u64::from(tokens.per_fill).max(1)).max(1);
         let whole = per_token.saturating_mul(tokens.max.into());
@@ -27,7 +27,7 @@ impl Bucket {
     }
 
     /// Takes so many tokens, if there are as many. None are never there, as in Envoy.
-    pub(super) fn take(&self, now: u64, tokens: u64) -> bool {
+    pub(crate) fn take(&self, now: u64, tokens: u64) -> bool {
         let taken = |empty_at: u64| {
             let needed = self.per_token.saturating_mul(tokens);
             let after = empty_at.max(now.saturating_sub(self.whole)).saturating_add(needed);

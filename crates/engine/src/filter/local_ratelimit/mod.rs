@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use towpath_proto::{Head, Name};
 
-use self::bucket::Bucket;
+pub(crate) use self::bucket::Bucket;
 use self::dynamic::Dynamic;
 pub use super::rate_limits::HostLimits;
 use super::rate_limits::{Described, Descriptor, RateLimit};

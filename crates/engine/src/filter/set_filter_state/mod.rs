@@ -69,7 +69,7 @@ impl Setting {
         // What is too much for one stream is left out.
         let _ = info.set_state(
             &self.name,
-            StateObject { value: value.into(), sharing: self.sharing, read_only: false },
+            StateObject { value: value.into(), sharing: self.sharing, ..StateObject::default() },
         );
     }
 }

@@ -1,0 +1,88 @@
+//! The listener filter that lets connections in at a rate.
+
+use std::sync::Arc;
+
+use towpath_proto::Instant;
+
+use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
+use crate::filter::local_ratelimit::{Bucket, Tokens};
+use crate::stats::{ConnectionRateStats, Registry, Scope};
+
+/// Envoy `extensions.filters.listener.local_ratelimit.v3.LocalRateLimit`: all workers take from one bucket. A
+/// connection for which it has no token is closed before anything of it is read.
+#[derive(Clone, Debug)]
+pub struct ConnectionRate {
+    stat_prefix: Arc<str>,
+    /// None where it is switched off (`runtime_enabled`).
+    bucket: Option<Arc<Bucket>>,
+}
+
+impl ConnectionRate {
+    /// One with a full bucket; one without does nothing.
+    #[must_use]
+    pub fn new(stat_prefix: Arc<str>, tokens: Option<Tokens>) -> Self {
+        Self { stat_prefix, bucket: tokens.map(|tokens| Arc::new(Bucket::new(tokens))) }
+    }
+}
+
+impl ListenerFilterConfig for ConnectionRate {
+    fn start(&self, registry: &Registry, worker: u32) -> Box<dyn ListenerFilter> {
+        let scope = Scope::ConnectionRate(Arc::clone(&self.stat_prefix));
+        Box::new(Limiter { bucket: self.bucket.clone(), stats: registry.set(worker, scope) })
+    }
+}
+
+#[derive(Debug)]
+struct Limiter {
+    bucket: Option<Arc<Bucket>>,
+    stats: Arc<ConnectionRateStats>,
+}
+
+impl ListenerFilter for Limiter {
+    fn most_bytes(&self) -> usize {
+        0
+    }
+
+    /// It answers at once, and so is asked once.
+    fn look(&self, _bytes: &[u8], _arrival: &mut Arrival, now: Instant) -> Look {
+        let Some(bucket) = &self.bucket else { return Look::Done { takes: 0 } };
+        if bucket.take(now.as_nanos() + START, 1) {
+            return Look::Done { takes: 0 };
+        }
+        self.stats.rate_limited.inc();
+        Look::Refused
+    }
+}
+
+/// So that a bucket is full at the clock's zero, too: it fills for a hundred years at most.
+const START: u64 = 100 * 365 * 24 * 3600 * 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use towpath_proto::Address;
+
+    use super::*;
+
+    #[test]
+    fn all_workers_take_from_one_bucket() {
+        let tokens = Tokens { max: 2, per_fill: 1, interval: Duration::from_secs(1) };
+        let registry = Registry::default();
+        let limit = ConnectionRate::new("a".into(), Some(tokens));
+        let [one, other] = [0, 1].map(|worker| limit.start(&registry, worker));
+        let address = Address::Ip("127.0.0.1:1".parse().unwrap());
+        let mut arrival = Arrival::new(address.clone(), address);
+        let mut look = |filter: &dyn ListenerFilter, seconds| {
+            filter.look(&[], &mut arrival, Instant::ZERO + Duration::from_secs(seconds))
+        };
+        let passed = Look::Done { takes: 0 };
+        assert_eq!(
+            [look(&*one, 0), look(&*other, 0), look(&*one, 0)],
+            [passed, passed, Look::Refused]
+        );
+        assert_eq!([look(&*other, 1), look(&*other, 1)], [passed, Look::Refused]);
+        let off = ConnectionRate::new("b".into(), None).start(&registry, 0);
+        assert_eq!(look(&*off, 1), passed);
+    }
+}
