@@ -310,7 +310,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "retry_priority",
         ],
         harmless: &[],
-        changes: &[("retry_options_predicates", "retry options predicates are not there")],
+        changes: &[("retry_options_predicates", "Envoy itself has none")],
     },
     Entry {
         message: "envoy.config.route.v3.RetryPolicy.RateLimitedRetryBackOff",
@@ -351,6 +351,18 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
         honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.retry.host.omit_canary_hosts.v3.OmitCanaryHostsPredicate",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.retry.host.omit_host_metadata.v3.OmitHostMetadataConfig",
+        honoured: &["metadata_match"],
         harmless: &[],
         changes: &[],
     },

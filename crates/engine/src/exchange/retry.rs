@@ -9,6 +9,7 @@
 //! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1), or if the server says that it has done nothing for the stream
 //! (RFC 9113 §8.7). A policy with `num_retries: 0` forbids both.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::head::{Head, HeaderName, Method};
@@ -27,8 +28,9 @@ use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::names::Ticket;
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
-use crate::snapshot::route::{RateLimitedBackOff, RetryOn, RetryPolicy};
-use crate::upstream::cluster::{Avoided, Resource};
+use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPolicy};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -100,6 +102,10 @@ pub(crate) struct Tried {
     pub(crate) hosts: Vec<PoolKey>,
     /// How often another host is drawn where such a one comes up.
     pub(crate) attempts: u32,
+    /// The hosts that were tried are to be avoided.
+    avoids_hosts: bool,
+    /// The hosts that retries do not go to.
+    omitted: Option<Arc<[OmittedHosts]>>,
     /// The priorities that it has been to, if they are to be avoided.
     priorities: Option<PastPriorities>,
     /// What its client wants to be retried: answers with one of these headers, or with one of these statuses.
@@ -122,8 +128,11 @@ impl Retries {
         if let Some(policy) = policy {
             self.on = policy.on;
             self.remaining = policy.retries;
-            if policy.avoid_previous_hosts {
-                self.tried.get_or_insert_default().attempts = policy.host_attempts;
+            if policy.avoid_previous_hosts || policy.omitted.is_some() {
+                let tried = self.tried.get_or_insert_default();
+                tried.attempts = policy.host_attempts;
+                tried.avoids_hosts = policy.avoid_previous_hosts;
+                tried.omitted = policy.omitted.clone();
             }
             if let Some(every) = policy.previous_priorities {
                 self.tried.get_or_insert_default().priorities = Some(PastPriorities::new(every));
@@ -169,8 +178,10 @@ impl Retries {
 
     /// What another host is to be chosen for.
     pub(crate) fn avoided(&mut self) -> Avoided<'_> {
+        let is_retry = self.done > 0;
         self.tried.as_deref_mut().map_or_else(Avoided::default, |it| Avoided {
-            hosts: &it.hosts,
+            hosts: if it.avoids_hosts { &it.hosts } else { &[] },
+            omitted: it.omitted.as_deref().filter(|_| is_retry).unwrap_or_default(),
             attempts: it.attempts,
             priorities: it.priorities.as_mut(),
         })

@@ -17,7 +17,8 @@ use crate::record::{CloseType, Flags};
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
-use crate::upstream::cluster::{Avoided, Resource};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::Resource;
 use crate::upstream::pool::Lease;
 
 impl Exchange {
@@ -100,7 +101,7 @@ impl Exchange {
                 let hash = client.map(|client| address_hash(client.ip()));
                 let random = hash.unwrap_or_else(|| env.random.next());
                 let tried = stream.retries.tried.get_or_insert_default();
-                let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
+                let avoided = Avoided { hosts: &tried.hosts, attempts: 3, ..Avoided::default() };
                 let class = |_: &mut _| Some(PoolClass::default());
                 self.upstreams.clusters.pick(id, random, &class, avoided)
             }

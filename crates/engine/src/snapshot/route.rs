@@ -17,7 +17,7 @@ pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
 pub use crate::matcher::{PathMatch, Text};
-use crate::stream_info::FilterMetadata;
+use crate::stream_info::{FilterMetadata, Struct, Value};
 
 /// Envoy `config.route.v3.RouteConfiguration`.
 #[derive(Debug, Default)]
@@ -396,6 +396,8 @@ pub struct RetryPolicy {
     pub max_interval: Duration,
     /// `retry_host_predicate` with `previous_hosts`: hosts that failed are not picked again.
     pub avoid_previous_hosts: bool,
+    /// The other `retry_host_predicate`s: hosts of which one of these is true get no retries.
+    pub omitted: Option<Arc<[OmittedHosts]>>,
     /// `host_selection_retry_max_attempts`: default 1.
     pub host_attempts: u32,
     /// `retriable_headers`: what `retriable-headers` looks for in a response; one that matches is enough.
@@ -408,6 +410,39 @@ pub struct RetryPolicy {
     /// priorities that were tried are not picked again. Never 0.
     pub previous_priorities: Option<u32>,
 }
+
+/// Hosts that retries do not go to, while another one is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OmittedHosts {
+    /// `omit_canary_hosts`: those whose metadata says `canary: true` under `envoy.lb`.
+    Canaries,
+    /// `omit_host_metadata`: those whose metadata has all of these under `envoy.lb`; a list there has what is one of
+    /// its items. Without any there is no such host.
+    With(Struct),
+}
+
+impl OmittedHosts {
+    /// Whether a host with this metadata is one.
+    #[must_use]
+    pub fn has(&self, metadata: &FilterMetadata) -> bool {
+        let Some(Value::Struct(said)) = metadata.as_ref().and_then(|all| all.get(BALANCER)) else {
+            return false;
+        };
+        match self {
+            Self::Canaries => said.get("canary") == Some(&Value::Bool(true)),
+            Self::With(wanted) => {
+                let agrees = |(key, wanted)| match said.get(key) {
+                    Some(Value::List(items)) => items.contains(wanted),
+                    said => said == Some(wanted),
+                };
+                !wanted.is_empty() && wanted.iter().all(agrees)
+            }
+        }
+    }
+}
+
+/// The namespace of the metadata that balancers go by.
+const BALANCER: &str = "envoy.lb";
 
 /// Envoy `RetryPolicy.RateLimitedRetryBackOff`: the response says when to come again.
 #[derive(Clone, Debug)]

@@ -9,7 +9,8 @@ use crate::balancer::Joined;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
-use crate::upstream::cluster::{Avoided, ClusterState, Clusters};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::{ClusterState, Clusters};
 
 /// What an aggregate keeps.
 #[derive(Debug)]

@@ -339,6 +339,7 @@ pub fn retries(on: RetryOn, retries: u32) -> RetryPolicy {
         base_interval: Duration::from_millis(25),
         max_interval: Duration::from_millis(250),
         avoid_previous_hosts: false,
+        omitted: None,
         host_attempts: 1,
         headers: Vec::new(),
         request_headers: Vec::new(),
