@@ -29,6 +29,7 @@ mod health;
 mod http;
 mod http2;
 mod http_filter;
+mod internal_redirect;
 pub(crate) mod istio;
 mod listener;
 pub(crate) mod log_entry;

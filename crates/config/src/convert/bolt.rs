@@ -113,6 +113,7 @@ impl Converter<'_> {
             high_priority: action.choice("priority") == "HIGH",
             hash: Vec::new(),
             mirrors: Arc::default(),
+            internal_redirects: None,
             bridge: sound(bridge)?.map(Bridge::ToHttp),
         })
     }

@@ -53,6 +53,8 @@ pub(super) const RESOURCE_MONITOR: Kind =
     kind("resource monitor", "envoy.extensions.resource_monitors.");
 pub(super) const RESOURCE_DETECTOR: Kind =
     kind("resource detector", "envoy.extensions.tracers.opentelemetry.resource_detectors.");
+pub(super) const REDIRECT_PREDICATE: Kind =
+    kind("internal redirect predicate", "envoy.extensions.internal_redirect.");
 pub(super) const RETRY_PREDICATE: Kind =
     kind("retry host predicate", "envoy.extensions.retry.host.");
 pub(super) const RETRY_PRIORITY: Kind = kind("retry priority", "envoy.extensions.retry.priority.");

@@ -16,7 +16,7 @@ use crate::conn::context::ChainContext;
 use crate::conn::mux::Part;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
-use crate::exchange::router::{apply_header_ops, changes};
+use crate::exchange::rewrite::{apply_header_ops, changes};
 use crate::exchange::stream::{Progress, Routed, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};

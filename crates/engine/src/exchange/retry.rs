@@ -20,6 +20,7 @@ use crate::balancer::PastPriorities;
 use crate::conn::Connections;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::redirect::Redirected;
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::tracing::TryEnd;
@@ -113,6 +114,8 @@ pub(crate) struct Tried {
     statuses: Vec<u16>,
     /// The wait before the next try is what an answer asked for.
     is_asked_to_wait: bool,
+    /// What redirects that were followed have left.
+    pub(crate) redirected: Option<Box<Redirected>>,
     /// Its place among those that wait for the address of a name.
     pub(crate) name: Option<Box<Ticket>>,
     /// Why its cluster has no host for it, if there is more to say.
@@ -200,9 +203,16 @@ impl Retries {
         self.tried.as_deref().is_some_and(|tried| tried.is_asked_to_wait)
     }
 
+    /// Whether redirects may be followed, with the body.
+    #[inline]
+    pub(crate) fn follows(&self) -> bool {
+        let redirected = self.tried.as_deref().and_then(|tried| tried.redirected.as_deref());
+        redirected.is_some_and(|known| known.follows)
+    }
+
     /// Whether a second try may ever be made, so that the body must be kept.
     pub(crate) fn is_possible(&self) -> bool {
-        self.remaining > 0 || self.repeatable
+        self.remaining > 0 || self.repeatable || self.follows()
     }
 
     /// Why an answer is one that the policy may not want, beyond its status.

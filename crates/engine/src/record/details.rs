@@ -8,6 +8,8 @@ use towpath_proto::tls::{Distrust, Fault};
 
 /// The upstream answered.
 pub const VIA_UPSTREAM: &str = "via_upstream";
+/// The upstream answered with a redirect that was followed.
+pub const INTERNAL_REDIRECT: &str = "internal_redirect";
 /// A route's `direct_response` or `redirect`.
 pub const DIRECT_RESPONSE: &str = "direct_response";
 /// No virtual host or no route takes the request.

@@ -47,6 +47,7 @@ impl Plain {
                 && host.virtual_clusters.is_empty()
                 && route.stat_prefix.is_none()
                 && forward.bridge.is_none()
+                && forward.internal_redirects.is_none()
                 && forward.mirrors.is_empty()
                 && matches!(forward.path, PathRewrite::Keep)
                 // The host's own name is not known yet.

@@ -205,8 +205,36 @@ pub struct Forward {
     pub hash: Vec<HashPolicy>,
     /// `request_mirror_policies` (of the route, else of the virtual host, else of the table).
     pub mirrors: Arc<[Mirror]>,
+    /// `internal_redirect_policy`: which redirects of the server are followed here; none where there is none.
+    pub internal_redirects: Option<Box<InternalRedirects>>,
     /// What is spoken to the cluster is not what came in.
     pub bridge: Option<super::bolt::Bridge>,
+}
+
+/// Envoy `InternalRedirectPolicy`.
+#[derive(Debug)]
+pub struct InternalRedirects {
+    /// `max_internal_redirects`: one that had so many is answered with the next. Default 1.
+    pub most: u32,
+    /// `redirect_response_codes`: of 301, 302, 303, 307 and 308. Default 302.
+    pub statuses: Vec<u16>,
+    /// `predicates`: each must be true.
+    pub predicates: Vec<RedirectPredicate>,
+    /// `allow_cross_scheme_redirect`: from http to https, and back.
+    pub crosses_schemes: bool,
+    /// `response_headers_to_copy`: what the request says of these is what the redirect says.
+    pub copied: Vec<HeaderName>,
+}
+
+/// What must be so of a redirect that is followed.
+#[derive(Debug)]
+pub enum RedirectPredicate {
+    /// `allow_listed_routes`: it leads to a route with one of these names.
+    Routes(Vec<Box<str>>),
+    /// `previous_routes`: it leads to a route to which none from this route led before.
+    NewRoute,
+    /// `safe_cross_scheme`: it does not lead from http to https.
+    Safe,
 }
 
 /// Envoy `RouteAction.RequestMirrorPolicy`.

@@ -100,6 +100,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         high_priority: false,
         hash: Vec::new(),
         mirrors: Arc::default(),
+        internal_redirects: None,
         bridge: None,
     }
 }

@@ -74,6 +74,7 @@ suites!(
     headers,
     timing,
     retries,
+    redirects,
     local_replies,
     logs,
     closes,
