@@ -53,6 +53,8 @@ pub(super) const RESOURCE_MONITOR: Kind =
     kind("resource monitor", "envoy.extensions.resource_monitors.");
 pub(super) const RESOURCE_DETECTOR: Kind =
     kind("resource detector", "envoy.extensions.tracers.opentelemetry.resource_detectors.");
+pub(super) const HEADER_FORMATTER: Kind =
+    kind("header formatter", "envoy.extensions.http.header_formatters.");
 pub(super) const REDIRECT_PREDICATE: Kind =
     kind("internal redirect predicate", "envoy.extensions.internal_redirect.");
 pub(super) const RETRY_PREDICATE: Kind =

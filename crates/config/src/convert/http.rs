@@ -13,6 +13,7 @@ use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
 use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
+use super::extension::HEADER_FORMATTER;
 use super::route_action::unless_zero;
 use super::runtime::REJECT_FRAGMENT;
 use crate::error::Rank;
@@ -186,8 +187,24 @@ impl Converter<'_> {
                 true => http1::NameCase::Proper,
                 false => http1::NameCase::Lower,
             },
+            keeps: format
+                .and_then(|format| format.message("stateful_formatter"))
+                .and_then(|formatter| self.kept(formatter)),
             ..defaults
         }
+    }
+
+    /// What a `stateful_formatter` keeps of heads that are received.
+    fn kept(&mut self, formatter: &Message) -> Option<http1::Kept> {
+        let (config, _) = self.extension(formatter, HEADER_FORMATTER, &[PRESERVE_CASE])?;
+        let others = config.choice("formatter_type_on_envoy_headers");
+        Some(http1::Kept {
+            others: match others.as_str() {
+                "PROPER_CASE" => http1::NameCase::Proper,
+                _ => http1::NameCase::Lower,
+            },
+            reason: config.flag("forward_reason_phrase"),
+        })
     }
 
     fn strip_port(&mut self, message: &Message) -> StripPort {
@@ -282,3 +299,5 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A longer local reply is a mistake.
 const MAX_LOCAL_BODY: usize = 1 << 20;
 const UUID_REQUEST_ID: &str = "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig";
+const PRESERVE_CASE: &str =
+    "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig";

@@ -298,12 +298,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.Http1ProtocolOptions.HeaderKeyFormat",
-        honoured: &["proper_case_words"],
+        honoured: &["proper_case_words", "stateful_formatter"],
         harmless: &[],
-        changes: &[(
-            "stateful_formatter",
-            "the case of a header's name is not kept; write proper_case_words",
-        )],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig",
+        honoured: &["forward_reason_phrase", "formatter_type_on_envoy_headers"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.Http1ProtocolOptions.HeaderKeyFormat.ProperCaseWords",

@@ -75,6 +75,7 @@ suites!(
     timing,
     retries,
     redirects,
+    spelling,
     local_replies,
     logs,
     closes,
