@@ -10,6 +10,7 @@ mod balancer;
 mod bolt;
 mod bootstrap;
 mod bridge;
+mod client;
 mod cluster;
 mod data;
 pub(crate) mod discovery;

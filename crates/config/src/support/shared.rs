@@ -236,6 +236,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "accept_http_10",
             "default_host_for_http_10",
             "header_key_format",
+            "ignore_http_11_upgrade",
             "enable_trailers",
             "allow_chunked_length",
             "allow_custom_methods",
@@ -247,10 +248,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
             ("use_balsa_parser", "there is one parser"),
         ],
-        changes: &[
-            ("send_fully_qualified_url", "requests are sent in origin form"),
-            ("ignore_http_11_upgrade", "write upgrade_configs"),
-        ],
+        changes: &[("send_fully_qualified_url", "requests are sent in origin form")],
     },
     Entry {
         message: "envoy.config.core.v3.Http2ProtocolOptions",

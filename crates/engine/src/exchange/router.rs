@@ -59,6 +59,9 @@ impl Exchange {
         }
         let id = stream.downstream.connection;
         let Some(connection) = self.conns.table.get_mut(id) else { return };
+        if pass == Pass::First && !http.config.ignored_upgrades.is_empty() {
+            edge::ignore_upgrades(&mut stream.request, &http.config.ignored_upgrades);
+        }
         let tls = http.config.tells_certificates().then(|| connection.downstream_tls()).flatten();
         let connection = &*connection;
         match normalize(&mut stream.request, &http.config, &connection.local) {
@@ -84,10 +87,22 @@ impl Exchange {
         }
         let origin = match pass {
             Pass::First => {
+                if !http.config.early_mutations.is_empty() {
+                    let clusters = &self.upstreams.clusters;
+                    edge::mutate_early(stream, http, clusters, &mut self.env, now);
+                }
                 let (head, random) = (&mut stream.request, &mut self.env.random);
                 let id = || random.uuid();
-                let (origin, client) =
-                    edge::mark_request(head, connection, &http.config, tls.as_deref(), id);
+                let tls = tls.as_deref();
+                let marked = edge::mark_request(head, connection, &http.config, tls, id);
+                let (origin, client) = match marked {
+                    Ok(marked) => marked,
+                    Err(status) => {
+                        http.stats.downstream_rq_rejected_via_ip_detection.inc();
+                        let why = details::ORIGINAL_IP_DETECTION_FAILED;
+                        return self.local_reply(index, status, b"", why, now);
+                    }
+                };
                 if let Some(client) = client {
                     let client = Some(Address::Ip(client));
                     stream.recorder.note(|record| record.downstream_remote = client);
@@ -423,6 +438,13 @@ impl Exchange {
             self.env.attempt_count.set(stream.attempts.into(), &mut stream.request);
         }
         let Some(forward) = routed.forward() else { return };
+        if http.config.scheme_of_upstream
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster)
+        {
+            let is_tls = cluster.tls_of(pool_key).is_some();
+            stream.request.set_scheme(if is_tls { b"https" } else { b"http" });
+        }
         let told = !http.config.router.suppress_envoy_headers;
         let of_grpc = matches!(forward.grpc_timeout, GrpcTimeout::Response { .. });
         if (told || of_grpc)

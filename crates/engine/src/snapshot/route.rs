@@ -13,6 +13,7 @@ use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;
 pub use crate::fraction::Fraction;
+use crate::header_ops::HeaderMutations;
 pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
@@ -249,7 +250,7 @@ pub struct Mirror {
     /// `host_rewrite_literal`.
     pub host: Option<Arc<[u8]>>,
     /// `request_headers_mutations`.
-    pub ops: HeaderOps,
+    pub ops: HeaderMutations,
 }
 
 /// The cluster of copies.

@@ -48,6 +48,7 @@ stats! {
         Counter downstream_rq_max_duration_reached;
         Counter downstream_rq_non_relative_path;
         Counter downstream_rq_redirected_with_normalized_path;
+        Counter downstream_rq_rejected_via_ip_detection;
         Counter downstream_rq_response_before_rq_complete;
         Counter downstream_rq_rx_reset;
         Histogram downstream_rq_time;

@@ -76,6 +76,7 @@ suites!(
     retries,
     redirects,
     spelling,
+    clients,
     local_replies,
     logs,
     closes,
