@@ -205,6 +205,13 @@ impl Exchange {
     ) {
         let mut head = self.env.heads.take();
         head.set_status(status);
+        // RFC 9110 §10.2.2: what was made is where the request went. Envoy says the same of what has moved.
+        if (status == 201 || (300..400).contains(&status))
+            && let Some(request) = self.streams.get(index).and_then(|it| it.request.present())
+        {
+            let place = [request.scheme(), b"://", request.authority(), request.path()].concat();
+            head.set(Name::Location, &place);
+        }
         self.answer(index, head, body, details::DIRECT_RESPONSE, now);
     }
 
