@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use towpath_config::{Base, Error, Loaded, Options, Source, Sources, check, load, reload};
 use towpath_engine::filter::header_mutation::HeaderMutation;
+use towpath_engine::header_ops::HeaderMutation as Mutation;
 use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
@@ -99,7 +100,10 @@ fn filters_keep_their_order_and_names() {
     assert_eq!((&*filter.name, filter.disabled), ("own", false));
     let config: &dyn std::any::Any = &*filter.config;
     let HeaderMutation { request, response } = config.downcast_ref().unwrap();
-    assert_eq!((request.remove[0].as_str(), request.add[0].name.as_str()), ("x-a", "x-b"));
+    let [Mutation::Remove(removed), Mutation::Add(added)] = &request.0[..] else {
+        panic!("a removal and an addition");
+    };
+    assert_eq!((removed.as_str(), added.name.as_str()), ("x-a", "x-b"));
     assert!(response.is_empty());
 }
 

@@ -6,6 +6,7 @@ use towpath_proto::head::HeaderName;
 use towpath_proto::{Head, Name};
 
 use crate::format::{Facts, Format};
+use crate::matcher::StringMatcher;
 
 /// Headers to add and to remove, compiled.
 #[derive(Clone, Debug, Default)]
@@ -102,11 +103,7 @@ impl HeaderOps {
 
     /// Makes the values of all operations that take effect.
     fn evaluate(&self, head: &Head, subject: Subject, facts: &Facts<'_>, scratch: &mut Scratch) {
-        let mut facts = *facts;
-        match subject {
-            Subject::Request => facts.request = Some(head),
-            Subject::Response => facts.response = Some(head),
-        }
+        let facts = with_head(facts, subject, head);
         scratch.values.clear();
         scratch.ends.clear();
         for (index, op) in self.add.iter().enumerate() {
@@ -122,7 +119,67 @@ impl HeaderOps {
     }
 }
 
+/// Changes of a head that are made one after the other, each of the head as the one before has left it. Envoy
+/// `HeaderMutations`.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderMutations(pub Vec<HeaderMutation>);
+
+/// Envoy `config.common.mutation_rules.v3.HeaderMutation`.
+#[derive(Clone, Debug)]
+pub enum HeaderMutation {
+    /// `remove`.
+    Remove(HeaderName),
+    /// `remove_on_match`: every header whose name, in small letters, matches.
+    RemoveOnMatch(StringMatcher),
+    /// `append`.
+    Add(HeaderOp),
+}
+
+impl HeaderMutations {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Changes `head`, which is `subject` of the stream that `facts` are about; `facts` themselves cannot have it.
+    pub fn apply(
+        &self,
+        head: &mut Head,
+        subject: Subject,
+        facts: &Facts<'_>,
+        scratch: &mut Scratch,
+    ) {
+        for mutation in &self.0 {
+            match mutation {
+                HeaderMutation::Remove(name) => {
+                    head.remove_named(name);
+                }
+                HeaderMutation::RemoveOnMatch(matcher) => {
+                    head.retain(|field| !matcher.matches(&field.name_bytes.to_ascii_lowercase()))
+                }
+                HeaderMutation::Add(op) => op.apply(head, subject, facts, &mut scratch.values),
+            }
+        }
+    }
+}
+
 impl HeaderOp {
+    /// Changes a head by this alone.
+    fn apply(&self, head: &mut Head, subject: Subject, facts: &Facts<'_>, value: &mut Vec<u8>) {
+        if !self.applies(head) {
+            return;
+        }
+        let facts = with_head(facts, subject, head);
+        value.clear();
+        self.value.write(value, &facts);
+        match (value.is_empty() && !self.keep_empty, self.overwrites()) {
+            (true, _) => {}
+            (false, true) => head.set_named(&self.name, value),
+            (false, false) => head.append_named(&self.name, value),
+        }
+    }
+
     fn applies(&self, head: &Head) -> bool {
         let present = || head.get_named(&self.name).is_some();
         self.name.name() != Name::Host
@@ -138,6 +195,14 @@ impl HeaderOp {
             HeaderAction::Overwrite | HeaderAction::OverwriteIfExists => true,
             HeaderAction::Append | HeaderAction::AddIfAbsent => false,
         }
+    }
+}
+
+/// What is known of a stream, with its head as it is by now.
+fn with_head<'a>(facts: &Facts<'a>, subject: Subject, head: &'a Head) -> Facts<'a> {
+    match subject {
+        Subject::Request => Facts { request: Some(head), ..*facts },
+        Subject::Response => Facts { response: Some(head), ..*facts },
     }
 }
 

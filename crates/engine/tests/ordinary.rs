@@ -16,6 +16,7 @@ use scene::{origin_address, retries};
 use towpath_engine::filter::ChainFilter;
 use towpath_engine::filter::header_mutation::HeaderMutation;
 use towpath_engine::format::Format;
+use towpath_engine::header_ops::{HeaderMutation as Mutation, HeaderMutations};
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::RouteTable;
 use towpath_engine::snapshot::http::{EscapedSlashes, ServerHeader, StripPort};
@@ -121,7 +122,8 @@ fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
             Arc::get_mut(route).unwrap().request_headers = ops("x-from", CLIENT);
         },
         |http| {
-            let (request, response) = (ops("x-from", CLIENT), HeaderOps::default());
+            let add = ops("x-from", CLIENT).add.into_iter().map(Mutation::Add);
+            let (request, response) = (HeaderMutations(add.collect()), HeaderMutations::default());
             let config = Arc::new(HeaderMutation { request, response });
             http.filters.push(ChainFilter { name: "mutates".into(), disabled: false, config });
         },

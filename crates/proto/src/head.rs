@@ -29,6 +29,7 @@ pub use self::prepared::PreparedField;
 pub(crate) use self::types::{Field, Line, Span};
 pub use self::types::{FieldRef, Method, Version};
 use crate::chars::{hex, is_scheme, is_token, trim};
+use crate::http1::Kept;
 use crate::lines::Lines;
 use crate::name::Name;
 
@@ -60,6 +61,7 @@ struct Parts {
     method: Method,
     version: Version,
     foreign: bool,
+    kept: Option<Kept>,
 }
 
 impl Head {
@@ -97,6 +99,7 @@ impl Head {
             method,
             version,
             foreign,
+            kept,
         } = &mut *self.0;
         if !raw.is_empty() {
             *raw = Bytes::new();
@@ -105,7 +108,7 @@ impl Head {
         fields.clear();
         *present = 0;
         (*scheme, *authority, *path, *other_method) = Default::default();
-        (*status, *method, *version, *foreign) = Default::default();
+        (*status, *method, *version, *foreign, *kept) = Default::default();
     }
 
     /// Makes it the same as another, in the room that it has.
@@ -123,6 +126,7 @@ impl Head {
             method,
             version,
             foreign,
+            kept,
         } = &*other.0;
         let to = &mut *self.0;
         to.raw = raw.clone();
@@ -134,6 +138,7 @@ impl Head {
         (to.scheme, to.authority, to.path, to.other_method) =
             (*scheme, *authority, *path, *other_method);
         (to.status, to.method, to.version, to.foreign) = (*status, *method, *version, *foreign);
+        to.kept = *kept;
     }
 
     /// Sets the method; returns false and changes nothing when it is not a token.
@@ -527,6 +532,22 @@ impl Head {
     #[inline]
     pub(crate) fn attach(&mut self, raw: Bytes) {
         self.0.raw = raw;
+    }
+
+    /// What of it leaves as it came.
+    #[inline]
+    pub(crate) fn kept(&self) -> Option<Kept> {
+        self.0.kept
+    }
+
+    /// Has nothing of it leave as it came: names are written as the side is told to on which it leaves.
+    pub fn forget_spelling(&mut self) {
+        self.0.kept = None;
+    }
+
+    /// Has something of it leave as it came.
+    pub(crate) fn set_kept(&mut self, kept: Kept) {
+        self.0.kept = Some(kept);
     }
 
     /// The bytes it came in.

@@ -150,6 +150,11 @@ impl Lines {
         self.end = 0;
     }
 
+    /// Takes back what was written from there on.
+    pub(crate) fn truncate(&mut self, at: usize) {
+        self.end = self.end.min(at);
+    }
+
     /// What was written from there on, to be changed.
     #[inline]
     pub(crate) fn from(&mut self, at: usize) -> &mut [u8] {

@@ -114,6 +114,7 @@ impl Converter<'_> {
             hash: Vec::new(),
             criteria: None,
             mirrors: Arc::default(),
+            internal_redirects: None,
             bridge: sound(bridge)?.map(Bridge::ToHttp),
         })
     }
@@ -311,6 +312,9 @@ fn http(
         use_remote_address: false,
         xff_trusted_hops: 0,
         skip_xff_append: true,
+        ignored_upgrades: Vec::new(),
+        detections: Vec::new(),
+        early_mutations: Default::default(),
         internal_addresses: InternalAddresses::default(),
         via: Arc::from(""),
         generate_request_id: false,
@@ -324,6 +328,7 @@ fn http(
         escaped_slashes: EscapedSlashes::Keep,
         strip_port: StripPort::No,
         strip_trailing_dot: false,
+        scheme_of_upstream: false,
         scheme: None,
         upgrades: Vec::new(),
         local_reply: None,

@@ -56,6 +56,14 @@ pub(super) const RESOURCE_MONITOR: Kind =
     kind("resource monitor", "envoy.extensions.resource_monitors.");
 pub(super) const RESOURCE_DETECTOR: Kind =
     kind("resource detector", "envoy.extensions.tracers.opentelemetry.resource_detectors.");
+pub(super) const EARLY_MUTATION: Kind =
+    kind("early header mutation", "envoy.extensions.http.early_header_mutation.");
+pub(super) const IP_DETECTION: Kind =
+    kind("original IP detection", "envoy.extensions.http.original_ip_detection.");
+pub(super) const HEADER_FORMATTER: Kind =
+    kind("header formatter", "envoy.extensions.http.header_formatters.");
+pub(super) const REDIRECT_PREDICATE: Kind =
+    kind("internal redirect predicate", "envoy.extensions.internal_redirect.");
 pub(super) const RETRY_PREDICATE: Kind =
     kind("retry host predicate", "envoy.extensions.retry.host.");
 pub(super) const RETRY_PRIORITY: Kind = kind("retry priority", "envoy.extensions.retry.priority.");

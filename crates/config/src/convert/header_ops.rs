@@ -1,6 +1,7 @@
 //! Header operations: `*_headers_to_add`, `*_headers_to_remove` and the mutations of the header mutation filter.
 
 use towpath_engine::format::Format;
+use towpath_engine::header_ops::{HeaderMutation, HeaderMutations};
 use towpath_engine::snapshot::route::{HeaderAction, HeaderOp, HeaderOps};
 use towpath_proto::head::HeaderName;
 
@@ -31,28 +32,24 @@ impl Converter<'_> {
     }
 
     /// A list of `HeaderMutation`s.
-    pub(super) fn mutations(&mut self, message: &Message, name: &str) -> HeaderOps {
-        let mut ops = HeaderOps::default();
+    pub(super) fn mutations(&mut self, message: &Message, name: &str) -> HeaderMutations {
         let mutations: Vec<_> = message.messages(name).collect();
-        for mutation in mutations {
-            match mutation.oneof("action").map(|field| (&field.value, &field.at)) {
-                Some((Value::String(name), at)) => {
-                    // The engine removes first and adds then; a removal of what was added before it cannot be said.
-                    if ops.add.iter().any(|op| op.name.as_str().eq_ignore_ascii_case(name)) {
-                        self.report
-                            .unsupported(at, "a header cannot be removed after it was added");
-                    }
-                    ops.remove.extend(self.removed(name, at));
-                }
-                Some((Value::Message(option), _))
-                    if option.descriptor.name() == "HeaderValueOption" =>
-                {
-                    ops.add.extend(self.header_op(option));
-                }
-                _ => {}
+        HeaderMutations(mutations.into_iter().filter_map(|it| self.mutation(it)).collect())
+    }
+
+    fn mutation(&mut self, mutation: &Message) -> Option<HeaderMutation> {
+        let field = mutation.oneof("action")?;
+        match (field.descriptor.name(), &field.value) {
+            ("remove", Value::String(name)) => {
+                self.removed(name, &field.at).map(HeaderMutation::Remove)
             }
+            ("append", Value::Message(option)) => self.header_op(option).map(HeaderMutation::Add),
+            ("remove_on_match", Value::Message(matching)) => {
+                let matcher = self.string_matcher(matching.message("key_matcher")?)?;
+                Some(HeaderMutation::RemoveOnMatch(matcher))
+            }
+            _ => None,
         }
-        ops
     }
 
     fn header_op(&mut self, option: &Message) -> Option<HeaderOp> {

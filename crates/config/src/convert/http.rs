@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::http::{
     CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
@@ -13,9 +14,9 @@ use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
 use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
+use super::extension::HEADER_FORMATTER;
 use super::route_action::unless_zero;
 use super::runtime::REJECT_FRAGMENT;
-use crate::error::Rank;
 use crate::message::Message;
 
 impl Converter<'_> {
@@ -82,6 +83,9 @@ impl Converter<'_> {
             use_remote_address: message.flag("use_remote_address"),
             xff_trusted_hops: message.number32("xff_num_trusted_hops").unwrap_or(0),
             skip_xff_append: message.flag("skip_xff_append"),
+            ignored_upgrades: self.ignored_upgrades(message),
+            detections: self.client_detections(message),
+            early_mutations: self.early_mutations(message),
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
             generate_request_id: message.wrapped_flag("generate_request_id").unwrap_or(true),
@@ -100,6 +104,10 @@ impl Converter<'_> {
             },
             strip_port: self.strip_port(message),
             strip_trailing_dot: message.flag("strip_trailing_host_dot"),
+            // As in Envoy, one that is written out comes first.
+            scheme_of_upstream: message.message("scheme_header_transformation").is_some_and(|it| {
+                it.flag("match_upstream") && it.text("scheme_to_overwrite").is_empty()
+            }),
             scheme: self.scheme(message),
             upgrades,
             local_reply,
@@ -156,6 +164,12 @@ impl Converter<'_> {
         http1
     }
 
+    fn ignored_upgrades(&mut self, message: &Message) -> Vec<StringMatcher> {
+        let Some(options) = message.message("http_protocol_options") else { return Vec::new() };
+        let matchers: Vec<_> = options.messages("ignore_http_11_upgrade").collect();
+        matchers.into_iter().filter_map(|matcher| self.string_matcher(matcher)).collect()
+    }
+
     /// What both sides of HTTP/1 have in common.
     pub(super) fn http1_options(
         &mut self,
@@ -186,8 +200,24 @@ impl Converter<'_> {
                 true => http1::NameCase::Proper,
                 false => http1::NameCase::Lower,
             },
+            keeps: format
+                .and_then(|format| format.message("stateful_formatter"))
+                .and_then(|formatter| self.kept(formatter)),
             ..defaults
         }
+    }
+
+    /// What a `stateful_formatter` keeps of heads that are received.
+    fn kept(&mut self, formatter: &Message) -> Option<http1::Kept> {
+        let (config, _) = self.extension(formatter, HEADER_FORMATTER, &[PRESERVE_CASE])?;
+        let others = config.choice("formatter_type_on_envoy_headers");
+        Some(http1::Kept {
+            others: match others.as_str() {
+                "PROPER_CASE" => http1::NameCase::Proper,
+                _ => http1::NameCase::Lower,
+            },
+            reason: config.flag("forward_reason_phrase"),
+        })
     }
 
     fn strip_port(&mut self, message: &Message) -> StripPort {
@@ -206,10 +236,6 @@ impl Converter<'_> {
 
     fn scheme(&mut self, message: &Message) -> Option<Arc<str>> {
         let transformation = message.message("scheme_header_transformation")?;
-        if transformation.flag("match_upstream") {
-            let text = "the upstream's scheme is always http";
-            self.report.finding(transformation.at("match_upstream"), Rank::ChangesBehaviour, text);
-        }
         let scheme = transformation.text("scheme_to_overwrite");
         (!scheme.is_empty()).then(|| Arc::from(scheme))
     }
@@ -282,3 +308,5 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A longer local reply is a mistake.
 const MAX_LOCAL_BODY: usize = 1 << 20;
 const UUID_REQUEST_ID: &str = "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig";
+const PRESERVE_CASE: &str =
+    "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig";

@@ -84,7 +84,12 @@ fn number_matcher(double: &Message) -> Option<ValueMatcher> {
 
 /// `metadata.filter_metadata` of a message, by namespace.
 pub(super) fn filter_metadata(holder: &Message) -> FilterMetadata {
-    let entries = holder.message("metadata")?.entries("filter_metadata");
+    metadata_of(holder, "metadata")
+}
+
+/// The same of another field.
+pub(super) fn metadata_of(holder: &Message, field: &str) -> FilterMetadata {
+    let entries = holder.message(field)?.entries("filter_metadata");
     let structs = entries.iter().filter_map(|(name, entry)| match &entry.value {
         Value::Json(node) => Some((name.as_str().into(), held(node))),
         _ => None,

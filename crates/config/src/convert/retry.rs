@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::route::{RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy};
+use towpath_engine::snapshot::route::{
+    OmittedHosts, RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy,
+};
+use towpath_engine::stream_info::{Struct, Value};
 use towpath_proto::HeaderName;
 
 use super::Converter;
 use super::extension::{RETRY_PREDICATE, RETRY_PRIORITY};
+use super::metadata::metadata_of;
 use crate::error::Rank;
 use crate::message::Message;
 
@@ -35,6 +39,7 @@ impl Converter<'_> {
             base_interval,
             max_interval,
             avoid_previous_hosts: self.avoids_previous_hosts(message),
+            omitted: self.omitted_hosts(message),
             host_attempts: message
                 .number32("host_selection_retry_max_attempts")
                 .filter(|attempts| *attempts > 0)
@@ -121,11 +126,34 @@ impl Converter<'_> {
 
     fn avoids_previous_hosts(&mut self, message: &Message) -> bool {
         let predicates: Vec<_> = message.messages("retry_host_predicate").collect();
-        let mut avoids = false;
-        for predicate in predicates {
-            avoids |= self.extension(predicate, RETRY_PREDICATE, &[PREVIOUS_HOSTS]).is_some();
-        }
-        avoids
+        predicates.iter().any(|predicate| {
+            predicate.any("typed_config").is_some_and(|(any, _)| any.name == PREVIOUS_HOSTS)
+        })
+    }
+
+    fn omitted_hosts(&mut self, message: &Message) -> Option<Arc<[OmittedHosts]>> {
+        let predicates: Vec<_> = message.messages("retry_host_predicate").collect();
+        let known = [PREVIOUS_HOSTS, OMIT_CANARIES, OMIT_METADATA];
+        let omitted = predicates.into_iter().filter_map(|predicate| {
+            let (config, _) = self.extension(predicate, RETRY_PREDICATE, &known)?;
+            let (any, _) = predicate.any("typed_config")?;
+            match any.name.as_str() {
+                OMIT_CANARIES => Some(OmittedHosts::Canaries),
+                OMIT_METADATA => Some(OmittedHosts::With(balancer_metadata(config))),
+                _ => None,
+            }
+        });
+        let omitted: Arc<[_]> = omitted.collect();
+        (!omitted.is_empty()).then_some(omitted)
+    }
+}
+
+/// What hosts say to balancers, of a `metadata_match`.
+fn balancer_metadata(config: &Message) -> Struct {
+    let all = metadata_of(config, "metadata_match");
+    match all.as_ref().and_then(|all| all.get("envoy.lb")) {
+        Some(Value::Struct(wanted)) => wanted.clone(),
+        Some(_) | None => Struct::new(),
     }
 }
 
@@ -134,3 +162,7 @@ const DEFAULT_RESET_MAX: Duration = Duration::from_secs(300);
 const PREVIOUS_PRIORITIES: &str =
     "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig";
 const PREVIOUS_HOSTS: &str = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";
+const OMIT_CANARIES: &str =
+    "envoy.extensions.retry.host.omit_canary_hosts.v3.OmitCanaryHostsPredicate";
+const OMIT_METADATA: &str =
+    "envoy.extensions.retry.host.omit_host_metadata.v3.OmitHostMetadataConfig";

@@ -58,6 +58,7 @@ impl Converter<'_> {
                 mirrors if mirrors.is_empty() => Arc::clone(&surroundings.mirrors),
                 mirrors => mirrors.into(),
             },
+            internal_redirects: self.internal_redirects(action),
             bridge: None,
         })
     }

@@ -53,6 +53,10 @@ impl Converter<'_> {
             None => self.chosen_by_old_fields(cluster),
         };
         let common = typed.unwrap_or(cluster).message("common_http_protocol_options");
+        if let Some(options) = chosen.http1.filter(|it| it.has("ignore_http_11_upgrade")) {
+            let text = "what a server upgrades to has been asked for";
+            self.report.unsupported(options.at("ignore_http_11_upgrade"), text);
+        }
         let mut http1 = self.http1_options(chosen.http1, common);
         let head_kb = common.and_then(|common| common.number32("max_response_headers_kb"));
         let head_bytes = |default| head_kb.unwrap_or(default).saturating_mul(1024);

@@ -50,6 +50,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "strip_trailing_host_dot",
             "append_x_forwarded_port",
             "tracing",
+            "original_ip_detection_extensions",
+            "early_header_mutation_extensions",
         ],
         harmless: &[
             ("http3_protocol_options", "no HTTP/3 comes in; see codec_type"),
@@ -64,15 +66,38 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("scoped_routes", "scoped routes are not there"),
             ("add_user_agent", "x-envoy-downstream-service-* are not added"),
             ("stream_flush_timeout", "stream_idle_timeout is used for flushing"),
-            (
-                "original_ip_detection_extensions",
-                "the client's address comes from x-forwarded-for only",
-            ),
-            ("early_header_mutation_extensions", "write a header_mutation filter"),
             ("path_normalization_options", "write normalize_path"),
             ("proxy_status_config", "the Proxy-Status header is not there"),
             ("typed_header_validation_config", "headers are validated as HTTP demands"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        honoured: &["mutations"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.http.original_ip_detection.xff.v3.XffConfig",
+        honoured: &["xff_num_trusted_hops", "xff_trusted_cidrs", "skip_xff_append"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.http.original_ip_detection.xff.v3.XffTrustedCidrs",
+        honoured: &["cidrs"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.http.original_ip_detection.custom_header.v3.CustomHeaderConfig",
+        honoured: &[
+            "header_name",
+            "allow_extension_to_set_address_as_trusted",
+            "reject_with_status",
+        ],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\

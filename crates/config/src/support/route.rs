@@ -192,6 +192,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "include_vh_rate_limits",
             "request_mirror_policies",
             "metadata_match",
+            "internal_redirect_policy",
+            "internal_redirect_action",
+            "max_internal_redirects",
         ],
         harmless: &[("early_data_policy", "there is no early data")],
         changes: &[
@@ -202,9 +205,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("host_rewrite", "write host_rewrite_literal"),
             ("flush_timeout", "idle_timeout is used for flushing"),
             ("retry_policy_typed_config", "write retry_policy"),
-            ("internal_redirect_policy", "redirects go to the client"),
-            ("internal_redirect_action", "redirects go to the client"),
-            ("max_internal_redirects", "redirects go to the client"),
             ("hedge_policy", "requests are not hedged"),
         ],
     },
@@ -294,6 +294,36 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.config.route.v3.InternalRedirectPolicy",
+        honoured: &[
+            "max_internal_redirects",
+            "redirect_response_codes",
+            "predicates",
+            "allow_cross_scheme_redirect",
+            "response_headers_to_copy",
+        ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.internal_redirect.allow_listed_routes.v3.AllowListedRoutesConfig",
+        honoured: &["allowed_route_names"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.internal_redirect.previous_routes.v3.PreviousRoutesConfig",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.internal_redirect.safe_cross_scheme.v3.SafeCrossSchemeConfig",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.config.route.v3.RetryPolicy",
         honoured: &[
             "retry_on",
@@ -310,7 +340,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "retry_priority",
         ],
         harmless: &[],
-        changes: &[("retry_options_predicates", "retry options predicates are not there")],
+        changes: &[("retry_options_predicates", "Envoy itself has none")],
     },
     Entry {
         message: "envoy.config.route.v3.RetryPolicy.RateLimitedRetryBackOff",
@@ -351,6 +381,18 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
         honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.retry.host.omit_canary_hosts.v3.OmitCanaryHostsPredicate",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.retry.host.omit_host_metadata.v3.OmitHostMetadataConfig",
+        honoured: &["metadata_match"],
         harmless: &[],
         changes: &[],
     },

@@ -237,6 +237,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "accept_http_10",
             "default_host_for_http_10",
             "header_key_format",
+            "ignore_http_11_upgrade",
             "enable_trailers",
             "allow_chunked_length",
             "allow_custom_methods",
@@ -248,10 +249,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
             ("use_balsa_parser", "there is one parser"),
         ],
-        changes: &[
-            ("send_fully_qualified_url", "requests are sent in origin form"),
-            ("ignore_http_11_upgrade", "write upgrade_configs"),
-        ],
+        changes: &[("send_fully_qualified_url", "requests are sent in origin form")],
     },
     Entry {
         message: "envoy.config.core.v3.Http2ProtocolOptions",
@@ -299,12 +297,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.Http1ProtocolOptions.HeaderKeyFormat",
-        honoured: &["proper_case_words"],
+        honoured: &["proper_case_words", "stateful_formatter"],
         harmless: &[],
-        changes: &[(
-            "stateful_formatter",
-            "the case of a header's name is not kept; write proper_case_words",
-        )],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig",
+        honoured: &["forward_reason_phrase", "formatter_type_on_envoy_headers"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.Http1ProtocolOptions.HeaderKeyFormat.ProperCaseWords",

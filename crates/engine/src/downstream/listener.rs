@@ -567,7 +567,7 @@ impl Env {
             tracing_stats: scope.stats("http_tracing"),
             tracer_stats: tracer.map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
             config: Arc::clone(config),
-            plain: PlainRoutes::of(&config.routes),
+            plain: PlainRoutes::of(config),
             counted: CountedRoutes::of(&config.routes, &scope),
             filters: config.filters.iter().map(placed).collect(),
             listener_stats: self.registry.set(self.index, of_listener),

@@ -14,7 +14,7 @@ use crate::conn::spans::Phase;
 use crate::conn::{Connection, ConnectionTimer, Reading};
 use crate::env::{TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Progress, Streams, UpstreamState};
+use crate::exchange::stream::{Pass, Progress, Streams, UpstreamState};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Kind, Leg, StreamIndex};
 use crate::record::{CloseType, Flags, Heads, details};
@@ -26,13 +26,32 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(leg.connection) else { return };
         let opened = self.streams.open_on(connection, leg.number, waiting, &mut self.env, now);
         let Some((index, stream)) = opened else { return };
+        if head.version() == Version::Http2 {
+            stream.recorder.count_framed(Heads::DownstreamReceived, &connection.mux);
+        }
+        stream.request_end = if end { Progress::Ended } else { Progress::Streaming };
+        self.begin_request(index, head, Pass::First, now);
+    }
+
+    /// A request whose stream is open begins, or comes again.
+    #[inline]
+    pub(crate) fn begin_request(
+        &mut self,
+        index: StreamIndex,
+        head: Head,
+        pass: Pass,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let id = stream.downstream.connection;
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let config = &http.config;
+        let end = stream.request_end == Progress::Ended;
         http.stats.downstream_rq_total.inc();
         if head.version() == Version::Http2 {
             http.stats.downstream_rq_http2_total.inc();
-            stream.recorder.count_framed(Heads::DownstreamReceived, &connection.mux);
         } else {
             http.stats.downstream_rq_http1_total.inc();
         }
@@ -50,7 +69,6 @@ impl Exchange {
         stream.request = head.into();
         stream.trace_begin(Phase::Filters);
         stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
-        stream.request_end = if end { Progress::Ended } else { Progress::Streaming };
         if end {
             stream.times.request_end = Some(now);
         }
@@ -70,9 +88,9 @@ impl Exchange {
         }
         let is_http2 = stream.request.version() == Version::Http2;
         if is_http2 && is_last {
-            self.conns.send_go_away(leg.connection, &mut self.env, now);
+            self.conns.send_go_away(id, &mut self.env, now);
         }
-        self.route_request(index, &context, now);
+        self.route_request(index, &context, pass, now);
     }
 
     /// A stream on a connection, with what its record knows from the start.

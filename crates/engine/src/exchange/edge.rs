@@ -12,17 +12,21 @@ use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant, PreparedField};
 
 use crate::conn::Connection;
-use crate::conn::context::ChainContext;
+use crate::conn::context::{ChainContext, HttpContext};
 use crate::conn::mux::Part;
+use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::log::Setting;
-use crate::exchange::router::{apply_header_ops, changes};
-use crate::exchange::stream::{Progress, Routed, Upgrade};
+use crate::exchange::log::{Setting, facts};
+use crate::exchange::rewrite::{apply_header_ops, changes};
+use crate::exchange::stream::{Progress, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
+use crate::matcher::StringMatcher;
 use crate::number::AddressText;
 use crate::record::{DownstreamTls, Heads, ShownCertificate};
+use crate::snapshot::client::Detected;
 use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader};
+use crate::upstream::cluster::Clusters;
 
 /// Where a request comes from, in Envoy's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +41,24 @@ pub(crate) enum Origin {
 
 /// Writes the fields that say who the client of a connection is; where the request comes from, and the client's
 /// address, if they say it.
+///
+/// # Errors
+/// With the status that a request is answered whose client must be named and is not.
 pub(crate) fn mark_request(
     head: &mut Head,
     connection: &Connection,
     config: &Http,
     tls: Option<&DownstreamTls>,
     random_id: impl FnOnce() -> [u8; 36],
-) -> (Origin, Option<SocketAddr>) {
+) -> Result<(Origin, Option<SocketAddr>), u16> {
     let is_tls = connection.tls.is_some();
     let (scheme, forwarded_proto): (&[u8], _) =
         if is_tls { (b"https", &FORWARDED_HTTPS) } else { (b"http", &FORWARDED_HTTP) };
-    if head.scheme().is_empty() {
-        head.set_scheme(scheme);
-    }
     let direct = connection.peer.ip().map(|peer| canonical(peer, config));
     let hops = config.xff_trusted_hops as usize;
-    let mut from_one_hop = config.use_remote_address;
+    let may_be_internal;
     let client = if config.use_remote_address {
+        may_be_internal = head.get(Name::XForwardedFor).is_none();
         let trusted = (hops > 0).then(|| forwarded_for(head, hops - 1)).flatten();
         if let Some(direct) = direct.filter(|_| !config.skip_xff_append) {
             append_forwarded_for(head, direct.ip());
@@ -62,20 +67,33 @@ pub(crate) fn mark_request(
             head.set_prepared(forwarded_proto);
         }
         trusted.map(|ip| SocketAddr::new(ip, 0)).or(direct)
-    } else {
+    } else if config.detections.is_empty() {
         let named = forwarded_for(head, hops);
-        from_one_hop = named.is_some() && forwarded_for(head, hops + 1).is_none();
+        may_be_internal = named.is_some() && hops == 0 && forwards_one(head);
         named.map(|ip| SocketAddr::new(ip, 0)).or(direct)
+    } else {
+        let detected = detect(head, direct, config)?;
+        may_be_internal = detected.is_trusted;
+        detected.client.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     };
-    if head.get(Name::XForwardedProto).is_none() {
-        head.set_prepared(forwarded_proto);
+    let scheme: &[u8] = match head.get(Name::XForwardedProto) {
+        None => {
+            head.set_prepared(forwarded_proto);
+            scheme
+        }
+        Some(said) if said.eq_ignore_ascii_case(b"https") => b"https",
+        Some(said) if said.eq_ignore_ascii_case(b"http") => b"http",
+        Some(_) => scheme,
+    };
+    if head.scheme().is_empty() {
+        head.set_scheme(scheme);
     }
     tell_certificate(head, config, tls);
     if let Some(scheme) = &config.scheme {
         head.set_scheme(scheme.as_bytes());
         head.set(Name::XForwardedProto, scheme.as_bytes());
     }
-    let internal = from_one_hop
+    let internal = may_be_internal
         && match (client, &connection.peer) {
             (Some(client), _) => config.internal_addresses.contains(client.ip()),
             (None, Address::Unix(_)) => config.internal_addresses.unix_sockets,
@@ -117,7 +135,66 @@ pub(crate) fn mark_request(
     if !config.via.is_empty() {
         head.append(Name::Via, config.via.as_bytes());
     }
-    (origin, client)
+    Ok((origin, client))
+}
+
+/// What the first that finds the client says of it.
+#[cold]
+fn detect(head: &mut Head, direct: Option<SocketAddr>, config: &Http) -> Result<Detected, u16> {
+    let direct = direct.map(|direct| direct.ip());
+    for detection in &config.detections {
+        let detected = detection.detect(head, direct);
+        if let Some(status) = detected.refusal {
+            return Err(status);
+        }
+        if let Some(direct) = direct.filter(|_| detected.appends) {
+            append_forwarded_for(head, direct);
+        }
+        if detected.client.is_some() {
+            return Ok(detected);
+        }
+    }
+    Ok(Detected::default())
+}
+
+/// Whether `x-forwarded-for` names one address and no other.
+fn forwards_one(head: &Head) -> bool {
+    let mut values = head.values(Name::XForwardedFor);
+    values.next().is_some_and(|value| !value.contains(&b',')) && values.next().is_none()
+}
+
+/// Has a request ask for no protocol that is ignored.
+#[cold]
+pub(crate) fn ignore_upgrades(head: &mut Head, ignored: &[StringMatcher]) {
+    let Some(wanted) = head.get(Name::Upgrade).filter(|_| head.version() == Version::Http11) else {
+        return;
+    };
+    let is_ignored = |name: &&[u8]| ignored.iter().any(|matcher| matcher.matches(name));
+    let names = wanted.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let names = names.filter(|name| !name.is_empty() && !is_ignored(name));
+    let rest = names.collect::<Vec<_>>().join(&b","[..]);
+    if rest.is_empty() {
+        head.remove(Name::Upgrade);
+    } else {
+        head.set(Name::Upgrade, &rest);
+    }
+}
+
+/// Changes a head as the listener has it, before anything else is made of it.
+#[cold]
+pub(crate) fn mutate_early(
+    stream: &mut Stream,
+    http: &HttpContext,
+    clusters: &Clusters,
+    env: &mut Env,
+    now: Instant,
+) {
+    let mut head = stream.request.take();
+    stream.complete_record();
+    let facts = facts(stream, None, Setting { clusters, clock: &env.clock }, now);
+    let mutations = &http.config.early_mutations;
+    mutations.apply(&mut head, Subject::Request, &facts, &mut env.scratch);
+    stream.request.put(head, &mut env.heads);
 }
 
 /// Says in `x-forwarded-client-cert` which certificate the client has shown, as far as that is wanted. What came there

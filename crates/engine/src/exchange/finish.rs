@@ -277,20 +277,27 @@ impl Exchange {
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
         stream.trace_phase(Phase::Record);
         stream.recorder.note(|record| record.end = Some(now));
+        if stream.knows_redirects() {
+            self.show_redirect(&mut stream);
+        }
         stream.complete_record();
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
-            if !stream.is_complete() || stream.upgrade != Upgrade::No {
+            let is_redirected = stream.is_redirected();
+            if (!stream.is_complete() || stream.upgrade != Upgrade::No) && !is_redirected {
                 stats.downstream_rq_rx_reset.inc();
             }
             if stream.upgrade == Upgrade::Done {
                 stats.downstream_cx_upgrades_active.dec();
             }
-            stats.downstream_rq_time.record(now.millis_since(stream.times.start));
+            if !is_redirected {
+                stats.downstream_rq_time.record(now.millis_since(stream.times.start));
+            }
             if stream.is_health_check {
                 http.tracing_stats.health_check.inc();
-            } else {
+            } else if !is_redirected {
+                // Of such a one no answer went down.
                 stats.count_response(stream.status);
                 http.listener_stats.count_response(stream.status);
             }

@@ -69,6 +69,7 @@ impl Exchange {
             let Some((cluster, _)) = known else { continue };
             stream.complete_record();
             let mut head = stream.request.clone();
+            head.forget_spelling();
             let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
             let facts = facts(stream, None, setting, now);
             mirror.ops.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);

@@ -13,7 +13,7 @@ use crate::conn::mux::Mux;
 use crate::conn::spans::SpanState;
 use crate::exchange::stream::{Progress, Stream};
 use crate::mesh::StreamMesh;
-use crate::record::{Attempted, Heads, Record, UpstreamTls};
+use crate::record::{Attempted, HeaderBytes, Heads, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
 use crate::tracer::Traced;
 
@@ -45,6 +45,14 @@ pub(crate) struct Wire {
     pub(crate) downstream_received: u64,
     pub(crate) downstream_sent: u64,
     pub(crate) upstream_sent: u64,
+}
+
+/// What the record of a stream that takes the place of another begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    wire: Wire,
+    bytes_received: u64,
+    head: HeaderBytes,
 }
 
 impl Recording {
@@ -188,6 +196,25 @@ impl Recorder {
         self.note(|record| {
             (record.local_close, record.upstream_local_close) = (reason, reason);
         });
+    }
+
+    /// What a stream in the place of this one knows of its request from the start.
+    pub(crate) fn carried(&self) -> Option<Carried> {
+        self.0.as_deref().map(|it| Carried {
+            wire: it.wire,
+            bytes_received: it.record.bytes_received,
+            head: it.record.headers[Heads::DownstreamReceived as usize],
+        })
+    }
+
+    /// Begins with what is known of the request.
+    pub(crate) fn carry(&mut self, carried: Option<Carried>) {
+        if let (Some(recording), Some(carried)) = (&mut self.0, carried) {
+            recording.wire.downstream_received = carried.wire.downstream_received;
+            recording.wire.downstream_sent = carried.wire.downstream_sent;
+            recording.record.bytes_received = carried.bytes_received;
+            recording.record.headers[Heads::DownstreamReceived as usize] = carried.head;
+        }
     }
 
     /// What is being encoded before a head, where heads are counted.

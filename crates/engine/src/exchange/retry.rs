@@ -20,6 +20,7 @@ use crate::balancer::PastPriorities;
 use crate::conn::Connections;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::redirect::Redirected;
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::tracing::TryEnd;
@@ -28,9 +29,10 @@ use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::names::Ticket;
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
-use crate::snapshot::route::{RateLimitedBackOff, RetryOn, RetryPolicy};
+use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPolicy};
 use crate::snapshot::subset::Criteria;
-use crate::upstream::cluster::{Avoided, Resource};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -102,6 +104,10 @@ pub(crate) struct Tried {
     pub(crate) hosts: Vec<PoolKey>,
     /// How often another host is drawn where such a one comes up.
     pub(crate) attempts: u32,
+    /// The hosts that were tried are to be avoided.
+    avoids_hosts: bool,
+    /// The hosts that retries do not go to.
+    omitted: Option<Arc<[OmittedHosts]>>,
     /// The priorities that it has been to, if they are to be avoided.
     priorities: Option<PastPriorities>,
     /// What its client wants to be retried: answers with one of these headers, or with one of these statuses.
@@ -109,6 +115,8 @@ pub(crate) struct Tried {
     statuses: Vec<u16>,
     /// The wait before the next try is what an answer asked for.
     is_asked_to_wait: bool,
+    /// What redirects that were followed have left.
+    pub(crate) redirected: Option<Box<Redirected>>,
     /// Its place among those that wait for the address of a name.
     pub(crate) name: Option<Box<Ticket>>,
     /// Which subset it asks for, where no route says that.
@@ -126,8 +134,11 @@ impl Retries {
         if let Some(policy) = policy {
             self.on = policy.on;
             self.remaining = policy.retries;
-            if policy.avoid_previous_hosts {
-                self.tried.get_or_insert_default().attempts = policy.host_attempts;
+            if policy.avoid_previous_hosts || policy.omitted.is_some() {
+                let tried = self.tried.get_or_insert_default();
+                tried.attempts = policy.host_attempts;
+                tried.avoids_hosts = policy.avoid_previous_hosts;
+                tried.omitted = policy.omitted.clone();
             }
             if let Some(every) = policy.previous_priorities {
                 self.tried.get_or_insert_default().priorities = Some(PastPriorities::new(every));
@@ -173,8 +184,10 @@ impl Retries {
 
     /// What another host is to be chosen for.
     pub(crate) fn avoided(&mut self) -> Avoided<'_> {
+        let is_retry = self.done > 0;
         self.tried.as_deref_mut().map_or_else(Avoided::default, |it| Avoided {
-            hosts: &it.hosts,
+            hosts: if it.avoids_hosts { &it.hosts } else { &[] },
+            omitted: it.omitted.as_deref().filter(|_| is_retry).unwrap_or_default(),
             attempts: it.attempts,
             priorities: it.priorities.as_mut(),
         })
@@ -193,9 +206,16 @@ impl Retries {
         self.tried.as_deref().is_some_and(|tried| tried.is_asked_to_wait)
     }
 
+    /// Whether redirects may be followed, with the body.
+    #[inline]
+    pub(crate) fn follows(&self) -> bool {
+        let redirected = self.tried.as_deref().and_then(|tried| tried.redirected.as_deref());
+        redirected.is_some_and(|known| known.follows)
+    }
+
     /// Whether a second try may ever be made, so that the body must be kept.
     pub(crate) fn is_possible(&self) -> bool {
-        self.remaining > 0 || self.repeatable
+        self.remaining > 0 || self.repeatable || self.follows()
     }
 
     /// Why an answer is one that the policy may not want, beyond its status.

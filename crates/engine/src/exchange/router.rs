@@ -16,27 +16,22 @@ use crate::deadlines::Limit;
 use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
-use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
+use crate::exchange::rewrite::set_host;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Pass, Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
-use crate::header_ops::{Scratch, Subject};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
 use crate::route::Sanitized;
 use crate::route::head::normalize;
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
-use crate::snapshot::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathRewrite, Route,
-    request_ops, response_ops,
-};
+use crate::snapshot::route::{Action, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route};
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::upstream::pool::{Lease, Wish};
-use crate::uri::without_query;
 
 impl Exchange {
     /// From a request's head to a place for it.
@@ -44,6 +39,7 @@ impl Exchange {
         &mut self,
         index: StreamIndex,
         context: &ChainContext,
+        pass: Pass,
         now: Instant,
     ) {
         let (Some(stream), Some(http)) = (self.streams.get_mut(index), context.http()) else {
@@ -55,6 +51,9 @@ impl Exchange {
         }
         let id = stream.downstream.connection;
         let Some(connection) = self.conns.table.get_mut(id) else { return };
+        if pass == Pass::First && !http.config.ignored_upgrades.is_empty() {
+            edge::ignore_upgrades(&mut stream.request, &http.config.ignored_upgrades);
+        }
         let tls = http.config.tells_certificates().then(|| connection.downstream_tls()).flatten();
         let connection = &*connection;
         match normalize(&mut stream.request, &http.config, &connection.local) {
@@ -78,18 +77,38 @@ impl Exchange {
             self.local_reply(index, 404, b"", details::ABSOLUTE_PATH_REJECTED, now);
             return;
         }
-        let random = &mut self.env.random;
-        let head = &mut stream.request;
-        let (origin, client) =
-            edge::mark_request(head, connection, &http.config, tls.as_deref(), || random.uuid());
-        if let Some(client) = client {
-            stream.recorder.note(|record| record.downstream_remote = Some(Address::Ip(client)));
-        }
+        let origin = match pass {
+            Pass::First => {
+                if !http.config.early_mutations.is_empty() {
+                    let clusters = &self.upstreams.clusters;
+                    edge::mutate_early(stream, http, clusters, &mut self.env, now);
+                }
+                let (head, random) = (&mut stream.request, &mut self.env.random);
+                let id = || random.uuid();
+                let tls = tls.as_deref();
+                let marked = edge::mark_request(head, connection, &http.config, tls, id);
+                let (origin, client) = match marked {
+                    Ok(marked) => marked,
+                    Err(status) => {
+                        http.stats.downstream_rq_rejected_via_ip_detection.inc();
+                        let why = details::ORIGINAL_IP_DETECTION_FAILED;
+                        return self.local_reply(index, status, b"", why, now);
+                    }
+                };
+                if let Some(client) = client {
+                    let client = Some(Address::Ip(client));
+                    stream.recorder.note(|record| record.downstream_remote = client);
+                }
+                origin
+            }
+            // What it must not say it has been rid of.
+            Pass::Redirected => Origin::Forwarded,
+        };
         let random = self.env.random.next();
         // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
         let wants_tls = stream.choose_route(http, random);
         if let Some(tracing) = &http.config.tracing {
-            self.begin_tracing(index, http, tracing);
+            self.begin_tracing(index, http, tracing, pass);
         }
         let mut resume = Resume { origin, random, wants_tls };
         if !http.filters.is_empty()
@@ -178,6 +197,13 @@ impl Exchange {
     ) {
         let mut head = self.env.heads.take();
         head.set_status(status);
+        // RFC 9110 §10.2.2: what was made is where the request went. Envoy says the same of what has moved.
+        if (status == 201 || (300..400).contains(&status))
+            && let Some(request) = self.streams.get(index).and_then(|it| it.request.present())
+        {
+            let place = [request.scheme(), b"://", request.authority(), request.path()].concat();
+            head.set(Name::Location, &place);
+        }
         self.answer(index, head, body, details::DIRECT_RESPONSE, now);
     }
 
@@ -256,6 +282,9 @@ impl Exchange {
         }
         http.stats.rq_total.inc();
         stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
+        if forward.internal_redirects.is_some() {
+            stream.redirected_mut().follows = true;
+        }
         stream.bound_kept_body();
         stream.response_timeout = grpc::response_timeout(forward, &stream.request).into();
         let per_try = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
@@ -316,59 +345,6 @@ impl Exchange {
             self.streams.count_informational(index, 100);
         }
         true
-    }
-
-    /// Header operations, host and path as the route has them.
-    pub(crate) fn rewrite(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.request.present().is_none() {
-            return;
-        }
-        let context = stream.context.clone();
-        let Some(routed) = stream.route.and_then(|route| Routed::of(&context, route)) else {
-            return;
-        };
-        if !is_rewritten(routed, forward) {
-            return;
-        }
-        let mut head = stream.request.take();
-        stream.complete_record();
-        apply_header_ops(
-            routed,
-            Subject::Request,
-            stream,
-            &mut head,
-            Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
-            &mut self.env.scratch,
-            now,
-        );
-        let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
-        let host: Option<Vec<u8>> = match (&forward.host, weighted_host) {
-            (_, Some(host)) => Some(host.to_vec()),
-            (HostRewrite::Keep | HostRewrite::Auto, None) => None,
-            (HostRewrite::Literal(host), None) => Some(host.to_vec()),
-            (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
-            (HostRewrite::PathRegex { pattern, substitution }, None) => {
-                let path = pattern.replace_all(without_query(head.path()), &substitution[..]);
-                Some(path.into_owned())
-            }
-        };
-        if let Some(host) = host.filter(|host| !host.is_empty()) {
-            let quiet =
-                context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
-            set_host(&mut head, &host, forward, quiet);
-        }
-        if !matches!(forward.path, PathRewrite::Keep) {
-            let rewritten = forward.path.apply(&routed.route.path, head.path()).into_owned();
-            if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
-                let original = head.path().to_vec();
-                head.set(Name::XEnvoyOriginalPath, &original);
-            }
-            head.set_path(&rewritten);
-        }
-        if let Some(stream) = self.streams.get_mut(index) {
-            stream.request.put(head, &mut self.env.heads);
-        }
     }
 
     /// Chooses a host for a stream (again) and asks its pool for a connection.
@@ -461,6 +437,13 @@ impl Exchange {
             self.env.attempt_count.set(stream.attempts.into(), &mut stream.request);
         }
         let Some(forward) = routed.forward() else { return };
+        if http.config.scheme_of_upstream
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster)
+        {
+            let is_tls = cluster.tls_of(pool_key).is_some();
+            stream.request.set_scheme(if is_tls { b"https" } else { b"http" });
+        }
         let told = !http.config.router.suppress_envoy_headers;
         let of_grpc = matches!(forward.grpc_timeout, GrpcTimeout::Response { .. });
         if (told || of_grpc)
@@ -513,7 +496,7 @@ impl Stream {
         let limit = self.routed().and_then(|routed| routed.route.retry_buffer_limit);
         let listener = &self.context.listener;
         self.retries.buffer_limit = limit.unwrap_or(match self.retries.remaining {
-            0 => listener.buffer_limit.bytes,
+            0 if !self.retries.follows() => listener.buffer_limit.bytes,
             _ => listener.retry_buffer_limit,
         });
     }
@@ -552,61 +535,6 @@ pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
         .get()
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
     [stream.per_try_timeout.get(), left].into_iter().flatten().min()
-}
-
-/// Applies the operations of all levels.
-pub(crate) fn apply_header_ops(
-    routed: Routed<'_>,
-    subject: Subject,
-    stream: &Stream,
-    head: &mut Head,
-    setting: Setting<'_>,
-    scratch: &mut Scratch,
-    now: Instant,
-) {
-    if !changes(routed, subject) {
-        return;
-    }
-    let facts = crate::exchange::log::facts(stream, None, setting, now);
-    for ops in header_ops_of(routed, subject) {
-        ops.apply(head, subject, &facts, scratch);
-    }
-}
-
-/// Whether some level has operations.
-pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
-    header_ops_of(routed, subject).iter().any(|ops| !ops.is_empty())
-}
-
-fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
-    let Routed { table, host, route, weighted, .. } = routed;
-    match subject {
-        Subject::Request => request_ops(table, host, route, weighted),
-        Subject::Response => response_ops(table, host, route, weighted),
-    }
-}
-
-/// Whether a route changes requests at all: most do not.
-pub(crate) fn is_rewritten(routed: Routed<'_>, forward: &Forward) -> bool {
-    !matches!(
-        (&forward.path, &forward.host),
-        (PathRewrite::Keep, HostRewrite::Keep | HostRewrite::Auto)
-    ) || routed.weighted.is_some_and(|weighted| weighted.host_rewrite.is_some())
-        || changes(routed, Subject::Request)
-}
-
-pub(crate) fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {
-    if !quiet && head.authority() != host {
-        let original = head.authority().to_vec();
-        head.set(Name::XEnvoyOriginalHost, &original);
-    }
-    if forward.append_forwarded_host {
-        let original = head.authority().to_vec();
-        if !original.is_empty() && original != host {
-            head.append(Name::XForwardedHost, &original);
-        }
-    }
-    head.set_authority(host);
 }
 
 /// What is said of an upgrade: the route's word counts before the listener's.

@@ -131,6 +131,15 @@ pub(crate) enum Progress {
     Ended,
 }
 
+/// How often a request has come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// From its client.
+    First,
+    /// It was answered with a redirect that is followed here.
+    Redirected,
+}
+
 /// What a stream changes into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Upgrade {
@@ -255,6 +264,14 @@ pub(crate) struct RouteRef {
 impl RouteRef {
     pub(crate) const fn new(host: u32, route: u32) -> Self {
         Self { host, route, weighted: None, virtual_cluster: None }
+    }
+
+    /// The route that was found, if one was.
+    #[inline]
+    pub(crate) fn picked(picked: &Picked<'_>) -> Option<Self> {
+        let Picked::Route { host_index, route_index, .. } = picked else { return None };
+        #[expect(clippy::cast_possible_truncation, reason = "tables have fewer than 2^32 entries")]
+        Some(Self::new(*host_index as u32, *route_index as u32))
     }
 }
 
@@ -546,7 +563,7 @@ impl Stream {
     pub(crate) fn outcome(&self) -> RequestOutcome {
         let gone = self.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
         match self.is_unanswered() {
-            true if gone => RequestOutcome::Cancelled,
+            true if gone || self.is_redirected() => RequestOutcome::Cancelled,
             true => RequestOutcome::Error,
             false if self.response_status() >= 500 || self.is_failed_call() => {
                 RequestOutcome::Error
@@ -594,19 +611,12 @@ impl Stream {
     #[inline]
     pub(crate) fn choose_route(&mut self, http: &HttpContext, random: u64) -> bool {
         let picked = http.config.routes.pick(&self.request, self.recorder.info(), random);
-        (self.route, self.cluster) = (None, NO_CLUSTER);
-        if let Picked::Route { host_index, route_index, route, .. } = &picked {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "tables have fewer than 2^32 entries"
-            )]
-            let chosen = RouteRef::new(*host_index as u32, *route_index as u32);
-            self.route = Some(chosen);
-            if let Action::Forward(forward) = &route.action
-                && let ClusterChoice::One(id) = &forward.cluster
-            {
-                self.cluster = *id;
-            }
+        (self.route, self.cluster) = (RouteRef::picked(&picked), NO_CLUSTER);
+        if let Picked::Route { route, .. } = &picked
+            && let Action::Forward(forward) = &route.action
+            && let ClusterChoice::One(id) = &forward.cluster
+        {
+            self.cluster = *id;
         }
         matches!(picked, Picked::TlsRequired { .. })
     }

@@ -59,12 +59,11 @@ impl Filters {
 }
 
 impl Stream {
-    /// Whether a filter keeps the end of the request, which is here.
+    /// Whether the end of the request is here, though not yet told: a filter keeps it, or it comes a second time.
     pub(crate) fn keeps_request_end(&self) -> bool {
-        self.filters
-            .as_deref()
-            .and_then(|filters| filters.talks.as_ref())
-            .is_some_and(|it| it.keeps_end)
+        let filters = self.filters.as_deref();
+        filters.and_then(|it| it.talks.as_ref()).is_some_and(|it| it.keeps_end)
+            || self.comes_again()
     }
 
     /// Whether a filter that talks holds as much of a direction as it may.

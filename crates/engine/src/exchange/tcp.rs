@@ -21,7 +21,8 @@ use crate::record::{CloseType, Flags};
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
 use crate::snapshot::route::ClusterChoice;
-use crate::upstream::cluster::{Avoided, ClusterState, Resource};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::Lease;
 use crate::upstream::protocol::Asks;
 
@@ -117,7 +118,7 @@ impl Exchange {
                 let asks = self.upstreams.clusters.get(id).is_some_and(has_some);
                 let criteria = asks.then(|| criteria_of(stream)).flatten();
                 let tried = stream.retries.tried.get_or_insert_default();
-                let avoided = Avoided { hosts: &tried.hosts, attempts: 3, priorities: None };
+                let avoided = Avoided { hosts: &tried.hosts, attempts: 3, ..Avoided::default() };
                 self.upstreams.clusters.pick(id, random, &class, avoided, criteria.as_deref(), now)
             }
         };

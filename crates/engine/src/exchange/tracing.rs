@@ -14,7 +14,7 @@ use crate::exchange::Exchange;
 use crate::exchange::callout::Asker;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::retry::flag_of;
-use crate::exchange::stream::Stream;
+use crate::exchange::stream::{Pass, Stream};
 use crate::filter::Answer;
 use crate::format::Facts;
 use crate::free_slot;
@@ -24,7 +24,7 @@ use crate::snapshot::Node;
 use crate::snapshot::tracing::{Provider, RouteTracing, Tracing};
 use crate::tracer::report::{Load, Next, Reporter, Stats};
 use crate::tracer::{
-    Attempt, Finished, Outcome, RequestTags, Traced, begin, decide, decorate, request_tags,
+    Attempt, Finished, Outcome, Reason, RequestTags, Traced, begin, decide, decorate, request_tags,
     try_tags,
 };
 
@@ -85,12 +85,17 @@ impl Exchange {
         index: StreamIndex,
         http: &HttpContext,
         tracing: &Tracing,
+        pass: Pass,
     ) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let random = &mut self.env.random;
         let sampling = stream.route_tracing().and_then(|it| it.sampling);
         let sampling = sampling.unwrap_or(tracing.sampling);
-        let reason = decide(tracing, sampling, &mut stream.request, random);
+        let reason = match pass {
+            Pass::First => decide(tracing, sampling, &mut stream.request, random),
+            // As in Envoy, a request is not decided about again.
+            Pass::Redirected => Reason::NotTraceable,
+        };
         reason.counter(&http.tracing_stats).inc();
         let mut span = tracing
             .provider

@@ -224,6 +224,10 @@ impl Exchange {
         }
         self.settle_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.retries.follows() && self.follow_redirect(index, leg, end, now) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let clusters = &mut self.upstreams.clusters;
         if let Some(cluster) = clusters.get(stream.cluster) {
             count_response(stream, cluster, status, now);

@@ -8,6 +8,8 @@ use towpath_proto::tls::{Distrust, Fault};
 
 /// The upstream answered.
 pub const VIA_UPSTREAM: &str = "via_upstream";
+/// The upstream answered with a redirect that was followed.
+pub const INTERNAL_REDIRECT: &str = "internal_redirect";
 /// A route's `direct_response` or `redirect`.
 pub const DIRECT_RESPONSE: &str = "direct_response";
 /// No virtual host or no route takes the request.
@@ -38,6 +40,8 @@ pub const DURATION_TIMEOUT: &str = "duration_timeout";
 pub const DOWNSTREAM_REMOTE_DISCONNECT: &str = "downstream_remote_disconnect";
 /// The upgrade is not let through.
 pub const UPGRADE_FAILED: &str = "upgrade_failed";
+/// It names no client, and has to.
+pub const ORIGINAL_IP_DETECTION_FAILED: &str = "rejecting_because_detection_failed";
 /// The target is not a path.
 pub const ABSOLUTE_PATH_REJECTED: &str = "absolute_path_rejected";
 /// The path cannot be normalised, or has what is refused.

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use towpath_proto::{PreparedField, http1};
 
+use super::client::Detection;
 use super::http2::Http2;
 use super::log::AccessLog;
 use super::route::{BodyFormat, HeaderOps, RouteTable};
 use super::tracing::Tracing;
 use crate::cidr::Prefix;
 use crate::filter::ChainFilter;
-use crate::matcher::LogFilter;
+use crate::header_ops::HeaderMutations;
+use crate::matcher::{LogFilter, StringMatcher};
 
 /// Envoy `extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
 #[derive(Debug)]
@@ -68,6 +70,13 @@ pub struct Http {
     pub xff_trusted_hops: u32,
     /// `skip_xff_append`.
     pub skip_xff_append: bool,
+    /// `http_protocol_options.ignore_http_11_upgrade`: what these match is not asked for, as far as requests go on.
+    pub ignored_upgrades: Vec<StringMatcher>,
+    /// `original_ip_detection_extensions`: the first that finds the client counts; `x-forwarded-for` alone where there
+    /// is none.
+    pub detections: Vec<Detection>,
+    /// `early_header_mutation_extensions`, before anything is made of a request but its path and host.
+    pub early_mutations: HeaderMutations,
     /// `internal_address_config`: which peers count as internal.
     pub internal_addresses: InternalAddresses,
     /// `via`, appended to both heads when not empty.
@@ -94,6 +103,8 @@ pub struct Http {
     pub strip_port: StripPort,
     /// `strip_trailing_host_dot`.
     pub strip_trailing_dot: bool,
+    /// `scheme_header_transformation.match_upstream`: the scheme of a request is that of what its host is spoken to by.
+    pub scheme_of_upstream: bool,
     /// `scheme_header_transformation.scheme_to_overwrite`.
     pub scheme: Option<Arc<str>>,
     /// `upgrade_configs`: lower-case upgrade types that are let through; `connect` for CONNECT.

@@ -6,6 +6,7 @@
 
 pub mod bolt;
 pub mod buffer;
+pub mod client;
 pub mod cluster;
 #[cfg(feature = "serving")]
 pub mod connection_rate;

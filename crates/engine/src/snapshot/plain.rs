@@ -23,9 +23,14 @@ pub(crate) struct Plain {
 }
 
 impl PlainRoutes {
-    pub(crate) fn of(table: &RouteTable) -> Self {
-        let of_host = |host: &VirtualHost| {
-            host.routes.iter().map(|route| Plain::of(table, host, route)).collect()
+    pub(crate) fn of(http: &Http) -> Self {
+        let table = &http.routes;
+        let of_route = |host: &VirtualHost, route: &Route| {
+            let plain = Plain::of(table, host, route);
+            Plain { forwards: plain.forwards && !http.scheme_of_upstream, ..plain }
+        };
+        let of_host = |host: &VirtualHost| -> Box<[Plain]> {
+            host.routes.iter().map(|route| of_route(host, route)).collect()
         };
         Self(table.hosts.iter().map(of_host).collect())
     }
@@ -47,6 +52,7 @@ impl Plain {
                 && host.virtual_clusters.is_empty()
                 && route.stat_prefix.is_none()
                 && forward.bridge.is_none()
+                && forward.internal_redirects.is_none()
                 && forward.mirrors.is_empty()
                 && matches!(forward.path, PathRewrite::Keep)
                 // The host's own name is not known yet.
@@ -74,6 +80,7 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
     !http.access_logs.is_empty()
         || http.tracing.is_some()
         || http.local_reply.is_some()
+        || !http.early_mutations.is_empty()
         || http.filters.iter().any(asks)
         || changes_heads(&http.routes)
         || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| hashes_client(route))

@@ -14,11 +14,12 @@ use crate::field::Field;
 use crate::filter::FilterOverride;
 use crate::format::Format;
 pub use crate::fraction::Fraction;
+use crate::header_ops::HeaderMutations;
 pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
 use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
 pub use crate::matcher::{PathMatch, Text};
-use crate::stream_info::FilterMetadata;
+use crate::stream_info::{FilterMetadata, Struct, Value};
 
 /// Envoy `config.route.v3.RouteConfiguration`.
 #[derive(Debug, Default)]
@@ -208,8 +209,36 @@ pub struct Forward {
     pub criteria: Option<Arc<Criteria>>,
     /// `request_mirror_policies` (of the route, else of the virtual host, else of the table).
     pub mirrors: Arc<[Mirror]>,
+    /// `internal_redirect_policy`: which redirects of the server are followed here; none where there is none.
+    pub internal_redirects: Option<Box<InternalRedirects>>,
     /// What is spoken to the cluster is not what came in.
     pub bridge: Option<super::bolt::Bridge>,
+}
+
+/// Envoy `InternalRedirectPolicy`.
+#[derive(Debug)]
+pub struct InternalRedirects {
+    /// `max_internal_redirects`: one that had so many is answered with the next. Default 1.
+    pub most: u32,
+    /// `redirect_response_codes`: of 301, 302, 303, 307 and 308. Default 302.
+    pub statuses: Vec<u16>,
+    /// `predicates`: each must be true.
+    pub predicates: Vec<RedirectPredicate>,
+    /// `allow_cross_scheme_redirect`: from http to https, and back.
+    pub crosses_schemes: bool,
+    /// `response_headers_to_copy`: what the request says of these is what the redirect says.
+    pub copied: Vec<HeaderName>,
+}
+
+/// What must be so of a redirect that is followed.
+#[derive(Debug)]
+pub enum RedirectPredicate {
+    /// `allow_listed_routes`: it leads to a route with one of these names.
+    Routes(Vec<Box<str>>),
+    /// `previous_routes`: it leads to a route to which none from this route led before.
+    NewRoute,
+    /// `safe_cross_scheme`: it does not lead from http to https.
+    Safe,
 }
 
 /// Envoy `RouteAction.RequestMirrorPolicy`.
@@ -224,7 +253,7 @@ pub struct Mirror {
     /// `host_rewrite_literal`.
     pub host: Option<Arc<[u8]>>,
     /// `request_headers_mutations`.
-    pub ops: HeaderOps,
+    pub ops: HeaderMutations,
 }
 
 /// The cluster of copies.
@@ -401,6 +430,8 @@ pub struct RetryPolicy {
     pub max_interval: Duration,
     /// `retry_host_predicate` with `previous_hosts`: hosts that failed are not picked again.
     pub avoid_previous_hosts: bool,
+    /// The other `retry_host_predicate`s: hosts of which one of these is true get no retries.
+    pub omitted: Option<Arc<[OmittedHosts]>>,
     /// `host_selection_retry_max_attempts`: default 1.
     pub host_attempts: u32,
     /// `retriable_headers`: what `retriable-headers` looks for in a response; one that matches is enough.
@@ -413,6 +444,39 @@ pub struct RetryPolicy {
     /// priorities that were tried are not picked again. Never 0.
     pub previous_priorities: Option<u32>,
 }
+
+/// Hosts that retries do not go to, while another one is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OmittedHosts {
+    /// `omit_canary_hosts`: those whose metadata says `canary: true` under `envoy.lb`.
+    Canaries,
+    /// `omit_host_metadata`: those whose metadata has all of these under `envoy.lb`; a list there has what is one of
+    /// its items. Without any there is no such host.
+    With(Struct),
+}
+
+impl OmittedHosts {
+    /// Whether a host with this metadata is one.
+    #[must_use]
+    pub fn has(&self, metadata: &FilterMetadata) -> bool {
+        let Some(Value::Struct(said)) = metadata.as_ref().and_then(|all| all.get(BALANCER)) else {
+            return false;
+        };
+        match self {
+            Self::Canaries => said.get("canary") == Some(&Value::Bool(true)),
+            Self::With(wanted) => {
+                let agrees = |(key, wanted)| match said.get(key) {
+                    Some(Value::List(items)) => items.contains(wanted),
+                    said => said == Some(wanted),
+                };
+                !wanted.is_empty() && wanted.iter().all(agrees)
+            }
+        }
+    }
+}
+
+/// The namespace of the metadata that balancers go by.
+const BALANCER: &str = "envoy.lb";
 
 /// Envoy `RetryPolicy.RateLimitedRetryBackOff`: the response says when to come again.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ mod counter;
 mod filter_sets;
 mod histogram;
 mod host_sets;
+mod http_sets;
 mod istio;
 mod json;
 pub mod metrics_service;
@@ -41,6 +42,7 @@ pub use filter_sets::{
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};
+pub use http_sets::HttpStats;
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use names::{DnsCacheBreakerStats, DnsCacheStats};
@@ -53,7 +55,7 @@ pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
     ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,
     ControlPlaneStats, DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats,
-    GrpcStats, HealthCheckStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerManagerStats,
+    GrpcStats, HealthCheckStats, Http2Stats, ListenerHttpStats, ListenerManagerStats,
     ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
     OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
     TcpStats, TlsStats, TracingStats, ZipkinStats,

@@ -121,6 +121,8 @@ stats! {
         Counter upstream_flow_control_drained_total;
         Counter upstream_flow_control_paused_reading_total;
         Counter upstream_flow_control_resumed_reading_total;
+        Counter upstream_internal_redirect_failed_total;
+        Counter upstream_internal_redirect_succeeded_total;
         Codes upstream_rq;
         Gauge upstream_rq_active;
         Counter upstream_rq_active_overflow;
@@ -275,68 +277,6 @@ stats! {
         Counter downstream_heartbeats;
         Counter downstream_rq_held_overflow;
         Counter downstream_rq_oneway;
-    }
-}
-
-stats! {
-    /// `http.<stat prefix>.…`
-    HttpStats {
-        Gauge downstream_cx_active;
-        Counter downstream_cx_delayed_close_timeout;
-        Counter downstream_cx_destroy;
-        Counter downstream_cx_destroy_active_rq;
-        Counter downstream_cx_destroy_local;
-        Counter downstream_cx_destroy_remote;
-        Counter downstream_cx_destroy_remote_active_rq;
-        Counter downstream_cx_drain_close;
-        Gauge downstream_cx_http1_active;
-        Counter downstream_cx_http1_total;
-        Gauge downstream_cx_http2_active;
-        Counter downstream_cx_http2_total;
-        Counter downstream_cx_idle_timeout;
-        Histogram downstream_cx_length_ms;
-        Counter downstream_cx_max_duration_reached;
-        Counter downstream_cx_max_requests_reached;
-        Counter downstream_cx_protocol_error;
-        Counter downstream_cx_rx_bytes_total;
-        Gauge downstream_cx_ssl_active;
-        Counter downstream_cx_ssl_total;
-        Counter downstream_cx_total;
-        Gauge downstream_cx_tx_bytes_buffered;
-        Counter downstream_cx_tx_bytes_total;
-        Gauge downstream_cx_upgrades_active;
-        Counter downstream_cx_upgrades_total;
-        Counter downstream_flow_control_paused_reading_total;
-        Counter downstream_flow_control_resumed_reading_total;
-        Counter downstream_rq_1xx;
-        Counter downstream_rq_2xx;
-        Counter downstream_rq_3xx;
-        Counter downstream_rq_4xx;
-        Counter downstream_rq_5xx;
-        Gauge downstream_rq_active;
-        Counter downstream_rq_completed;
-        Counter downstream_rq_failed_path_normalization;
-        Counter downstream_rq_header_timeout;
-        Counter downstream_rq_http1_total;
-        Counter downstream_rq_http2_total;
-        Counter downstream_rq_idle_timeout;
-        Counter downstream_rq_max_duration_reached;
-        Counter downstream_rq_non_relative_path;
-        Counter downstream_rq_redirected_with_normalized_path;
-        Counter downstream_rq_response_before_rq_complete;
-        Counter downstream_rq_rx_reset;
-        Histogram downstream_rq_time;
-        Counter downstream_rq_timeout;
-        Counter downstream_rq_too_large;
-        Counter downstream_rq_total;
-        Counter downstream_rq_tx_reset;
-        Counter downstream_rq_ws_on_non_ws_route;
-        Counter no_cluster;
-        Counter no_route;
-        Counter rq_direct_response;
-        Counter rq_reset_after_downstream_response_started;
-        Counter rq_total;
-        Counter rs_too_large;
     }
 }
 
@@ -668,7 +608,7 @@ mod tests {
     fn no_name_is_there_twice() {
         let sets: [&dyn StatSet; 4] = [
             &ClusterStats::default(),
-            &HttpStats::default(),
+            &super::super::HttpStats::default(),
             &ListenerStats::default(),
             &TcpStats::default(),
         ];
@@ -763,7 +703,9 @@ macro_rules! count_response {
     };
 }
 
-count_response! { AdminHttpStats HttpStats ListenerHttpStats }
+pub(super) use count_response;
+
+count_response! { AdminHttpStats ListenerHttpStats }
 
 impl ClusterStats {
     /// Counts a response's head.

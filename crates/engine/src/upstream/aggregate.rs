@@ -12,7 +12,8 @@ use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::subset::Criteria;
-use crate::upstream::cluster::{Avoided, ClusterState, Clusters};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::{ClusterState, Clusters};
 
 /// What an aggregate keeps.
 #[derive(Debug)]

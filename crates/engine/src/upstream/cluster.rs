@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Instant};
 
-use crate::balancer::{Among, Balancer, Host, PastPriorities};
+use crate::balancer::{Among, Balancer, Host};
 use crate::conn::Connections;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
@@ -26,6 +26,7 @@ use crate::stats::{
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
 use crate::upstream::aggregate::Aggregate;
+use crate::upstream::avoided::Avoided;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
 use crate::upstream::local_cluster::LocalCluster;
@@ -87,17 +88,6 @@ pub(crate) struct ClusterState {
     pub(crate) plain: bool,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
-}
-
-/// Where a stream is not to be sent again.
-#[derive(Debug, Default)]
-pub(crate) struct Avoided<'a> {
-    /// The hosts that it has been to.
-    pub(crate) hosts: &'a [PoolKey],
-    /// How often another is drawn where one of them comes up.
-    pub(crate) attempts: u32,
-    /// The priorities that it has been to.
-    pub(crate) priorities: Option<&'a mut PastPriorities>,
 }
 
 /// What circuit breakers limit.
@@ -319,10 +309,10 @@ impl ClusterState {
         avoided: Avoided<'_>,
         now: Instant,
     ) -> Option<PoolKey> {
-        let Avoided { hosts, attempts, priorities } = avoided;
+        let Avoided { hosts, omitted, attempts, priorities } = avoided;
         let past = priorities?;
         let among = self.balancer.past(past, random);
-        let avoided = Avoided { hosts, attempts, priorities: None };
+        let avoided = Avoided { hosts, omitted, attempts, priorities: None };
         let picked = self.pick_among(among, random, class, avoided, now)?;
         let host = self.pool(picked).and_then(|pool| self.hosts.get(pool.host? as usize));
         past.note(host.map_or(0, |host| host.endpoint.priority as usize));
@@ -335,11 +325,12 @@ impl ClusterState {
         among: Option<Among>,
         random: u64,
         class: PoolClass,
-        Avoided { hosts: avoid, attempts, .. }: Avoided<'_>,
+        avoided: Avoided<'_>,
         now: Instant,
     ) -> Option<PoolKey> {
-        let (id, pools_of) = (self.id, &self.pools_of);
-        let skip = |host: usize| is_avoided(id, pools_of, avoid, host);
+        let (id, hosts, pools_of) = (self.id, &self.hosts, &self.pools_of);
+        let skip = |host: usize| avoided.has(id, hosts.get(host), pools_of.get(host));
+        let attempts = avoided.attempts;
         let host = self.balancer.pick_among(among, &self.hosts, random, &skip, attempts, now);
         if self.balancer.in_panic() || self.hosts.is_empty() {
             self.stats.lb_healthy_panic.inc();
@@ -490,18 +481,6 @@ impl ClusterState {
     pub(crate) fn open_connections(&self) -> Vec<ConnectionId> {
         self.pools.iter().flatten().flat_map(|pool| pool.open.iter().copied()).collect()
     }
-}
-
-/// Whether a host of a cluster is one of those that a stream has been to.
-#[inline]
-pub(crate) fn is_avoided(
-    cluster: ClusterId,
-    pools_of: &[HostPools],
-    avoid: &[PoolKey],
-    host: usize,
-) -> bool {
-    let avoids = |pool: u32| avoid.contains(&PoolKey { cluster, pool });
-    !avoid.is_empty() && pools_of.get(host).is_some_and(|pools| pools.iter().any(avoids))
 }
 
 /// Whether a cluster speaks HTTP, takes a host's word for its health, has hosts of its own and keeps its connections.

@@ -17,7 +17,8 @@ use crate::snapshot::subset::{
 };
 use crate::stats::{Scope, SubsetStats};
 use crate::stream_info::{Struct, Value};
-use crate::upstream::cluster::{Avoided, ClusterState, is_avoided};
+use crate::upstream::avoided::Avoided;
+use crate::upstream::cluster::ClusterState;
 
 /// What a cluster with subsets keeps of them.
 #[derive(Debug)]
@@ -219,13 +220,14 @@ impl ClusterState {
         among: Option<Among>,
         random: u64,
         class: PoolClass,
-        Avoided { hosts: avoid, attempts, priorities: mut past }: Avoided<'_>,
+        mut avoided: Avoided<'_>,
         criteria: Option<&Criteria>,
         now: Instant,
     ) -> Option<PoolKey> {
         let mut subsets = self.subsets.take()?;
         let (id, hosts, pools_of, stats) = (self.id, &self.hosts, &self.pools_of, &self.stats);
-        let skip = |host: usize| is_avoided(id, pools_of, avoid, host);
+        let (attempts, mut past) = (avoided.attempts, avoided.priorities.take());
+        let skip = |host: usize| avoided.has(id, hosts.get(host), pools_of.get(host));
         let mut pick = |balancer: &mut Balancer| {
             let not_tried = past.as_deref_mut().and_then(|past| balancer.past(past, random));
             let among = among.or(not_tried);

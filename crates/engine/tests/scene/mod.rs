@@ -104,6 +104,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         hash: Vec::new(),
         criteria: None,
         mirrors: Arc::default(),
+        internal_redirects: None,
         bridge: None,
     }
 }
@@ -182,6 +183,9 @@ pub fn http(routes: RouteTable) -> Http {
         use_remote_address: false,
         xff_trusted_hops: 0,
         skip_xff_append: false,
+        ignored_upgrades: Vec::new(),
+        detections: Vec::new(),
+        early_mutations: Default::default(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
         generate_request_id: true,
@@ -195,6 +199,7 @@ pub fn http(routes: RouteTable) -> Http {
         escaped_slashes: towpath_engine::snapshot::http::EscapedSlashes::default(),
         strip_port: towpath_engine::snapshot::http::StripPort::default(),
         strip_trailing_dot: false,
+        scheme_of_upstream: false,
         scheme: None,
         upgrades: Vec::new(),
         local_reply: None,
@@ -345,6 +350,7 @@ pub fn retries(on: RetryOn, retries: u32) -> RetryPolicy {
         base_interval: Duration::from_millis(25),
         max_interval: Duration::from_millis(250),
         avoid_previous_hosts: false,
+        omitted: None,
         host_attempts: 1,
         headers: Vec::new(),
         request_headers: Vec::new(),

@@ -13,6 +13,7 @@ use super::parse::Opening;
 use super::receive::{Receiver, Stage};
 use super::response::{Asked, Response};
 use super::send::{Sending, promised_length};
+use super::spelling::{case_of, spell_as_received};
 use super::{encode, response};
 use crate::event::Event;
 use crate::head::{Head, HeadPool, Method};
@@ -68,13 +69,14 @@ impl Client {
             .with(Name::Te, true)
             .with(Name::Upgrade, true)
             .with(Name::Expect, true);
-        let case = self.receiver.options.name_case;
+        let case = case_of(head, self.receiver.options.name_case);
         let target = match head.path() {
             _ if connect => head.authority(),
             b"" => b"/",
             path => path,
         };
         out.head(|lines| {
+            let start = lines.len();
             encode::request_line(lines, head.method_bytes(), target);
             encode::host(lines, head.authority(), case);
             encode::fields(lines, head, case, kept);
@@ -94,6 +96,7 @@ impl Client {
                 encode::field(lines, Name::Connection, b"upgrade", case);
             }
             lines.put_array(b"\r\n");
+            spell_as_received(lines, start, head);
         });
         if end {
             self.encode_end(out);

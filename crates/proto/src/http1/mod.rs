@@ -28,9 +28,10 @@ mod response;
 mod scan;
 mod send;
 mod server;
+mod spelling;
 
 pub use self::client::Client;
 pub use self::encode::status_line_bytes;
 pub use self::error::Error;
-pub use self::options::{NameCase, Options, Underscores};
+pub use self::options::{Kept, NameCase, Options, Underscores};
 pub use self::server::Server;

@@ -27,6 +27,8 @@ pub struct Options {
     pub underscores: Underscores,
     /// How names are written. Envoy `header_key_format`.
     pub name_case: NameCase,
+    /// What of a received head is written as it came, whatever side it leaves on. Envoy's `preserve_case`.
+    pub keeps: Option<Kept>,
     /// Whether methods pass that are neither in RFC 9110 or 5789 nor WebDAV's and their kin. Envoy
     /// `allow_custom_methods`.
     pub allow_custom_methods: bool,
@@ -48,6 +50,7 @@ impl Default for Options {
             allow_chunked_length: false,
             underscores: Underscores::Allow,
             name_case: NameCase::Lower,
+            keeps: None,
             allow_custom_methods: false,
             cut_fragment: false,
         }
@@ -81,4 +84,13 @@ pub enum NameCase {
     Lower,
     /// `Content-Type`
     Proper,
+}
+
+/// What of a received head is written as it came: names have the case in which they first stood in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// How names are written that did not stand there. Envoy `formatter_type_on_envoy_headers`.
+    pub others: NameCase,
+    /// Whether the reason phrase of a response is kept. Envoy `forward_reason_phrase`.
+    pub reason: bool,
 }

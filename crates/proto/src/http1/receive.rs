@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::body::{Body, Piece};
 use super::error::Error;
 use super::facts::Facts;
-use super::options::Options;
+use super::options::{Kept, Options};
 use super::parse::{Cursor, Opening, Progress};
 use crate::chars::is_authority;
 use crate::event::Event;
@@ -94,6 +94,9 @@ impl Receiver {
             match cursor.advance(&self.input, &mut head, facts, &self.options, pool) {
                 Ok(Progress::Whole(length)) => {
                     head.attach(self.input.split_to(length));
+                    if let Some(kept) = self.options.keeps {
+                        keep(&mut head, opening, kept);
+                    }
                     self.refill();
                     return Ok(Some(head));
                 }
@@ -111,13 +114,14 @@ impl Receiver {
             }
             self.refill();
         }
-        self.continue_head(facts, pool)
+        self.continue_head(opening, facts, pool)
     }
 
     /// Goes on with a section that came in pieces.
     #[cold]
     fn continue_head(
         &mut self,
+        opening: Opening,
         found: &mut Facts,
         pool: &mut HeadPool,
     ) -> Result<Option<Head>, Error> {
@@ -133,6 +137,9 @@ impl Receiver {
                     bytes.truncate(length);
                     let Partial { bytes, mut head, facts, .. } = *partial;
                     head.attach(bytes.freeze());
+                    if let Some(kept) = self.options.keeps {
+                        keep(&mut head, opening, kept);
+                    }
                     *found = facts;
                     return Ok(Some(head));
                 }
@@ -385,4 +392,13 @@ fn may_trail(name: Name) -> bool {
             | Name::XForwardedProto
             | Name::XForwardedClientCert
     )
+}
+
+/// Has a head leave as it came, so far. Trailers are written as ours are.
+#[cold]
+fn keep(head: &mut Head, opening: Opening, kept: Kept) {
+    match opening {
+        Opening::RequestLine | Opening::StatusLine => head.set_kept(kept),
+        Opening::Nothing => {}
+    }
 }

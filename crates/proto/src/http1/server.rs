@@ -13,6 +13,7 @@ use super::parse::Opening;
 use super::receive::{Receiver, Stage};
 use super::response::is_bodiless;
 use super::send::{Sending, promised_length};
+use super::spelling::{case_of, spell_as_received, status_line};
 use super::{encode, request};
 use crate::event::{Event, Next};
 use crate::head::{Head, HeadPool, Method, Version};
@@ -99,10 +100,12 @@ impl Server {
         }
         self.expects_continue &= head.status() != 100;
         out.head(|lines| {
-            encode::status_line(lines, Version::Http11, head.status());
-            let case = self.receiver.options.name_case;
+            let start = lines.len();
+            status_line(lines, Version::Http11, head);
+            let case = case_of(head, self.receiver.options.name_case);
             encode::fields(lines, head, case, Framing::default());
             lines.put_array(b"\r\n");
+            spell_as_received(lines, start, head);
         });
     }
 
@@ -130,12 +133,13 @@ impl Server {
             .with(Name::ContentLength, keep_length)
             .with(Name::Trailer, chunked)
             .with(Name::Upgrade, status == 101 || status == 426);
-        let case = self.receiver.options.name_case;
+        let case = case_of(head, self.receiver.options.name_case);
         // Whose version is not served is told so in ours.
         let version =
             if self.receiver.options.accept_http10 { self.version } else { Version::Http11 };
         out.head(|lines| {
-            encode::status_line(lines, version, status);
+            let start = lines.len();
+            status_line(lines, version, head);
             encode::fields(lines, head, case, kept);
             if chunked {
                 encode::field(lines, Name::TransferEncoding, b"chunked", case);
@@ -152,6 +156,7 @@ impl Server {
                 encode::field(lines, Name::Connection, b"keep-alive", case);
             }
             lines.put_array(b"\r\n");
+            spell_as_received(lines, start, head);
         });
         if end {
             self.encode_end(out);

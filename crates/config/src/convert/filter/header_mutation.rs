@@ -46,8 +46,14 @@ const SUPPORT: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.common.mutation_rules.v3.HeaderMutation",
-        honoured: &["remove", "append"],
+        honoured: &["remove", "append", "remove_on_match"],
         harmless: &[],
-        changes: &[("remove_on_match", "headers are removed by name")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.common.mutation_rules.v3.HeaderMutation.RemoveOnMatch",
+        honoured: &["key_matcher"],
+        harmless: &[],
+        changes: &[],
     },
 ];

@@ -3,15 +3,15 @@
 use std::rc::Rc;
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView};
-use crate::header_ops::{HeaderOps, Subject};
+use crate::header_ops::{HeaderMutations, Subject};
 
 /// Envoy `HeaderMutation`.
 #[derive(Clone, Debug)]
 pub struct HeaderMutation {
     /// On the request's way in.
-    pub request: HeaderOps,
+    pub request: HeaderMutations,
     /// On the response's way out.
-    pub response: HeaderOps,
+    pub response: HeaderMutations,
 }
 
 impl FilterConfig for HeaderMutation {

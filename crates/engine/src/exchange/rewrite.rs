@@ -1,0 +1,128 @@
+//! What a route changes in heads: header operations, host and path.
+//!
+//! Arrives: a stream that has its route, with the head of its request or response. Leaves: the head as the route has
+//! it.
+
+use towpath_proto::Instant;
+use towpath_proto::head::Head;
+use towpath_proto::name::Name;
+
+use crate::exchange::Exchange;
+use crate::exchange::log::Setting;
+use crate::exchange::stream::{Routed, Stream};
+use crate::header_ops::{Scratch, Subject};
+use crate::ids::StreamIndex;
+use crate::snapshot::route::{
+    Forward, HeaderOps, HostRewrite, PathRewrite, request_ops, response_ops,
+};
+use crate::uri::without_query;
+
+impl Exchange {
+    /// Header operations, host and path as the route has them.
+    pub(crate) fn rewrite(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.request.present().is_none() {
+            return;
+        }
+        let context = stream.context.clone();
+        let Some(routed) = stream.route.and_then(|route| Routed::of(&context, route)) else {
+            return;
+        };
+        if !is_rewritten(routed, forward) {
+            return;
+        }
+        let mut head = stream.request.take();
+        stream.complete_record();
+        apply_header_ops(
+            routed,
+            Subject::Request,
+            stream,
+            &mut head,
+            Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock },
+            &mut self.env.scratch,
+            now,
+        );
+        let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
+        let host: Option<Vec<u8>> = match (&forward.host, weighted_host) {
+            (_, Some(host)) => Some(host.to_vec()),
+            (HostRewrite::Keep | HostRewrite::Auto, None) => None,
+            (HostRewrite::Literal(host), None) => Some(host.to_vec()),
+            (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
+            (HostRewrite::PathRegex { pattern, substitution }, None) => {
+                let path = pattern.replace_all(without_query(head.path()), &substitution[..]);
+                Some(path.into_owned())
+            }
+        };
+        if let Some(host) = host.filter(|host| !host.is_empty()) {
+            let quiet =
+                context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+            set_host(&mut head, &host, forward, quiet);
+        }
+        if !matches!(forward.path, PathRewrite::Keep) {
+            let rewritten = forward.path.apply(&routed.route.path, head.path()).into_owned();
+            if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
+                let original = head.path().to_vec();
+                head.set(Name::XEnvoyOriginalPath, &original);
+            }
+            head.set_path(&rewritten);
+        }
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.request.put(head, &mut self.env.heads);
+        }
+    }
+}
+
+/// Applies the operations of all levels.
+pub(crate) fn apply_header_ops(
+    routed: Routed<'_>,
+    subject: Subject,
+    stream: &Stream,
+    head: &mut Head,
+    setting: Setting<'_>,
+    scratch: &mut Scratch,
+    now: Instant,
+) {
+    if !changes(routed, subject) {
+        return;
+    }
+    let facts = crate::exchange::log::facts(stream, None, setting, now);
+    for ops in header_ops_of(routed, subject) {
+        ops.apply(head, subject, &facts, scratch);
+    }
+}
+
+/// Whether some level has operations.
+pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
+    header_ops_of(routed, subject).iter().any(|ops| !ops.is_empty())
+}
+
+fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
+    let Routed { table, host, route, weighted, .. } = routed;
+    match subject {
+        Subject::Request => request_ops(table, host, route, weighted),
+        Subject::Response => response_ops(table, host, route, weighted),
+    }
+}
+
+/// Whether a route changes requests at all: most do not.
+pub(crate) fn is_rewritten(routed: Routed<'_>, forward: &Forward) -> bool {
+    !matches!(
+        (&forward.path, &forward.host),
+        (PathRewrite::Keep, HostRewrite::Keep | HostRewrite::Auto)
+    ) || routed.weighted.is_some_and(|weighted| weighted.host_rewrite.is_some())
+        || changes(routed, Subject::Request)
+}
+
+pub(crate) fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {
+    if !quiet && head.authority() != host {
+        let original = head.authority().to_vec();
+        head.set(Name::XEnvoyOriginalHost, &original);
+    }
+    if forward.append_forwarded_host {
+        let original = head.authority().to_vec();
+        if !original.is_empty() && original != host {
+            head.append(Name::XForwardedHost, &original);
+        }
+    }
+    head.set_authority(host);
+}
