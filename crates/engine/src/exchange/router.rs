@@ -495,9 +495,10 @@ impl Stream {
     pub(crate) fn bound_kept_body(&mut self) {
         let limit = self.routed().and_then(|routed| routed.route.retry_buffer_limit);
         let listener = &self.context.listener;
-        self.retries.buffer_limit = limit.unwrap_or(match self.retries.remaining {
-            0 if !self.retries.follows() => listener.buffer_limit.bytes,
-            _ => listener.retry_buffer_limit,
+        let may_come_again = self.retries.remaining > 0 || self.retries.follows();
+        self.retries.buffer_limit = limit.unwrap_or(match may_come_again {
+            false => listener.buffer_limit.bytes,
+            true => listener.retry_buffer_limit,
         });
     }
 }
