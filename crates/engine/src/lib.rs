@@ -11,11 +11,6 @@
 extern crate self as towpath_engine;
 
 pub mod balancer;
-#[cfg(feature = "serving")]
-pub mod cel;
-#[cfg(not(feature = "serving"))]
-#[path = "cel/absent.rs"]
-pub mod cel;
 pub mod cidr;
 pub mod client;
 mod conn;

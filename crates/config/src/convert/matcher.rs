@@ -1,7 +1,7 @@
 //! String, header and query matchers, regular expressions and access-log filters.
 
 use regex::bytes::Regex;
-use towpath_engine::cel::Expression;
+use towpath_engine::format::cel::Expression;
 use towpath_engine::matcher::{
     Comparison, HeaderMatcher, HeaderTest, LogFilter, MatcherError, Operator, QueryMatcher,
     QueryTest, StringMatcher, full_regex, search_regex, substitution,

@@ -12,7 +12,7 @@ use crate::exchange::clients::{asks, whom};
 use crate::exchange::criteria::criteria_of;
 use crate::exchange::stream::Stream;
 use crate::exchange::wanted::wanted_pool;
-use crate::ids::PoolKey;
+use crate::ids::{PoolClass, PoolKey};
 use crate::route::request_hash;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::route::Forward;
@@ -29,9 +29,7 @@ pub(crate) fn choose_host(
     let cluster = clusters.get_mut(stream.cluster)?;
     let version = stream.request.version();
     if let Some(wanted) = destination(stream, conns, cluster) {
-        let class = cluster.class(stream.priority, version);
-        let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
-        let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
+        let class = class_of(stream, conns, cluster);
         if let Some(picked) = wanted_pool(stream, cluster, class) {
             return note_choice(stream, cluster, picked);
         }
@@ -68,9 +66,7 @@ pub(crate) fn choose_own_host(
     env: &mut Env,
     now: Instant,
 ) -> Option<PoolKey> {
-    let class = cluster.class(stream.priority, stream.request.version());
-    let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
-    let class = cluster.class_for(class, &asks(&stream.recorder, &stream.request, of));
+    let class = class_of(stream, conns, cluster);
     if stream.filters.is_some()
         && let Some(picked) = wanted_pool(stream, cluster, class)
     {
@@ -83,6 +79,29 @@ pub(crate) fn choose_own_host(
     let picked =
         class.and_then(|class| cluster.pick(random, class, avoided, criteria.as_deref(), now));
     note_choice(stream, cluster, picked)
+}
+
+/// Which of a host's pools a stream takes; none where there are too many.
+#[inline]
+fn class_of(stream: &Stream, conns: &Connections, cluster: &mut ClusterState) -> Option<PoolClass> {
+    let class = cluster.class(stream.priority, stream.request.version());
+    let config = &cluster.config;
+    let may_ask = config.proxy_headers.is_some()
+        || config.asked_names.is_some()
+        || stream.context.listener.filters.binds_source
+        || stream.recorder.mesh().is_some();
+    if may_ask { asked_class(stream, conns, cluster, class) } else { Some(class) }
+}
+
+#[cold]
+fn asked_class(
+    stream: &Stream,
+    conns: &Connections,
+    cluster: &mut ClusterState,
+    class: PoolClass,
+) -> Option<PoolClass> {
+    let of = whom(stream, conns, cluster.config.proxy_headers.is_some());
+    cluster.class_for(class, &asks(&stream.recorder, &stream.request, of))
 }
 
 #[inline]

@@ -5,16 +5,16 @@
 
 use std::rc::Rc;
 
-use towpath_proto::head::{Head, Version};
+use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 
-use crate::conn::context::ChainContext;
+use crate::conn::context::{ChainContext, HttpContext};
 use crate::conn::mux::{AtEnd, ONLY};
 use crate::conn::spans::Phase;
 use crate::conn::{Connection, ConnectionTimer, Reading};
-use crate::env::{TimerSlot, Work};
+use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
-use crate::exchange::stream::{Pass, Progress, Streams, UpstreamState};
+use crate::exchange::stream::{Pass, Progress, Stream, Streams, UpstreamState};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Kind, Leg, StreamIndex};
 use crate::record::{CloseType, Flags, Heads, details};
@@ -30,67 +30,28 @@ impl Exchange {
             stream.recorder.count_framed(Heads::DownstreamReceived, &connection.mux);
         }
         stream.request_end = if end { Progress::Ended } else { Progress::Streaming };
-        self.begin_request(index, head, Pass::First, now);
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return };
+        let env = &mut self.env;
+        if note_request((index, stream), connection, http, head, env, now) {
+            self.conns.send_go_away(leg.connection, &mut self.env, now);
+        }
+        self.route_request(index, &context, Pass::First, now);
     }
 
-    /// A request whose stream is open begins, or comes again.
-    #[inline]
-    pub(crate) fn begin_request(
-        &mut self,
-        index: StreamIndex,
-        head: Head,
-        pass: Pass,
-        now: Instant,
-    ) {
+    /// A request comes again, on another stream.
+    #[cold]
+    pub(crate) fn request_again(&mut self, index: StreamIndex, head: Head, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let id = stream.downstream.connection;
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
-        let config = &http.config;
-        let end = stream.request_end == Progress::Ended;
-        http.stats.downstream_rq_total.inc();
-        if head.version() == Version::Http2 {
-            http.stats.downstream_rq_http2_total.inc();
-        } else {
-            http.stats.downstream_rq_http1_total.inc();
-        }
-        http.stats.downstream_rq_active.inc();
-        connection.deadlines.clear(ConnectionTimer::Idle as usize);
-        connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
-        let Some(downstream) = connection.downstream_mut() else { return };
-        downstream.requests += 1;
-        let limit = config.max_requests_per_connection;
-        if limit > 0 && downstream.requests >= limit && !downstream.closing {
-            downstream.closing = true;
-            http.stats.downstream_cx_max_requests_reached.inc();
-        }
-        let is_last = downstream.closing;
-        stream.request = head.into();
-        stream.trace_begin(Phase::Filters);
-        stream.head_only = stream.request.method() == towpath_proto::head::Method::Head;
-        if end {
-            stream.times.request_end = Some(now);
-        }
-        let timers = &mut self.env.timers;
-        if let Some(idle) = config.stream_idle_timeout {
-            stream.set_idle(index, Some(idle), now, timers);
-        }
-        let others = [
-            (HttpTimer::MaxDuration, config.max_stream_duration),
-            (HttpTimer::Request, config.request_timeout.filter(|_| !end)),
-            (HttpTimer::LogFlush, config.log_flush_interval),
-        ];
-        for (timer, after) in others {
-            if let Some(after) = after {
-                stream.set_timer(index, timer, now + after, timers);
-            }
-        }
-        let is_http2 = stream.request.version() == Version::Http2;
-        if is_http2 && is_last {
+        let env = &mut self.env;
+        if note_request((index, stream), connection, http, head, env, now) {
             self.conns.send_go_away(id, &mut self.env, now);
         }
-        self.route_request(index, &context, pass, now);
+        self.route_request(index, &context, Pass::Redirected, now);
     }
 
     /// A stream on a connection, with what its record knows from the start.
@@ -439,6 +400,59 @@ impl Exchange {
             self.update_reading(id);
         }
     }
+}
+
+/// A request begins; whether its client is to be told that no other is wanted.
+#[inline(always)]
+fn note_request(
+    (index, stream): (StreamIndex, &mut Stream),
+    connection: &mut Connection,
+    http: &HttpContext,
+    head: Head,
+    env: &mut Env,
+    now: Instant,
+) -> bool {
+    let config = &http.config;
+    let (is_http2, end) = (head.version() == Version::Http2, stream.request_end == Progress::Ended);
+    http.stats.downstream_rq_total.inc();
+    if is_http2 {
+        http.stats.downstream_rq_http2_total.inc();
+    } else {
+        http.stats.downstream_rq_http1_total.inc();
+    }
+    http.stats.downstream_rq_active.inc();
+    connection.deadlines.clear(ConnectionTimer::Idle as usize);
+    connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
+    let mut is_last = false;
+    if let Some(downstream) = connection.downstream_mut() {
+        downstream.requests += 1;
+        let limit = config.max_requests_per_connection;
+        if limit > 0 && downstream.requests >= limit && !downstream.closing {
+            downstream.closing = true;
+            http.stats.downstream_cx_max_requests_reached.inc();
+        }
+        is_last = downstream.closing;
+    }
+    stream.request = head.into();
+    stream.trace_begin(Phase::Filters);
+    stream.head_only = stream.request.method() == Method::Head;
+    if end {
+        stream.times.request_end = Some(now);
+    }
+    if let Some(idle) = config.stream_idle_timeout {
+        stream.set_idle(index, Some(idle), now, &mut env.timers);
+    }
+    let others = [
+        (HttpTimer::MaxDuration, config.max_stream_duration),
+        (HttpTimer::Request, config.request_timeout.filter(|_| !end)),
+        (HttpTimer::LogFlush, config.log_flush_interval),
+    ];
+    for (timer, after) in others {
+        if let Some(after) = after {
+            stream.set_timer(index, timer, now + after, &mut env.timers);
+        }
+    }
+    is_http2 && is_last
 }
 
 impl Streams {

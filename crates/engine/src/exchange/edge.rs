@@ -44,6 +44,7 @@ pub(crate) enum Origin {
 ///
 /// # Errors
 /// With the status that a request is answered whose client must be named and is not.
+#[inline]
 pub(crate) fn mark_request(
     head: &mut Head,
     connection: &Connection,
@@ -52,8 +53,10 @@ pub(crate) fn mark_request(
     random_id: impl FnOnce() -> [u8; 36],
 ) -> Result<(Origin, Option<SocketAddr>), u16> {
     let is_tls = connection.tls.is_some();
-    let (scheme, forwarded_proto): (&[u8], _) =
+    let (own_scheme, forwarded_proto): (&[u8], _) =
         if is_tls { (b"https", &FORWARDED_HTTPS) } else { (b"http", &FORWARDED_HTTP) };
+    // What is said here takes the place of what a client says.
+    let is_first = config.use_remote_address && config.xff_trusted_hops == 0;
     let direct = connection.peer.ip().map(|peer| canonical(peer, config));
     let hops = config.xff_trusted_hops as usize;
     let may_be_internal;
@@ -62,9 +65,6 @@ pub(crate) fn mark_request(
         let trusted = (hops > 0).then(|| forwarded_for(head, hops - 1)).flatten();
         if let Some(direct) = direct.filter(|_| !config.skip_xff_append) {
             append_forwarded_for(head, direct.ip());
-        }
-        if hops == 0 || head.get(Name::XForwardedProto).is_none() {
-            head.set_prepared(forwarded_proto);
         }
         trusted.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     } else if config.detections.is_empty() {
@@ -76,15 +76,11 @@ pub(crate) fn mark_request(
         may_be_internal = detected.is_trusted;
         detected.client.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     };
-    let scheme: &[u8] = match head.get(Name::XForwardedProto) {
-        None => {
-            head.set_prepared(forwarded_proto);
-            scheme
-        }
-        Some(said) if said.eq_ignore_ascii_case(b"https") => b"https",
-        Some(said) if said.eq_ignore_ascii_case(b"http") => b"http",
-        Some(_) => scheme,
-    };
+    let said = head.get(Name::XForwardedProto).filter(|_| !is_first);
+    let scheme = said.map_or(own_scheme, |said| scheme_of(said, own_scheme));
+    if said.is_none() {
+        head.set_prepared(forwarded_proto);
+    }
     if head.scheme().is_empty() {
         head.set_scheme(scheme);
     }
@@ -136,6 +132,13 @@ pub(crate) fn mark_request(
         head.append(Name::Via, config.via.as_bytes());
     }
     Ok((origin, client))
+}
+
+/// The scheme that `x-forwarded-proto` names; ours where it names none.
+#[inline]
+fn scheme_of<'a>(said: &[u8], own: &'a [u8]) -> &'a [u8] {
+    let schemes: [&[u8]; 2] = [b"http", b"https"];
+    schemes.into_iter().find(|scheme| said.eq_ignore_ascii_case(scheme)).unwrap_or(own)
 }
 
 /// What the first that finds the client says of it.
@@ -405,7 +408,7 @@ impl Exchange {
         if let Some(tracing) = &http.config.tracing {
             self.decorate_response(index, tracing);
         }
-        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(mut stream) = self.streams.get_mut(index) else { return };
         let config = &*http.config;
         let Leg { connection: downstream, number } = stream.downstream;
         let head = &mut stream.response;
@@ -455,9 +458,10 @@ impl Exchange {
         if draining {
             // As in Envoy: GOAWAY goes before the response.
             self.tell_of_drain(downstream, now);
+            let Some(same) = self.streams.get_mut(index) else { return };
+            stream = same;
         }
         self.conns.encode_for(downstream, &mut self.env);
-        let Some(stream) = self.streams.get_mut(index) else { return };
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             let before = stream.recorder.before_head(&self.conns.out);
             let head = Part::Head(&stream.response, end);

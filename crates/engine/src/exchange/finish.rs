@@ -277,14 +277,15 @@ impl Exchange {
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
         stream.trace_phase(Phase::Record);
         stream.recorder.note(|record| record.end = Some(now));
+        let mut is_redirected = false;
         if stream.knows_redirects() {
+            is_redirected = stream.is_redirected();
             self.show_redirect(&mut stream);
         }
         stream.complete_record();
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
-            let is_redirected = stream.is_redirected();
             if (!stream.is_complete() || stream.upgrade != Upgrade::No) && !is_redirected {
                 stats.downstream_rq_rx_reset.inc();
             }

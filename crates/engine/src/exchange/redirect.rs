@@ -17,7 +17,7 @@ use crate::conn::context::HttpContext;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::router::choose_cluster;
-use crate::exchange::stream::{Pass, Progress, RouteRef, Routed, Stream, Upgrade};
+use crate::exchange::stream::{Progress, RouteRef, Routed, Stream, Upgrade};
 use crate::exchange::tracing::TryEnd;
 use crate::ids::{Kind, Leg, NO_CLUSTER, Side, StreamIndex};
 use crate::record::details;
@@ -159,7 +159,7 @@ impl Exchange {
         *stream.redirected_mut() = known;
         let serial = stream.serial;
         self.close_record(index, now);
-        self.begin_request(again, head, Pass::Redirected, now);
+        self.request_again(again, head, now);
         for chunk in chunks {
             if self.is_still(again, serial) {
                 self.forward(again, Side::Request, Item::Data(chunk), now);

@@ -22,14 +22,26 @@ impl Exchange {
         let place = |cluster: &Option<Arc<Cluster>>| cluster.as_ref().map(Arc::as_ptr);
         let pairs = wanted.iter().zip(before).enumerate();
         let changed = pairs.filter(|(_, (wanted, before))| place(wanted) != place(before));
+        let mut follow_another = false;
+        let follows = |index: usize| {
+            wanted
+                .get(index)
+                .and_then(Option::as_ref)
+                .is_some_and(|cluster| cluster.zones.is_some())
+        };
         for (index, _) in changed {
+            follow_another |= follows(index);
             self.update_cluster(&snapshot, index, now);
         }
         let both = wanted.len().min(before.len());
         for index in both..wanted.len().max(self.upstreams.clusters.len()) {
+            follow_another |= follows(index);
             self.update_cluster(&snapshot, index, now);
         }
-        self.upstreams.clusters.find_local();
+        // Of thousands of clusters most changes concern none that follows another.
+        if follow_another || self.upstreams.clusters.local.is_some() {
+            self.upstreams.clusters.find_local();
+        }
     }
 
     /// Takes one cluster of a new snapshot, or its absence.

@@ -96,8 +96,9 @@ impl Exchange {
                     }
                 };
                 if let Some(client) = client {
-                    let client = Some(Address::Ip(client));
-                    stream.recorder.note(|record| record.downstream_remote = client);
+                    stream.recorder.note(|record| {
+                        record.downstream_remote = Some(Address::Ip(client));
+                    });
                 }
                 origin
             }
@@ -129,7 +130,11 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(stream) = self.streams.get(index) else { return };
-        match stream.route.and_then(|route| Routed::of(context, route)) {
+        let routed = match stream.route {
+            Some(route) => Routed::of(context, route),
+            None => None,
+        };
+        match routed {
             Some(routed) => self.take_route(index, routed.route, resume, now),
             None => self.answer_unrouted(index, resume.wants_tls, now),
         }

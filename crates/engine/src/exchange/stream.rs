@@ -286,10 +286,12 @@ pub(crate) struct Routed<'a> {
 }
 
 impl<'a> Routed<'a> {
+    #[inline(always)]
     pub(crate) fn of(context: &'a ChainContext, chosen: RouteRef) -> Option<Self> {
         Self::in_table(&context.http()?.config.routes, chosen)
     }
 
+    #[inline(always)]
     pub(crate) fn in_table(table: &'a RouteTable, chosen: RouteRef) -> Option<Self> {
         let host = table.hosts.get(chosen.host as usize)?;
         let route = &**host.routes.get(chosen.route as usize)?;

@@ -223,11 +223,14 @@ impl Exchange {
             return;
         }
         self.settle_retry(index);
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        if stream.retries.follows() && self.follow_redirect(index, leg, end, now) {
-            return;
+        let Some(mut stream) = self.streams.get_mut(index) else { return };
+        if stream.retries.follows() {
+            if self.follow_redirect(index, leg, end, now) {
+                return;
+            }
+            let Some(same) = self.streams.get_mut(index) else { return };
+            stream = same;
         }
-        let Some(stream) = self.streams.get_mut(index) else { return };
         let clusters = &mut self.upstreams.clusters;
         if let Some(cluster) = clusters.get(stream.cluster) {
             count_response(stream, cluster, status, now);
@@ -615,6 +618,7 @@ fn status_for_host(stream: &Stream) -> u16 {
 }
 
 /// What the cluster of a stream counts of a response.
+#[inline]
 fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
     let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);

@@ -1,8 +1,8 @@
 //! The commands: their names, what they take, and what they mean.
 
 use super::time::TimeFormat;
-use crate::cel::Expression;
 use crate::field::Field;
+use crate::format::cel::Expression;
 use crate::record::Heads;
 
 /// How an object of the filter state is shown.

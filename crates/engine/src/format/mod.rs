@@ -4,6 +4,11 @@
 //! nothing else is allocated, except when a JSON string has to be escaped or a query parameter decoded.
 
 mod append;
+#[cfg(feature = "serving")]
+pub mod cel;
+#[cfg(not(feature = "serving"))]
+#[path = "cel/absent.rs"]
+pub mod cel;
 mod command;
 mod error;
 mod facts;

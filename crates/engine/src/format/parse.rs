@@ -5,7 +5,7 @@ use super::command::{
     Lookup, Usage, is_of_close, is_of_downstream_tls, is_of_upstream_tls, lookup,
 };
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
-use crate::cel::Expression;
+use crate::format::cel::Expression;
 
 /// Compiles a text.
 pub(super) fn parts(text: &str, options: &FormatOptions<'_>) -> Result<Vec<Part>, FormatError> {

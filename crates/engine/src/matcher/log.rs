@@ -3,8 +3,8 @@
 use towpath_proto::{Head, Name};
 
 use super::{HeaderMatcher, MetadataMatcher};
-use crate::cel::Expression;
 use crate::format::Facts;
+use crate::format::cel::Expression;
 use crate::fraction::Fraction;
 use crate::grpc;
 use crate::record::Flags;

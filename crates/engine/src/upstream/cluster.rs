@@ -283,7 +283,7 @@ impl ClusterState {
 
     /// Chooses a host for a stream, not one to be avoided if there is another. Where there are subsets, its criteria
     /// say which.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pick(
         &mut self,
         random: u64,

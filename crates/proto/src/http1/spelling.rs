@@ -48,7 +48,7 @@ fn compare(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
 }
 
 /// The first line of a response, with the phrase that it came with where that is kept.
-#[inline]
+#[inline(always)]
 pub(super) fn status_line(lines: &mut Lines, version: Version, head: &Head) {
     let start = lines.len();
     encode::status_line(lines, version, head.status());

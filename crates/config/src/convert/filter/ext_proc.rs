@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::cel::Expression;
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::ext_proc::{
     BodyMode, ExtProc, HeaderMode, MutationRules, Namespaces, Overrides, ProcessingMode,
     RouteCache, RouteExtProc, SharedExtProc,
 };
+use towpath_engine::format::cel::Expression;
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::route::HeaderOps;
 

@@ -1,7 +1,7 @@
 //! What a server is told of a stream beside its parts: expressions over Envoy's attributes.
 
-use crate::cel::{self, Expression};
 use crate::format::Facts;
+use crate::format::cel::{self, Expression};
 use crate::protobuf::{Kind, Struct, Value};
 
 /// Expressions with their values; those that have none for this stream are left out.

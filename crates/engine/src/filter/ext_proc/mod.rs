@@ -23,7 +23,7 @@ pub use super::grpc_service::GrpcService;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig, RouteConfigs,
 };
-use crate::cel::Expression;
+use crate::format::cel::Expression;
 use crate::header_ops::HeaderOps;
 use crate::matcher::StringMatcher;
 use crate::stats::{ExtProcStats, Scope};

@@ -1,5 +1,5 @@
-//! Expressions in CEL, the Common Expression Language (<https://cel.dev>), over a stream's attributes, as Envoy has them
-//! in filters of access logs and in `%CEL(…)%`.
+//! Expressions in CEL, the Common Expression Language (<https://cel.dev>), over a stream's attributes: in filters of
+//! access logs, in `%CEL(…)%`, and in what `ext_proc` tells its servers.
 //!
 //! An expression is read and taken apart when the configuration is loaded, so that nothing but what it asks for is
 //! looked up for a stream. As in Envoy there are no comprehensions, strings are not joined, and what goes wrong while
