@@ -146,7 +146,7 @@ fn wrong_formats_are_refused_with_command_and_position() {
         ("%REQ(a):x%", 0, "", FormatReason::Syntax),
         ("%REQ(a):%", 0, "", FormatReason::Syntax),
         ("%%%NOPE%", 2, "NOPE", FormatReason::Unknown),
-        ("%CEL(a)%", 0, "CEL", FormatReason::Unsupported),
+        ("%CEL(xds.node)%", 0, "CEL", FormatReason::Unsupported),
         ("%REQ%", 0, "REQ", FormatReason::MissingParameter),
         ("%REQ()%", 0, "REQ", FormatReason::MissingParameter),
         ("%DURATION(x)%", 0, "DURATION", FormatReason::UnexpectedParameter),

@@ -105,7 +105,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            r#"{"a":[1,-2.5,null,true,{"b":"ä\n"}],"c":{},"d":1.8446744073709552e19}"#
+            r#"{"a":[1,-2.5,null,true,{"b":"ä\n"}],"c":{},"d":1.8446744073709552e+19}"#
         );
     }
 
