@@ -99,7 +99,7 @@ impl Attribute {
         ALL.iter().map(|(name, _)| *name)
     }
 
-    /// What a stream has of it; an object of the filter state is looked up by [`state`].
+    /// What a stream has of it. Of the filter state it has nothing to say: objects are looked up by their names.
     #[must_use]
     pub fn value<'a>(self, facts: &Facts<'a>) -> Option<Value<'a>> {
         match self {
