@@ -1,4 +1,4 @@
-//! Attributes of a stream, by Envoy's names (`docs/root/intro/arch_overview/advanced/attributes`).
+//! Attributes of a stream, by the names that Envoy's documentation lists under "Attributes".
 
 use std::borrow::Cow;
 
@@ -102,69 +102,12 @@ impl Attribute {
     /// What a stream has of it. Of the filter state it has nothing to say: objects are looked up by their names.
     #[must_use]
     pub fn value<'a>(self, facts: &Facts<'a>) -> Option<Value<'a>> {
-        match self {
-            Self::Path
-            | Self::UrlPath
-            | Self::Query
-            | Self::Host
-            | Self::Scheme
-            | Self::Method
-            | Self::Headers
-            | Self::HeadersBytes
-            | Self::Referer
-            | Self::UserAgent
-            | Self::Time
-            | Self::Id
-            | Self::Protocol
-            | Self::Duration
-            | Self::Size
-            | Self::TotalSize => self.of_request(facts),
-            Self::Code
-            | Self::CodeDetails
-            | Self::Flags
-            | Self::GrpcStatus
-            | Self::ResponseHeaders
-            | Self::ResponseHeadersBytes
-            | Self::Trailers
-            | Self::ResponseSize
-            | Self::ResponseTotalSize
-            | Self::BackendLatency => self.of_response(facts),
-            Self::SourceAddress
-            | Self::SourcePort
-            | Self::DestinationAddress
-            | Self::DestinationPort
-            | Self::UpstreamAddress
-            | Self::UpstreamPort
-            | Self::UpstreamLocalAddress
-            | Self::AttemptCount
-            | Self::PoolReadyDuration
-            | Self::UpstreamTlsVersion => self.of_ends(facts.record),
-            Self::ConnectionId
-            | Self::IsMutual
-            | Self::ServerName
-            | Self::TlsVersion
-            | Self::SubjectLocal
-            | Self::SubjectPeer
-            | Self::UriLocal
-            | Self::UriPeer
-            | Self::DnsLocal
-            | Self::DnsPeer
-            | Self::DigestPeer
-            | Self::PeerCertificate
-            | Self::TerminationDetails => self.of_connection(facts.record),
-            Self::Metadata
-            | Self::FilterState
-            | Self::UpstreamFailureReason
-            | Self::ClusterName
-            | Self::ClusterMetadata
-            | Self::RouteName
-            | Self::RouteMetadata
-            | Self::VirtualHostName
-            | Self::VirtualHostMetadata
-            | Self::HostMetadata
-            | Self::FilterChainName
-            | Self::ListenerMetadata => self.of_configuration(facts),
-        }
+        // Each knows its own, and has nothing to say of the others.
+        self.of_request(facts)
+            .or_else(|| self.of_response(facts))
+            .or_else(|| self.of_ends(facts.record))
+            .or_else(|| self.of_connection(facts.record))
+            .or_else(|| self.of_configuration(facts))
     }
 
     fn of_request<'a>(self, facts: &Facts<'a>) -> Option<Value<'a>> {
