@@ -24,6 +24,7 @@ use crate::record::details;
 use crate::route::Picked;
 use crate::snapshot::route::{InternalRedirects, RedirectPredicate};
 use crate::stats::{Counter, HttpStats};
+use crate::uri;
 
 /// What a request knows of redirects that were followed for it.
 #[derive(Debug, Default)]
@@ -306,21 +307,13 @@ struct Url<'a> {
 
 impl<'a> Url<'a> {
     fn parse(text: &'a [u8]) -> Option<Self> {
-        let at = text.windows(3).position(|bytes| bytes == b"://")?;
-        let (scheme, rest) = (&text[..at], &text[at + 3..]);
-        let is_plain = text.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
-        if scheme.is_empty() || !scheme.iter().all(u8::is_ascii_alphabetic) || !is_plain {
-            return None;
-        }
-        let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
-        let (authority, target) = rest.split_at(end);
+        let (scheme, authority, rest) = uri::absolute(text)?;
         let authority = authority.rsplit(|byte| *byte == b'@').next()?;
-        let end = target.iter().position(|byte| *byte == b'#').unwrap_or(target.len());
         // A fragment needs a path or a query before it.
-        if !is_host(authority) || target.starts_with(b"#") {
+        if !is_host(authority) || rest.starts_with(b"#") {
             return None;
         }
-        let target = if target.is_empty() { b"/" } else { &target[..end] };
+        let target = if rest.is_empty() { b"/" } else { uri::without_fragment(rest) };
         Some(Self { scheme, authority, target })
     }
 }

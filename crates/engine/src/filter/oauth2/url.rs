@@ -16,16 +16,9 @@ pub(super) struct Url<'a> {
 impl<'a> Url<'a> {
     /// Takes one apart. What could not stand in a head is none.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
-        let at = text.windows(3).position(|bytes| bytes == b"://")?;
-        let (scheme, rest) = (&text[..at], &text[at + 3..]);
-        let is_plain = text.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
-        if scheme.is_empty() || !scheme.iter().all(u8::is_ascii_alphabetic) || !is_plain {
-            return None;
-        }
-        let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
-        let (authority, target) = rest.split_at(end);
-        let end = target.iter().position(|byte| *byte == b'#').unwrap_or(target.len());
-        is_authority(authority).then_some(Self { scheme, authority, target: &target[..end] })
+        let (scheme, authority, rest) = uri::absolute(text)?;
+        let target = uri::without_fragment(rest);
+        is_authority(authority).then_some(Self { scheme, authority, target })
     }
 
     /// Its host, without the brackets of an address.
