@@ -299,7 +299,7 @@ fn split_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The namespace of rules that name none.
 pub const NAMESPACE: &str = "envoy.filters.listener.proxy_protocol";
 /// The name of the object in filter state.
-const STATE: &str = "envoy.network.proxy_protocol.tlv";
+pub(crate) const STATE: &str = "envoy.network.proxy_protocol.tlv";
 
 #[cfg(test)]
 mod tests {

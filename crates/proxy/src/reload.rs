@@ -318,6 +318,7 @@ pub(crate) fn used_sinks(snapshot: &Snapshot) -> HashSet<usize> {
                 Terminal::Http(http) => &http.access_logs[..],
                 Terminal::Tcp(tcp) => &tcp.access_logs,
                 Terminal::Bolt(bolt) => &bolt.http.access_logs,
+                Terminal::Answer(_) => &[],
             }
         });
         logs.chain(&listener.access_logs)

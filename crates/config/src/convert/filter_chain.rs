@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{
-    ChainMatch, ConnectionLimit, NetworkFilters, SourceType, Terminal, Transport,
+    Answer, ChainMatch, ConnectionLimit, NetworkFilters, SourceType, Terminal, Transport,
 };
 use towpath_engine::total::Total;
 
@@ -13,6 +13,7 @@ use super::Converter;
 use super::bolt::BOLT_PROXY;
 use super::extension::NETWORK_FILTER;
 use super::extension_discovery::{Found, Place};
+use super::filter::set_filter_state::NETWORK as SET_STATE;
 use super::forward_proxy::SNI as SNI_FORWARD;
 use super::istio::{EXCHANGE, STATS};
 use super::rbac::NETWORK_RBAC;
@@ -24,12 +25,19 @@ const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const CONNECTION_LIMIT: &str =
     "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
 
+const LOCAL_RATE: &str = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit";
+const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
+const DIRECT_RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
 const SNI_CLUSTER: &str = "envoy.extensions.filters.network.sni_cluster.v3.SniCluster";
 /// The network filters that there are.
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 13] = [
     HTTP,
     TCP,
     BOLT_PROXY,
+    ECHO,
+    DIRECT_RESPONSE,
+    LOCAL_RATE,
+    SET_STATE,
     CONNECTION_LIMIT,
     NETWORK_RBAC,
     SNI_CLUSTER,
@@ -37,6 +45,9 @@ const KNOWN: [&str; 9] = [
     EXCHANGE,
     STATS,
 ];
+
+/// What a chain answers at most; Envoy has no limit.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// What a filter is to its chain.
 enum Filter {
@@ -103,7 +114,7 @@ impl Converter<'_> {
             extends: NETWORK_FILTER,
             family: "network_filter",
             known: &KNOWN,
-            terminal: &[HTTP, TCP, BOLT_PROXY],
+            terminal: &[HTTP, TCP, BOLT_PROXY, ECHO, DIRECT_RESPONSE],
             is_last,
         };
         let config = match self.filter_config(message, place)? {
@@ -119,6 +130,15 @@ impl Converter<'_> {
             BOLT_PROXY => {
                 return Some(Filter::Last(Terminal::Bolt(Arc::new(self.bolt_proxy(config)?))));
             }
+            ECHO => return Some(Filter::Last(Terminal::Answer(Answer::Echo))),
+            DIRECT_RESPONSE => {
+                let text = config.message("response");
+                let text = text.and_then(|text| self.data(text, MAX_ANSWER_BYTES));
+                let answer = Answer::Fixed(text.unwrap_or_default().into());
+                return Some(Filter::Last(Terminal::Answer(answer)));
+            }
+            SET_STATE => before.states.push(self.connection_state(config)),
+            LOCAL_RATE => before.rates.extend(self.connection_rate(config)),
             NETWORK_RBAC => before.rbac.push(self.network_rbac(config)?),
             SNI_CLUSTER => before.sni_cluster = true,
             SNI_FORWARD => before.sni_forward = self.sni_forward(config),

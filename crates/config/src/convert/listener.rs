@@ -185,7 +185,8 @@ impl Converter<'_> {
         filters
     }
 
-    fn connection_rate(&mut self, config: &Message) -> Option<ConnectionRate> {
+    /// A bucket for connections, of a listener or of a filter chain.
+    pub(super) fn connection_rate(&mut self, config: &Message) -> Option<ConnectionRate> {
         let tokens = self.tokens(config.message("token_bucket")?)?;
         let switch = config.message("runtime_enabled");
         let is_on = switch.is_none_or(|switch| self.runtime_flag(switch));

@@ -4,6 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::Instant;
+
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
 use crate::filter::HttpFilter;
@@ -12,15 +14,15 @@ use crate::ids::{Kind, NO_CLUSTER};
 use crate::rbac::Subject;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
-    ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
+    Answer, ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
     NetworkRbac, TcpLogOptions, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
-    BoltStats, ConnectionLimitStats, GreetingStats, Http2Stats, HttpStats, ListenerHttpStats,
-    ListenerStats, ListenerWorkerStats, RbacStats, TcpStats, TracingStats,
+    BoltStats, ConnectionLimitStats, ConnectionRateStats, GreetingStats, Http2Stats, HttpStats,
+    ListenerHttpStats, ListenerStats, ListenerWorkerStats, RbacStats, TcpStats, TracingStats,
 };
 use crate::tracer;
 
@@ -39,6 +41,8 @@ pub(crate) struct ChainContext {
     pub(crate) tls: Option<ChainTls>,
     /// The counters of the chain's connection limits, in their order.
     pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
+    /// Those of its rates.
+    pub(crate) rates: Vec<Arc<ConnectionRateStats>>,
     /// Those of its rules.
     pub(crate) rbac: Vec<Arc<RbacStats>>,
     /// Those of what its clients say of themselves.
@@ -56,6 +60,8 @@ pub(crate) struct ChainContext {
 pub(crate) enum ChainKind {
     Http(Serving<HttpContext>),
     Tcp(Serving<TcpContext>),
+    /// What comes is answered here.
+    Answer(Serving<Answer>),
     /// The app in this process.
     Local,
 }
@@ -68,7 +74,8 @@ impl ChainKind {
                 Arc::ptr_eq(&one.stats, &other.stats) && one.bolt.is_some() == other.bolt.is_some()
             }
             (Self::Tcp(one), Self::Tcp(other)) => Arc::ptr_eq(&one.stats, &other.stats),
-            (Self::Http(_) | Self::Tcp(_) | Self::Local, _) => false,
+            (Self::Answer(_), Self::Answer(_)) => true,
+            (Self::Http(_) | Self::Tcp(_) | Self::Answer(_) | Self::Local, _) => false,
         }
     }
 }
@@ -136,6 +143,7 @@ impl ChainContext {
             kind: ChainKind::Local,
             tls: None,
             limits: Vec::new(),
+            rates: Vec::new(),
             rbac: Vec::new(),
             greeting_stats: None,
             is_recorded: true,
@@ -155,6 +163,25 @@ impl ChainContext {
             }
         }
         refused
+    }
+
+    /// Whether its rates let a connection in.
+    pub(crate) fn admits(&self, now: Instant) -> bool {
+        self.chain.filters.rates.iter().zip(&self.rates).all(|(rate, stats)| {
+            let is_admitted = rate.admits(now);
+            if !is_admitted {
+                stats.rate_limited.inc();
+            }
+            is_admitted
+        })
+    }
+
+    /// What its connections are answered, where they go no further.
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        match &self.kind {
+            ChainKind::Answer(answer) => Some(answer),
+            ChainKind::Http(_) | ChainKind::Tcp(_) | ChainKind::Local => None,
+        }
     }
 
     /// Judges what a client sends by the chain's rules, in their order. Answers what refuses it: the details, and how
@@ -192,7 +219,7 @@ impl ChainContext {
         match &self.kind {
             ChainKind::Http(http) if http.bolt.is_some() => Kind::Rpc(Serving::new(())),
             ChainKind::Http(_) => Kind::Http(Serving::new(())),
-            ChainKind::Tcp(_) => Kind::Tcp(Serving::new(())),
+            ChainKind::Tcp(_) | ChainKind::Answer(_) => Kind::Tcp(Serving::new(())),
             ChainKind::Local => Kind::App,
         }
     }
@@ -200,7 +227,7 @@ impl ChainContext {
     pub(crate) fn http(&self) -> Option<&HttpContext> {
         match &self.kind {
             ChainKind::Http(http) => Some(http),
-            ChainKind::Tcp(_) | ChainKind::Local => None,
+            ChainKind::Tcp(_) | ChainKind::Answer(_) | ChainKind::Local => None,
         }
     }
 
@@ -213,13 +240,13 @@ impl ChainContext {
         match &self.kind {
             ChainKind::Http(http) => &http.config.access_logs,
             ChainKind::Tcp(tcp) => &tcp.config.access_logs,
-            ChainKind::Local => &[],
+            ChainKind::Answer(_) | ChainKind::Local => &[],
         }
     }
 
     pub(crate) fn tcp(&self) -> Option<&TcpContext> {
         match &self.kind {
-            ChainKind::Http(_) | ChainKind::Local => None,
+            ChainKind::Http(_) | ChainKind::Answer(_) | ChainKind::Local => None,
             ChainKind::Tcp(tcp) => Some(tcp),
         }
     }

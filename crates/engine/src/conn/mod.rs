@@ -40,6 +40,7 @@ use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Fingerprints, Listener, ListenerFilter};
 use crate::snapshot::original_src::Source;
 use crate::stats::ListenerStats;
+use crate::stream_info::{StateObject, StreamInfo};
 
 /// A connection.
 #[derive(Debug)]
@@ -139,6 +140,8 @@ pub(crate) struct Downstream {
     pub(crate) ready: bool,
     /// Rules have not judged yet what it sends.
     pub(crate) unjudged: bool,
+    /// Nothing has come that its filter state may say.
+    pub(crate) unread: bool,
     pub(crate) serial: u64,
     /// What is known of it alone, if anything is.
     pub(crate) particulars: Option<Box<Particulars>>,
@@ -159,8 +162,24 @@ pub(crate) struct Particulars {
     pub(crate) proxied: Option<Arc<Proxied>>,
     /// Where connections to hosts come from for it, if not from us.
     pub(crate) source: Option<Source>,
+    /// Objects of the filter state that its streams begin with.
+    pub(crate) state: Vec<(Box<str>, StateObject)>,
+    /// Its chain lets in fewer.
+    pub(crate) over_rate: bool,
     /// What its TLS says, once that was asked for.
     secured: Option<Arc<DownstreamTls>>,
+}
+
+impl Particulars {
+    /// Sets the connection's own objects in what is known of one of its streams. What belongs to a connection no
+    /// request replaces, as in Envoy.
+    pub(crate) fn note_state(&self, info: &StreamInfo, of_request: bool) {
+        for (name, object) in &self.state {
+            let object = StateObject { read_only: of_request, ..object.clone() };
+            // It is as much as a connection may hold, at most.
+            let _ = info.set_state(name, object);
+        }
+    }
 }
 
 /// A client's connection whose last bytes are written. It waits for the peer's FIN, so that they are not lost to a
@@ -313,7 +332,8 @@ impl Downstream {
     /// A client's connection that a chain has taken, or the app's.
     pub(crate) fn new(context: Rc<ChainContext>, serial: u64) -> Self {
         Self {
-            unjudged: !context.rbac.is_empty(),
+            unjudged: !context.rbac.is_empty() || context.chain.filters.looks_at_first_bytes(),
+            unread: context.chain.filters.looks_at_first_bytes(),
             context,
             requests: 0,
             closing: false,
@@ -327,6 +347,13 @@ impl Downstream {
     /// Whether its local address is where the client wanted to go.
     pub(crate) fn is_restored(&self) -> bool {
         self.particulars.as_ref().is_some_and(|it| it.restored)
+    }
+
+    /// The cluster that its filter state names.
+    pub(crate) fn cluster_by_state(&self) -> Option<Arc<str>> {
+        let state = &self.particulars.as_ref()?.state;
+        let (_, object) = state.iter().find(|(name, _)| &**name == "envoy.tcp_proxy.cluster")?;
+        std::str::from_utf8(&object.value).ok().map(Arc::from)
     }
 
     /// What a proxy has said of it beside addresses.
@@ -385,6 +412,11 @@ impl Connection {
             bytes_sent: 0,
             threshold: Threshold::default(),
         }
+    }
+
+    /// Whether its chain answers what it brings.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.downstream().is_some_and(|downstream| downstream.context.answer().is_some())
     }
 
     pub(crate) fn downstream(&self) -> Option<&Downstream> {

@@ -11,6 +11,7 @@ use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
 use crate::env::Env;
 use crate::ids::Closer;
+use crate::record::Flags;
 
 impl Listeners {
     /// Closes a downstream connection that carries nothing.
@@ -229,6 +230,9 @@ impl Listeners {
             );
             record.connection = downstream.serial;
             record.proxied = downstream.proxied().cloned();
+            if downstream.particulars.as_ref().is_some_and(|it| it.over_rate) {
+                record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            }
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
             record.end = Some(now);

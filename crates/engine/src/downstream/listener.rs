@@ -479,6 +479,7 @@ impl Env {
                 let bolt = BoltContext { config: Arc::clone(config), stats };
                 ChainKind::Http(Serving::new(self.http_context(listener, &config.http, Some(bolt))))
             }
+            Terminal::Answer(answer) => ChainKind::Answer(Serving::new(answer.clone())),
             Terminal::Tcp(config) => ChainKind::Tcp(Serving::new(TcpContext {
                 config: Arc::clone(config),
                 stats: self.registry.set(self.index, Scope::Tcp(Arc::clone(&config.stat_prefix))),
@@ -492,18 +493,23 @@ impl Env {
             ChainKind::Http(http) => is_recorded(&http.config),
             ChainKind::Tcp(tcp) => {
                 !tcp.config.access_logs.is_empty()
+                    || !chain.filters.states.is_empty()
                     || tcp.config.tunneling.is_some()
                     || tcp.metrics.is_some()
             }
+            ChainKind::Answer(_) => false,
             ChainKind::Local => true,
         };
         let limits = chain.filters.limits.iter().map(|limit| {
             self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(&limit.stat_prefix)))
         });
+        let rates = chain.filters.rates.iter().map(|rate| {
+            self.registry.set(self.index, Scope::ChainRate(Arc::clone(&rate.stat_prefix)))
+        });
         let rbac = chain.filters.rbac.iter().map(|filter| {
             self.registry.set(self.index, Scope::NetworkRbac(Arc::clone(&filter.stat_prefix)))
         });
-        let (limits, rbac) = (limits.collect(), rbac.collect());
+        let (limits, rates, rbac) = (limits.collect(), rates.collect(), rbac.collect());
         let tls = chain.tls.as_ref().map(|tls| {
             let scope = Scope::ListenerTls(Arc::clone(&listener.stat_prefix));
             let stats = self.registry.set(self.index, scope);
@@ -529,6 +535,7 @@ impl Env {
             kind,
             tls,
             limits,
+            rates,
             rbac,
             greeting_stats: chain
                 .filters

@@ -17,7 +17,7 @@ use crate::exchange::Exchange;
 use crate::record::Flags;
 use crate::serving::{OfHttp2, Serving};
 use crate::snapshot::http2::Choice;
-use crate::snapshot::listener::{Arrival, Fingerprints, Listener};
+use crate::snapshot::listener::{Arrival, Fingerprints, Listener, Moment};
 
 impl Exchange {
     /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
@@ -117,7 +117,7 @@ impl Exchange {
         context.worker_stats.downstream_cx_total.inc();
         context.worker_stats.downstream_cx_active.inc();
         state.active += 1;
-        let mut refused = context.enter().map(|(stats, delay)| {
+        let refused = context.enter().map(|(stats, delay)| {
             stats.limited_connections.inc();
             delay
         });
@@ -135,6 +135,7 @@ impl Exchange {
                 }
             }
             ChainKind::Tcp(tcp) => tcp.stats.downstream_cx_total.inc(),
+            ChainKind::Answer(_) => {}
             // No client connects to it.
             ChainKind::Local => return,
         }
@@ -162,19 +163,27 @@ impl Exchange {
         let server = context.tls.as_ref().and_then(|tls| tls.server.as_ref());
         made.tls = server.map(|server| Box::new(server.accept()));
         self.conns.push(limit.of_reads(id), &mut self.env);
+        self.set_state(id, Moment::Accepted, now);
+        if let Some(delay) = refused {
+            return self.turn_away(id, delay, false, now);
+        }
+        if !context.admits(now) {
+            return self.turn_away(id, Duration::ZERO, true, now);
+        }
+        let mut is_ready = true;
         if context.chain.filters.is_missing {
             if let Some(state) = self.listeners.slots.get(slot) {
                 state.stats.network_extension_config_missing.inc();
             }
-            refused = Some(Duration::ZERO);
+            is_ready = false;
         }
         if let Some(secrets) = context.tls.as_ref().and_then(|tls| tls.secrets.as_ref()) {
             secrets.downstream_context_secrets_not_ready.inc();
-            refused = Some(Duration::ZERO);
+            is_ready = false;
         }
-        if let Some(delay) = refused {
-            self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
-            return;
+        if !is_ready {
+            let wait = Duration::ZERO;
+            return self.listeners.refuse(id, &context, wait, &mut self.conns, &mut self.env, now);
         }
         if context.tls.is_none() {
             return self.open_client(id, now);
@@ -193,6 +202,8 @@ impl Exchange {
         let Role::Downstream(downstream) = &mut connection.role else { return };
         downstream.ready = true;
         let context = Rc::clone(&downstream.context);
+        self.set_state(id, Moment::Secured, now);
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
         if let ChainKind::Http(http) = &context.kind {
             connection.mux = http_mux(http, connection.tls.as_ref().and_then(|layer| layer.alpn()));
             connection.show_mux();
@@ -219,6 +230,7 @@ impl Exchange {
                 }
             }
             ChainKind::Tcp(_) => self.open_tcp(id, now),
+            ChainKind::Answer(_) => self.open_answered(id, now),
             ChainKind::Local => {}
         }
     }

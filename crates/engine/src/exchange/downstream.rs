@@ -219,7 +219,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         connection.mux.ended();
         match connection.mux.at_end() {
-            AtEnd::Told if connection.is_busy() => self.pump(id, now),
+            AtEnd::Told if connection.is_busy() || connection.is_answered() => self.pump(id, now),
             AtEnd::Waits if connection.is_busy() => {}
             AtEnd::Told | AtEnd::Waits | AtEnd::Over => {
                 for index in connection.streams.all() {

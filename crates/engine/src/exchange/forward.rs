@@ -82,7 +82,10 @@ impl Exchange {
                     (Side::Response, None) => {}
                 },
                 Arrival::Part(Event::Data(chunk)) => {
-                    let Some(stream) = stream else { continue };
+                    let Some(stream) = stream else {
+                        self.answer_bytes(id, chunk, now);
+                        continue;
+                    };
                     let has_windows = connection.mux.has_windows();
                     let (is_last, is_alone) =
                         (connection.mux.take_end(), connection.mux.is_alone());
@@ -102,7 +105,10 @@ impl Exchange {
                     }
                 }
                 Arrival::Part(Event::End) => {
-                    let Some(stream) = stream else { continue };
+                    let Some(stream) = stream else {
+                        self.end_answered(id, now);
+                        continue;
+                    };
                     self.forward(stream, side, Item::End, now);
                 }
                 Arrival::Part(Event::Trailers(head)) => {
@@ -327,6 +333,7 @@ impl Exchange {
         self.upstreams.show_buffered(id, &mut self.conns);
         self.upstreams.count_congestion(id, Congestion::BackedUp, &mut self.conns);
         self.update_sources(id);
+        self.pause_answered(id);
     }
 
     /// What is read for the streams of a connection goes on, or waits.

@@ -4,16 +4,21 @@
 //! of the connection.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::{ConnectionId, Instant};
 
+use crate::conn::mux::ONLY;
 use crate::exchange::Exchange;
+use crate::ids::Leg;
 use crate::rbac::Subject;
+use crate::record::Flags;
 
 impl Exchange {
     /// Takes what came from a client whose connection has not been judged.
     pub(crate) fn receive_judged(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
+        self.set_first_state(id, now);
         if self.is_refused(id, chunk.len(), now) {
             return;
         }
@@ -29,6 +34,7 @@ impl Exchange {
     /// Judges a client that has said nothing before its end. Only where that is an end of its own, behind which the
     /// other direction goes on: everywhere else it is the end of the connection.
     pub(crate) fn judge_end(&mut self, id: ConnectionId, now: Instant) {
+        self.set_first_state(id, now);
         let Some(connection) = self.conns.table.get(id) else { return };
         let is_half = connection
             .downstream()
@@ -36,6 +42,34 @@ impl Exchange {
         if !(is_half && self.is_refused(id, 0, now)) {
             self.on_client_ended(id, now);
         }
+    }
+
+    /// A client that its chain does not let in, by a limit or, where it is `over_rate`, for want of a token. A TCP
+    /// proxy logs it, and the listener.
+    #[cold]
+    pub(crate) fn turn_away(
+        &mut self,
+        id: ConnectionId,
+        delay: Duration,
+        over_rate: bool,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let Some(downstream) = connection.downstream_mut() else { return };
+        if over_rate {
+            downstream.particulars.get_or_insert_default().over_rate = true;
+        }
+        let context = Rc::clone(&downstream.context);
+        let leg = Leg { connection: id, number: ONLY };
+        let opened = context.tcp().and_then(|_| self.open_stream(leg, now));
+        self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
+        if let Some((index, _)) = opened {
+            if let Some(stream) = self.streams.get_mut(index).filter(|_| over_rate) {
+                stream.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            }
+            self.finish(index, now);
+        }
+        self.listeners.check_drained(&mut self.env);
     }
 
     /// Whether the rules refuse a client that has sent so many bytes; then its connection is over.

@@ -4,12 +4,14 @@
 //! it may use every owner, and none of them knows of it.
 
 pub(crate) mod accept;
-pub(crate) mod app;
+pub(crate) mod answered;
+mod app;
 pub(crate) mod arriving;
 pub(crate) mod callout;
 pub(crate) mod choice;
 pub(crate) mod clients;
 mod connect;
+pub(crate) mod connection_state;
 mod criteria;
 pub(crate) mod downstream;
 pub(crate) mod drain;

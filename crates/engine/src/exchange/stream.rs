@@ -391,6 +391,9 @@ impl Streams {
             if let Some(proxied) = &record.proxied {
                 proxied.note(&recording.info, stream.context.http().is_none());
             }
+            if let Some(particulars) = particulars {
+                particulars.note_state(&recording.info, stream.context.http().is_some());
+            }
         }
         Some((index, stream))
     }

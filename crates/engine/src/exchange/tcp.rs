@@ -65,17 +65,20 @@ impl Exchange {
         let Some(tcp) = context.tcp() else { return };
         let random = self.env.random.next();
         let asked = || self.conns.table.get(id)?.downstream()?.server_name().cloned();
-        let named = context.chain.filters.sni_cluster.then(asked).flatten();
+        let set = || self.conns.table.get(id)?.downstream()?.cluster_by_state();
+        let is_set = !context.chain.filters.states.is_empty();
+        let named = is_set.then(set).flatten();
+        let named = named.or_else(|| context.chain.filters.sni_cluster.then(asked).flatten());
         let mut criteria = tcp.config.criteria.as_ref();
         let cluster = match (&tcp.config.cluster, named) {
-            (_, Some(name)) => self.snapshot.cluster_id(&name),
+            (ClusterChoice::One(_), Some(name)) => self.snapshot.cluster_id(&name),
             (ClusterChoice::One(cluster), None) => Some(*cluster),
-            (ClusterChoice::Weighted { .. }, None) => {
+            (ClusterChoice::Weighted { .. }, _) => {
                 let chosen = tcp.config.cluster.weighted(random);
                 criteria = chosen.and_then(|chosen| chosen.criteria.as_ref()).or(criteria);
                 chosen.map(|choice| choice.cluster)
             }
-            (ClusterChoice::Header(_), None) => None,
+            (ClusterChoice::Header(_), _) => None,
         };
         if let (Some(criteria), Some(stream)) = (criteria, self.streams.get_mut(index)) {
             stream.retries.tried.get_or_insert_default().criteria = Some(Arc::clone(criteria));

@@ -1,4 +1,4 @@
-//! The listener filter that lets connections in at a rate.
+//! Connections are let in at a rate: before anything of them is read, or by the chain that took them.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use super::listener::{Arrival, ListenerFilter, ListenerFilterConfig, Look};
 use crate::filter::local_ratelimit::{Bucket, Tokens};
 use crate::stats::{ConnectionRateStats, Registry, Scope};
 
-/// Envoy `extensions.filters.listener.local_ratelimit.v3.LocalRateLimit`: all workers take from one bucket. A
-/// connection for which it has no token is closed before anything of it is read.
+/// Envoy `extensions.filters.listener.local_ratelimit.v3.LocalRateLimit`, and the network filter of that name: all
+/// workers take from one bucket. A connection for which it has no token is closed before anything of it is read.
 #[derive(Clone, Debug)]
 pub struct ConnectionRate {
-    stat_prefix: Arc<str>,
+    /// Its counters' prefix.
+    pub stat_prefix: Arc<str>,
     /// None where it is switched off (`runtime_enabled`).
     bucket: Option<Arc<Bucket>>,
 }
@@ -23,18 +24,23 @@ impl ConnectionRate {
     pub fn new(stat_prefix: Arc<str>, tokens: Option<Tokens>) -> Self {
         Self { stat_prefix, bucket: tokens.map(|tokens| Arc::new(Bucket::new(tokens))) }
     }
+
+    /// Whether one more connection may begin.
+    pub(crate) fn admits(&self, now: Instant) -> bool {
+        self.bucket.as_ref().is_none_or(|bucket| bucket.take(now.as_nanos() + START, 1))
+    }
 }
 
 impl ListenerFilterConfig for ConnectionRate {
     fn start(&self, registry: &Registry, worker: u32) -> Box<dyn ListenerFilter> {
         let scope = Scope::ConnectionRate(Arc::clone(&self.stat_prefix));
-        Box::new(Limiter { bucket: self.bucket.clone(), stats: registry.set(worker, scope) })
+        Box::new(Limiter { rate: self.clone(), stats: registry.set(worker, scope) })
     }
 }
 
 #[derive(Debug)]
 struct Limiter {
-    bucket: Option<Arc<Bucket>>,
+    rate: ConnectionRate,
     stats: Arc<ConnectionRateStats>,
 }
 
@@ -45,8 +51,7 @@ impl ListenerFilter for Limiter {
 
     /// It answers at once, and so is asked once.
     fn look(&self, _bytes: &[u8], _arrival: &mut Arrival, now: Instant) -> Look {
-        let Some(bucket) = &self.bucket else { return Look::Done { takes: 0 } };
-        if bucket.take(now.as_nanos() + START, 1) {
+        if self.rate.admits(now) {
             return Look::Done { takes: 0 };
         }
         self.stats.rate_limited.inc();

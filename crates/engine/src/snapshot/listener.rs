@@ -5,14 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use towpath_proto::{Address, Instant, ListenOptions};
 
+use super::connection_rate::ConnectionRate;
 use super::log::AccessLog;
 use super::original_src::Source;
 use super::route::{ClusterChoice, HeaderOps};
 use super::subset::Criteria;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 pub use crate::cidr::Prefix;
+use crate::filter::set_filter_state::Setting;
 use crate::format::Format;
 use crate::matcher::Subject;
 pub use crate::matcher::Transport;
@@ -369,6 +372,8 @@ pub enum SourceType {
 pub struct NetworkFilters {
     /// `envoy.filters.network.connection_limit`.
     pub limits: Vec<ConnectionLimit>,
+    /// `envoy.filters.network.local_ratelimit`.
+    pub rates: Vec<ConnectionRate>,
     /// `envoy.filters.network.rbac`.
     pub rbac: Vec<NetworkRbac>,
     /// `envoy.filters.network.sni_cluster`: the name of the server that a client asks for names the cluster, in place
@@ -380,8 +385,52 @@ pub struct NetworkFilters {
     pub greetings: Option<Arc<Greetings>>,
     /// Istio's `stats`, of opaque bytes.
     pub telemetry: Option<Arc<Telemetry>>,
+    /// `envoy.filters.network.set_filter_state`.
+    pub states: Vec<ConnectionState>,
     /// One that a control plane was asked for and did not give: connections are closed.
     pub is_missing: bool,
+}
+
+impl NetworkFilters {
+    /// Whether something is to be set with the first bytes.
+    pub(crate) fn looks_at_first_bytes(&self) -> bool {
+        self.states.iter().any(|state| !state.received.is_empty())
+    }
+}
+
+/// Envoy `extensions.filters.network.set_filter_state.v3.Config`: objects of a connection's filter state, which all of
+/// its streams begin with.
+#[derive(Debug, Default)]
+pub struct ConnectionState {
+    /// `on_new_connection`.
+    pub accepted: Box<[Setting]>,
+    /// `on_downstream_tls_handshake`; without TLS when the connection begins.
+    pub secured: Box<[Setting]>,
+    /// `on_downstream_data`: with the first bytes.
+    pub received: Box<[Setting]>,
+}
+
+/// When objects of a connection's filter state are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It begins.
+    Accepted,
+    /// Its handshake is over.
+    Secured,
+    /// The first bytes have come.
+    Received,
+}
+
+impl ConnectionState {
+    /// What is set then.
+    #[must_use]
+    pub fn at(&self, moment: Moment) -> &[Setting] {
+        match moment {
+            Moment::Accepted => &self.accepted,
+            Moment::Secured => &self.secured,
+            Moment::Received => &self.received,
+        }
+    }
 }
 
 /// Envoy `extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig`.
@@ -430,6 +479,17 @@ pub enum Terminal {
     Tcp(Arc<TcpProxy>),
     /// `towpath.filters.network.bolt_proxy`.
     Bolt(Arc<BoltProxy>),
+    /// None is connected to.
+    Answer(Answer),
+}
+
+/// What a chain answers by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `envoy.filters.network.echo`: all that comes, until its end.
+    Echo,
+    /// `envoy.filters.network.direct_response`: this, and the end.
+    Fixed(Bytes),
 }
 
 /// Envoy `extensions.filters.network.tcp_proxy.v3.TcpProxy`.

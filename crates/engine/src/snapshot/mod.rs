@@ -8,7 +8,6 @@ pub mod bolt;
 pub mod buffer;
 pub mod client;
 pub mod cluster;
-#[cfg(feature = "serving")]
 pub mod connection_rate;
 pub mod export;
 pub mod health;

@@ -59,7 +59,7 @@ stats! {
 }
 
 stats! {
-    /// `listener_local_ratelimit.<stat prefix>.…`
+    /// `listener_local_ratelimit.<stat prefix>.…`, and `local_rate_limit.<stat prefix>.…`
     ConnectionRateStats {
         Counter rate_limited;
     }

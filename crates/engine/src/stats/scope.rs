@@ -226,6 +226,8 @@ pub enum Scope {
     LogService(Arc<str>),
     /// `listener_local_ratelimit.<stat prefix>`.
     ConnectionRate(Arc<str>),
+    /// `local_rate_limit.<stat prefix>`.
+    ChainRate(Arc<str>),
     /// `<stat prefix>.http_local_rate_limit`.
     LocalRateLimit(Arc<str>),
     /// `http.<stat prefix>.lua`, and the filter's stat prefix.
@@ -421,6 +423,7 @@ impl fmt::Display for Scope {
             }
             Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
             Self::ConnectionRate(prefix) => write!(f, "listener_local_ratelimit.{prefix}"),
+            Self::ChainRate(prefix) => write!(f, "local_rate_limit.{prefix}"),
             Self::BandwidthLimit(prefix) => write!(f, "{prefix}.http_bandwidth_limit"),
             Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
             Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
@@ -560,6 +563,7 @@ impl Scope {
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::ConnectionRate(_) => "listener_local_ratelimit",
+            Self::ChainRate(_) => "local_rate_limit",
             Self::BandwidthLimit(_) => "http_bandwidth_limit",
             Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
@@ -706,6 +710,7 @@ impl Scope {
             Self::ConnectionRate(prefix) => {
                 vec![label("envoy_local_listener_ratelimit_prefix", prefix)]
             }
+            Self::ChainRate(prefix) => vec![label("envoy_local_network_ratelimit_prefix", prefix)],
             Self::LocalRateLimit(prefix) => {
                 vec![label("envoy_local_http_ratelimit_prefix", prefix)]
             }

@@ -159,6 +159,14 @@ impl StreamInfo {
         }
     }
 
+    /// All objects of the filter state.
+    #[must_use]
+    pub fn state(&self) -> Vec<(Box<str>, StateObject)> {
+        let Some(contents) = self.0.get() else { return Vec::new() };
+        let contents = contents.borrow();
+        contents.state.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
+    }
+
     /// The objects that go along upstream.
     #[must_use]
     pub fn shared_state(&self) -> Vec<(Box<str>, StateObject)> {

@@ -172,7 +172,7 @@ impl Upstreams {
             (None, Some(downstream)) => match &downstream.context.kind {
                 ChainKind::Http(http) => Some(&http.stats.downstream_cx_tx_bytes_buffered),
                 ChainKind::Tcp(tcp) => Some(&tcp.stats.downstream_cx_tx_bytes_buffered),
-                ChainKind::Local => None,
+                ChainKind::Answer(_) | ChainKind::Local => None,
             },
             (None, None) => None,
         };
@@ -218,7 +218,8 @@ impl Upstreams {
             (ChainKind::Tcp(tcp), Congestion::Resumed) => {
                 tcp.stats.downstream_flow_control_resumed_reading_total.inc();
             }
-            (_, Congestion::BackedUp | Congestion::Drained) | (ChainKind::Local, _) => {}
+            (_, Congestion::BackedUp | Congestion::Drained)
+            | (ChainKind::Answer(_) | ChainKind::Local, _) => {}
         }
     }
 }

@@ -30,7 +30,7 @@ mod peer_metadata;
 pub(crate) mod rate_limits;
 mod ratelimit;
 mod rbac;
-mod set_filter_state;
+pub(super) mod set_filter_state;
 mod set_metadata;
 mod stateful_session;
 

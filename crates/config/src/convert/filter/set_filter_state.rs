@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::set_filter_state::{SetFilterState, Setting};
+use towpath_engine::snapshot::listener::ConnectionState;
 use towpath_engine::stream_info::Sharing;
 
 use super::Known;
@@ -11,6 +12,8 @@ use crate::convert::Converter;
 use crate::message::Message;
 use crate::support::Entry;
 
+pub(in crate::convert) const NETWORK: &str =
+    "envoy.extensions.filters.network.set_filter_state.v3.Config";
 const CONFIG: &str = "envoy.extensions.filters.http.set_filter_state.v3.Config";
 
 pub(super) const FILTER: Known = Known {
@@ -27,12 +30,25 @@ impl Converter<'_> {
     fn set_filter_state(&mut self, config: &Message) -> SetFilterState {
         let all = config.messages("on_request_headers");
         SetFilterState {
-            objects: all.filter_map(|value| self.state_setting(value)).collect(),
+            objects: all.filter_map(|value| self.state_setting(value, false)).collect(),
             reroutes: config.flag("clear_route_cache"),
         }
     }
 
-    fn state_setting(&mut self, value: &Message) -> Option<Setting> {
+    /// The network filter's.
+    pub(in crate::convert) fn connection_state(&mut self, config: &Message) -> ConnectionState {
+        let mut at = |field: &str| {
+            config.messages(field).filter_map(|value| self.state_setting(value, true)).collect()
+        };
+        ConnectionState {
+            accepted: at("on_new_connection"),
+            secured: at("on_downstream_tls_handshake"),
+            received: at("on_downstream_data"),
+        }
+    }
+
+    /// One object, of a connection or of a request.
+    fn state_setting(&mut self, value: &Message, of_connection: bool) -> Option<Setting> {
         let name = value.text("object_key");
         let (maker, at) = match value.text("factory_key") {
             "" => (name, value.at("object_key")),
@@ -55,6 +71,7 @@ impl Converter<'_> {
                 let text = format!("`{DYNAMIC_PORT}` is a number: write no `factory_key`");
                 self.report.unsupported(at, text);
             }
+            TCP_CLUSTER if of_connection && name == TCP_CLUSTER => {}
             "envoy.string" | DYNAMIC_HOST => {}
             "envoy.hashable_string" if sharing == Sharing::None => {}
             "envoy.hashable_string" => self.report.unsupported(
@@ -79,6 +96,8 @@ impl Converter<'_> {
 /// Where a request to a dynamic forward proxy goes, in place of its own host and port.
 const DYNAMIC_HOST: &str = "envoy.upstream.dynamic_host";
 const DYNAMIC_PORT: &str = "envoy.upstream.dynamic_port";
+/// Where the bytes of a connection go, in place of the TCP proxy's own cluster.
+const TCP_CLUSTER: &str = "envoy.tcp_proxy.cluster";
 /// What a request counts for the filter `ratelimit`.
 const HITS: &str = "envoy.ratelimit.hits_addend";
 
@@ -86,6 +105,12 @@ const SUPPORT: &[Entry] = &[
     Entry {
         message: CONFIG,
         honoured: &["on_request_headers", "clear_route_cache"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: NETWORK,
+        honoured: &["on_new_connection", "on_downstream_tls_handshake", "on_downstream_data"],
         harmless: &[],
         changes: &[],
     },

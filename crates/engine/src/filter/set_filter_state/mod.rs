@@ -59,7 +59,8 @@ impl HttpFilter for SetFilterState {
 }
 
 impl Setting {
-    fn write(&self, facts: &Facts<'_>) {
+    /// Sets the object in what is known of the stream or connection.
+    pub(crate) fn write(&self, facts: &Facts<'_>) {
         let Some(info) = facts.info else { return };
         let mut value = Vec::new();
         self.value.write(&mut value, facts);
