@@ -62,6 +62,10 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     }
     for (name, tcp) in &suite.tcp {
         listener(&mut text, name, [&tcp.listener, &tcp.chain, &tcp.filters]);
+        if !tcp.last.is_empty() {
+            text.push_str(&indented(&tcp.last, 6));
+            continue;
+        }
         let _ = write!(
             text,
             "      - name: tcp\n        typed_config:\n          \"@type\": {TCP_PROXY}\n          stat_prefix: \

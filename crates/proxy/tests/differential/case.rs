@@ -65,7 +65,11 @@ pub(crate) struct Http {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tcp {
     /// Fields of the TCP proxy, as YAML.
+    #[serde(default)]
     pub(crate) proxy: String,
+    /// Another filter in the place of the TCP proxy, a list of one.
+    #[serde(default)]
+    pub(crate) last: String,
     /// Fields of the listener.
     #[serde(default)]
     pub(crate) listener: String,

@@ -99,6 +99,7 @@ suites!(
     proxy_protocol,
     upstream_proxy_protocol,
     connection_rates,
+    network_filters,
     original_sources,
     grpc,
     http2_upstreams,

@@ -233,10 +233,13 @@ fn is_compared(name: &str) -> bool {
     let scopes = [
         "access_logs.grpc",
         "cluster.",
+        "connection_limit.",
         "dns_cache.",
         "http.",
         "http2.",
         "listener.",
+        "listener_local_ratelimit.",
+        "local_rate_limit.",
         "tcp.",
         "tracing.",
     ];
