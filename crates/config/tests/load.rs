@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_config::{Base, Error, Loaded, Options, Source, Sources, check, load, reload};
-use towpath_engine::filter::header_mutation::HeaderMutation;
+use towpath_engine::filter::header_mutation::{HeaderMutation, Mutations};
 use towpath_engine::header_ops::HeaderMutation as Mutation;
 use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
 use towpath_engine::snapshot::listener::Terminal;
@@ -99,7 +99,7 @@ fn filters_keep_their_order_and_names() {
     let [filter] = http(&loaded).filters.as_slice() else { panic!("one mutation") };
     assert_eq!((&*filter.name, filter.disabled), ("own", false));
     let config: &dyn std::any::Any = &*filter.config;
-    let HeaderMutation { request, response } = config.downcast_ref().unwrap();
+    let HeaderMutation { own: Mutations { request, response }, .. } = config.downcast_ref().unwrap();
     let [Mutation::Remove(removed), Mutation::Add(added)] = &request.0[..] else {
         panic!("a removal and an addition");
     };

@@ -14,7 +14,7 @@ use std::time::Duration;
 use scene::bench::Bench;
 use scene::{origin_address, retries};
 use towpath_engine::filter::ChainFilter;
-use towpath_engine::filter::header_mutation::HeaderMutation;
+use towpath_engine::filter::header_mutation::{HeaderMutation, Mutations};
 use towpath_engine::format::Format;
 use towpath_engine::header_ops::{HeaderMutation as Mutation, HeaderMutations};
 use towpath_engine::snapshot::Http;
@@ -124,7 +124,8 @@ fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
         |http| {
             let add = ops("x-from", CLIENT).add.into_iter().map(Mutation::Add);
             let (request, response) = (HeaderMutations(add.collect()), HeaderMutations::default());
-            let config = Arc::new(HeaderMutation { request, response });
+            let own = Mutations { request, response };
+            let config = Arc::new(HeaderMutation { own, route_is_last: false });
             http.filters.push(ChainFilter { name: "mutates".into(), disabled: false, config });
         },
     ];

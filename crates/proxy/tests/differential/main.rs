@@ -71,6 +71,7 @@ suites!(
     destinations,
     messages,
     routes,
+    header_mutation,
     headers,
     timing,
     retries,

@@ -2,38 +2,50 @@
 
 use std::sync::Arc;
 
-use towpath_engine::filter::FilterConfig;
-use towpath_engine::filter::header_mutation::HeaderMutation;
+use towpath_engine::filter::header_mutation::{HeaderMutation, Mutations};
+use towpath_engine::filter::{FilterConfig, RouteConfig};
 
 use super::Known;
 use crate::convert::Converter;
 use crate::message::Message;
 use crate::support::Entry;
 
+const BY_ROUTE: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute";
+
 pub(super) const FILTER: Known = Known {
     config_type: "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     convert,
-    by_route: None,
+    by_route: Some((BY_ROUTE, |converter, config| {
+        let config: Arc<dyn RouteConfig> = Arc::new(converter.all_mutations(config));
+        Some(config)
+    })),
     support: SUPPORT,
 };
 
 fn convert(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn FilterConfig>> {
-    let mutations = config.message("mutations");
-    let mut ops =
-        |name| mutations.map(|mutations| converter.mutations(mutations, name)).unwrap_or_default();
     Some(Arc::new(HeaderMutation {
-        request: ops("request_mutations"),
-        response: ops("response_mutations"),
+        own: converter.all_mutations(config),
+        route_is_last: config.flag("most_specific_header_mutations_wins"),
     }))
+}
+
+impl Converter<'_> {
+    fn all_mutations(&mut self, config: &Message) -> Mutations {
+        let mutations = config.message("mutations");
+        let mut ops =
+            |name| mutations.map(|mutations| self.mutations(mutations, name)).unwrap_or_default();
+        Mutations { request: ops("request_mutations"), response: ops("response_mutations") }
+    }
 }
 
 const SUPPORT: &[Entry] = &[
     Entry {
         message: "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
-        honoured: &["mutations"],
-        harmless: &[("most_specific_header_mutations_wins", "there is no mutation by route")],
+        honoured: &["mutations", "most_specific_header_mutations_wins"],
+        harmless: &[],
         changes: &[],
     },
+    Entry { message: BY_ROUTE, honoured: &["mutations"], harmless: &[], changes: &[] },
     Entry {
         message: "envoy.extensions.filters.http.header_mutation.v3.Mutations",
         honoured: &["request_mutations", "response_mutations"],

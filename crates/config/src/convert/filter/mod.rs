@@ -115,9 +115,11 @@ impl Converter<'_> {
             let Some(wrapper) = &any.message else { continue };
             self.accept(wrapper);
             let inner = wrapper.any("config");
-            let config = inner
-                .and_then(|(any, at)| self.route_filter(name, &any.name, any.message.as_ref(), at));
             let disabled = wrapper.flag("disabled");
+            // One without a type only says that the filter is on; that of a filter that is off is not looked at.
+            let config = inner
+                .filter(|(any, _)| !disabled && !any.name.is_empty())
+                .and_then(|(any, at)| self.route_filter(name, &any.name, any.message.as_ref(), at));
             if inner.is_none() && !disabled {
                 self.report.problem(&item.at, "needs a `config`, or `disabled: true`");
             }
