@@ -42,12 +42,7 @@ impl HttpFilter for HeaderMutation {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let route = request.route;
         self.each(route, |mutations| {
-            mutations.request.apply(
-                request.head,
-                Subject::Request,
-                request.facts,
-                request.scratch,
-            );
+            mutations.request.apply(request.head, Subject::Request, request.facts, request.scratch);
         });
         OnRequest::Pass
     }
