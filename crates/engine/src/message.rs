@@ -16,6 +16,7 @@ use crate::names::{NameNews, NameQuestion};
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::export::Exporter;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
+use crate::snapshot::overload::Levels;
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
 /// What a machine and its control thread say to each other.
@@ -116,6 +117,8 @@ pub enum ToWorker {
         /// How long that may take.
         within: Duration,
     },
+    /// How loaded the process is, where its configuration has an overload manager.
+    Overload(Levels),
     /// Say that no traffic is wanted (`/healthcheck/fail`), or that it is again.
     FailHealth(bool),
     /// Answer with [`FromWorker::Description`].

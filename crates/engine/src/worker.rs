@@ -143,6 +143,7 @@ impl Worker {
                 self.exchange.take_dns_caches();
                 self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);
+                self.exchange.take_overload();
                 self.exchange.end_lost_calls(now);
             }
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {
@@ -164,6 +165,7 @@ impl Worker {
                 &mut self.exchange.env,
                 now,
             ),
+            Message::To(ToWorker::Overload(levels)) => self.exchange.set_levels(levels),
             Message::To(ToWorker::FailHealth(fails)) => {
                 self.exchange.env.draining.set_health_fails(fails)
             }
@@ -197,6 +199,7 @@ impl Worker {
             | ToWorker::Name(_)
             | ToWorker::Health { .. }
             | ToWorker::Drain(_)
+            | ToWorker::Overload(_)
             | ToWorker::FailHealth(_)
             | ToWorker::Terminate
             | ToWorker::HandOver { .. }

@@ -135,6 +135,7 @@ impl Half {
                     self.worker.handle(connected, NOW);
                 }
                 Output::Unlisten { .. }
+                | Output::Hold { .. }
                 | Output::CancelConnect { .. }
                 | Output::Push { .. }
                 | Output::ReadInterest { .. }

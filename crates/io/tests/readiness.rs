@@ -129,6 +129,7 @@ driver_suite! { Readiness:
         shards_share_a_unix_socket,
         a_taken_address_is_told,
         a_stopped_listener_refuses_and_its_connections_live_on,
+        who_connects_to_a_held_listener_waits,
         a_stopped_unix_listener_takes_its_file_along,
         a_wildcard_listener_tells_the_address_that_was_dialled,
         an_ipv6_wildcard_takes_ipv4_when_asked,

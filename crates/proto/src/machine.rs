@@ -145,6 +145,13 @@ pub enum Output<M> {
         /// Which.
         listener: ListenerId,
     },
+    /// Leave a listening socket alone, so that who connects waits in it, or go on accepting.
+    Hold {
+        /// Which.
+        listener: ListenerId,
+        /// Whether who connects waits.
+        is_held: bool,
+    },
     /// Open a connection; answered by [`Input::Connected`] or [`Input::ConnectFailed`].
     Connect {
         /// The machine's id for the attempt, never used twice.

@@ -25,6 +25,7 @@ use crate::flags::{DrainStrategy, Flags};
 use crate::loading::{Boot, Overrides};
 use crate::logger::limit::Limit;
 use crate::monitor::{MonitorThread, News};
+use crate::overload::Manager;
 use crate::reload::{Remains, Wish};
 use crate::secret_files::SecretFiles;
 use crate::server_stats::ProcessStats;
@@ -86,6 +87,7 @@ pub(crate) struct Control {
     phase_news: Notify,
     health_failed: Cell<bool>,
     bursts: RefCell<Bursts>,
+    overload: RefCell<Option<Manager>>,
     /// Accepts that failed for want of descriptors, as far as they were told of.
     exhausted: Cell<u64>,
     exhausted_log: RefCell<Limit>,
@@ -189,6 +191,7 @@ impl Control {
             phase_news: Notify::new(),
             health_failed: Cell::new(false),
             bursts: RefCell::default(),
+            overload: RefCell::default(),
             exhausted: Cell::new(0),
             exhausted_log: RefCell::default(),
             wall_clock: Cell::new(0),
@@ -281,6 +284,32 @@ impl Control {
         crate::reload::tidy(self);
         self.give_memory_back();
         self.report_exhaustion();
+    }
+
+    /// Between two looks at how loaded the process is, if it has an overload manager. Follows what is configured.
+    pub(crate) fn overload_interval(&self) -> Option<Duration> {
+        let snapshot = self.snapshot.borrow();
+        let mut manager = self.overload.borrow_mut();
+        let Some(config) = &snapshot.overload else {
+            *manager = None;
+            return None;
+        };
+        if !manager.as_ref().is_some_and(|manager| manager.is_of(config)) {
+            // Statistics of the one before end first.
+            *manager = None;
+            *manager = Some(Manager::new(Arc::clone(config), &self.registry, Instant::now()));
+        }
+        manager.as_ref().map(Manager::interval)
+    }
+
+    /// Looks how loaded the process is, and tells workers.
+    pub(crate) fn refresh_overload(&self) {
+        let open = self.snapshot.borrow().open.value();
+        let mut manager = self.overload.borrow_mut();
+        let news = manager.as_mut().and_then(|manager| manager.refresh(open, Instant::now()));
+        if let Some(levels) = news {
+            self.tell(&ToWorker::Overload(levels));
+        }
     }
 
     /// Says that connections could not be accepted, and what helps.

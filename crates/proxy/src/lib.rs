@@ -39,6 +39,7 @@ mod loading;
 pub mod logger;
 mod memory;
 mod monitor;
+mod overload;
 pub mod program;
 mod reload;
 mod secret_files;

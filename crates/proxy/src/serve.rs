@@ -196,6 +196,8 @@ enum Wake {
     Warmed(bool),
     ChecksOverdue,
     Tick,
+    /// It is time to look how loaded the process is.
+    Refresh,
     /// The statistics' interval is over.
     Flush,
     DrainOver,
@@ -210,7 +212,11 @@ impl Server {
         let mut drain_over: Option<tokio::time::Instant> = None;
         let mut tick = tokio::time::interval(TICK);
         let mut flush = control.stats_interval().map(tokio::time::interval);
+        let mut refresh_at: Option<tokio::time::Instant> = None;
         loop {
+            refresh_at = control.overload_interval().map(|interval| {
+                refresh_at.unwrap_or_else(|| tokio::time::Instant::now() + interval)
+            });
             let wake = tokio::select! {
                 Some(event) = self.events.recv() => Wake::Event(event),
                 Some(update) = self.updates.recv() => Wake::Update(update),
@@ -222,6 +228,7 @@ impl Server {
                 Some(snapshot) = self.starts.recv() => Wake::Start(snapshot),
                 in_time = control.dns.warmed(WARM_BOUND), if waiting.is_some() => Wake::Warmed(in_time),
                 () = sleep_until(drain_over), if drain_over.is_some() => Wake::DrainOver,
+                () = sleep_until(refresh_at), if refresh_at.is_some() => Wake::Refresh,
                 _ = tick.tick() => Wake::Tick,
                 () = next(&mut flush), if flush.is_some() => Wake::Flush,
             };
@@ -335,6 +342,10 @@ impl Server {
                 Wake::DrainOver => {
                     log!(Main, Warning, "the drain time is over");
                     return Ok(());
+                }
+                Wake::Refresh => {
+                    control.refresh_overload();
+                    refresh_at = None;
                 }
                 Wake::Tick => control.on_tick(),
                 Wake::Flush => control.flush_stats(),

@@ -39,7 +39,7 @@ impl<'a> Converter<'a> {
         self.clusters(message, &clusters);
         self.snapshot.outlier_log = self.outlier_log(message);
         self.check_protocols();
-        self.snapshot.max_connections = self.connection_limits(message);
+        self.overload(message);
         let admin = message.message("admin").map(|admin| self.admin(admin));
         let stats = message.message("stats_config").map(|stats| self.stats(stats));
         let push = self.push(message);

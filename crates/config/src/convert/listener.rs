@@ -111,6 +111,7 @@ impl Converter<'_> {
             max_connections: limit,
             open: Arc::default(),
             ignore_global_limit: message.flag("ignore_global_conn_limit"),
+            bypasses_overload: message.flag("bypass_overload_manager"),
             direction: self.direction,
             modify_only: message.choice("drain_type") == "MODIFY_ONLY",
             access_logs,

@@ -1,37 +1,195 @@
-//! The overload manager: a limit on downstream connections is all that is there.
+//! The overload manager: what it measures and what is done about it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_engine::snapshot::overload::{
+    Action, Monitor, Overload, Point, Resource, Shrink, Trigger,
+};
 
 use super::Converter;
 use super::extension::RESOURCE_MONITOR;
-use crate::message::{Message, Value};
+use crate::message::Message;
 
 const DOWNSTREAM_CONNECTIONS: &str =
     "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig";
+const FIXED_HEAP: &str = "envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig";
+const INJECTED: &str =
+    "envoy.extensions.resource_monitors.injected_resource.v3.InjectedResourceConfig";
+const PROCESSORS: &str =
+    "envoy.extensions.resource_monitors.cpu_utilization.v3.CpuUtilizationConfig";
+const CGROUP_MEMORY: &str =
+    "envoy.extensions.resource_monitors.cgroup_memory.v3.CgroupMemoryConfig";
+const SHRINK_HEAP: &str = "envoy.config.overload.v3.ShrinkHeapConfig";
+
+/// The name that makes a monitor one of connections, for Envoy.
+const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
+/// `refresh_interval` where it is not set.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// No shorter one is of use.
+const LEAST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Actions that Envoy has and this proxy has not.
+const OTHER_ACTIONS: &[(&str, &str)] = &[
+    ("envoy.overload_actions.reduce_timeouts", "timeouts are not scaled"),
+    ("envoy.overload_actions.reset_high_memory_stream", "memory is not counted by stream"),
+    ("envoy.overload_actions.close_idle_http_connections", "write idle_timeout"),
+];
 
 impl Converter<'_> {
-    /// The limit on downstream connections.
-    pub(super) fn connection_limits(&mut self, bootstrap: &Message) -> Option<u64> {
-        let monitored = bootstrap
-            .message("overload_manager")
-            .and_then(|manager| self.monitored_connections(manager));
+    /// The overload manager, and the limit on downstream connections that may be elsewhere.
+    pub(super) fn overload(&mut self, bootstrap: &Message) {
         let of_runtime = self.runtime.number("overload.global_downstream_max_connections");
-        monitored.or(of_runtime)
+        self.snapshot.max_connections = of_runtime;
+        let Some(manager) = bootstrap.message("overload_manager") else { return };
+        let refresh_interval = manager.duration("refresh_interval").unwrap_or(REFRESH_INTERVAL);
+        let mut overload = Overload {
+            refresh_interval: refresh_interval.max(LEAST_INTERVAL),
+            ..Overload::default()
+        };
+        for message in manager.messages("resource_monitors") {
+            let Some(monitor) = self.resource_monitor(message) else { continue };
+            if overload.monitors.iter().any(|other| other.name == monitor.name) {
+                let name = &monitor.name;
+                self.report.problem(&message.at, format!("a second resource monitor `{name}`"));
+                continue;
+            }
+            if let Resource::Connections { max } = monitor.of {
+                self.snapshot.max_connections = Some(max);
+            }
+            overload.monitors.push(monitor);
+        }
+        for message in manager.messages("actions") {
+            self.overload_action(message, &mut overload);
+        }
+        for message in manager.messages("loadshed_points") {
+            self.shed_point(message, &mut overload);
+        }
+        self.snapshot.overload = Some(Arc::new(overload));
     }
 
-    fn monitored_connections(&mut self, manager: &Message) -> Option<u64> {
-        let monitors: Vec<_> = manager.messages("resource_monitors").collect();
-        let mut limit = None;
-        for monitor in monitors {
-            let Some((config, _)) =
-                self.extension(monitor, RESOURCE_MONITOR, &[DOWNSTREAM_CONNECTIONS])
-            else {
-                continue;
-            };
-            if let Some(Value::Int(max)) =
-                config.get("max_active_downstream_connections").map(|field| &field.value)
-            {
-                limit = u64::try_from(*max).ok();
+    fn resource_monitor(&mut self, message: &Message) -> Option<Monitor> {
+        let known = [DOWNSTREAM_CONNECTIONS, FIXED_HEAP, INJECTED, PROCESSORS, CGROUP_MEMORY];
+        let (config, at) = self.extension(message, RESOURCE_MONITOR, &known)?;
+        let name = message.text("name").to_owned();
+        let of = match config.descriptor.full_name() {
+            FIXED_HEAP => {
+                let max = config.number("max_heap_size_bytes").unwrap_or(0);
+                if max == 0 {
+                    self.report.problem(at, "`max_heap_size_bytes` must be greater than 0");
+                    return None;
+                }
+                Resource::Heap { max }
+            }
+            INJECTED => Resource::Injected { file: PathBuf::from(config.text("filename")) },
+            PROCESSORS => {
+                Resource::Processors { of_container: config.choice("mode") == "CONTAINER" }
+            }
+            CGROUP_MEMORY => Resource::CgroupMemory {
+                max: config.number("max_memory_bytes").filter(|max| *max > 0),
+            },
+            _ => Resource::Connections {
+                max: config.number("max_active_downstream_connections").unwrap_or(0),
+            },
+        };
+        let is_named = name == CONNECTIONS;
+        if is_named != matches!(of, Resource::Connections { .. }) {
+            let problem = format!(
+                "`{CONNECTIONS}` is the name of the monitor of connections, and of no other"
+            );
+            self.report.problem(message.at("name"), problem);
+            return None;
+        }
+        Some(Monitor { name, of })
+    }
+
+    fn overload_action(&mut self, message: &Message, overload: &mut Overload) {
+        let name = message.text("name");
+        let known = Action::ALL.into_iter().find(|action| action.name() == name);
+        let Some(action) = known else {
+            return self.refuse_action(message, name);
+        };
+        if overload.actions.iter().any(|(other, _)| *other == action) {
+            self.report.problem(message.at("name"), format!("a second overload action `{name}`"));
+            return;
+        }
+        if let Some((any, at)) = message.any("typed_config") {
+            if action != Action::ShrinkHeap {
+                self.report.problem(at, format!("`{name}` has no configuration"));
+                return;
+            }
+            match any.message.as_ref().filter(|_| any.name == SHRINK_HEAP) {
+                Some(config) => {
+                    self.accept(config);
+                    if let Some(interval) = config.duration("timer_interval") {
+                        overload.shrink = Shrink { interval };
+                    }
+                }
+                None => self.report.problem(at, format!("`{name}` wants a {SHRINK_HEAP}")),
             }
         }
-        limit
+        let triggers = self.triggers(message, &overload.monitors, true);
+        overload.actions.push((action, triggers));
+    }
+
+    fn refuse_action(&mut self, message: &Message, name: &str) {
+        let at = message.at("name");
+        match OTHER_ACTIONS.iter().find(|(other, _)| *other == name) {
+            Some((_, why)) => self.report.unsupported(at, format!("`{name}`: {why}")),
+            None => self.report.problem(at, format!("there is no overload action `{name}`")),
+        }
+    }
+
+    fn shed_point(&mut self, message: &Message, overload: &mut Overload) {
+        let name = message.text("name");
+        let Some(point) = Point::ALL.into_iter().find(|point| point.name() == name) else {
+            let reason = format!("load is not shed at `{name}`");
+            self.report.unsupported(message.at("name"), reason);
+            return;
+        };
+        if overload.points.iter().any(|(other, _)| *other == point) {
+            self.report.problem(message.at("name"), format!("a second load shed point `{name}`"));
+            return;
+        }
+        let triggers = self.triggers(message, &overload.monitors, false);
+        overload.points.push((point, triggers));
+    }
+
+    /// What an action or point goes by. Points cannot go by connections, as in Envoy.
+    fn triggers(&mut self, of: &Message, monitors: &[Monitor], counted: bool) -> Vec<Trigger> {
+        let mut triggers: Vec<Trigger> = Vec::new();
+        for message in of.messages("triggers") {
+            let name = message.text("name");
+            let found = monitors.iter().position(|monitor| monitor.name == name);
+            let Some(monitor) = found.filter(|_| counted || name != CONNECTIONS) else {
+                let problem = format!("there is no resource monitor `{name}` for it");
+                self.report.problem(message.at("name"), problem);
+                continue;
+            };
+            if triggers.iter().any(|other| other.monitor == monitor) {
+                self.report.problem(message.at("name"), format!("a second trigger by `{name}`"));
+                continue;
+            }
+            let Some((from, full)) = self.thresholds(message) else { continue };
+            triggers.push(Trigger { monitor, from, full });
+        }
+        triggers
+    }
+
+    fn thresholds(&mut self, trigger: &Message) -> Option<(f64, f64)> {
+        let Some(scaled) = trigger.message("scaled") else {
+            let threshold = trigger.message("threshold");
+            let value = threshold.and_then(|it| it.float("value")).unwrap_or(0.0);
+            return Some((value, value));
+        };
+        let from = scaled.float("scaling_threshold").unwrap_or(0.0);
+        let full = scaled.float("saturation_threshold").unwrap_or(0.0);
+        if from >= full {
+            let problem = "`scaling_threshold` must be less than `saturation_threshold`";
+            self.report.problem(&scaled.at, problem);
+            return None;
+        }
+        Some((from, full))
     }
 }

@@ -26,6 +26,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "connection_balance_config",
             "bind_to_port",
             "ignore_global_conn_limit",
+            "bypass_overload_manager",
             "listener_filters",
             "listener_filters_timeout",
             "continue_on_listener_filters_timeout",
@@ -37,7 +38,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         harmless: &[
             ("reuse_port", "it is the default"),
             ("stats_matcher", "all statistics are kept"),
-            ("bypass_overload_manager", "no overload action is there"),
         ],
         changes: &[
             ("fcds_config", "xDS is not there"),

@@ -270,6 +270,7 @@ fn no_listener() -> (Listener, FilterChain) {
         open: Arc::default(),
         // It is none of those that the limit counts.
         ignore_global_limit: true,
+        bypasses_overload: true,
         direction: Way::Unspecified,
         modify_only: false,
         access_logs: Vec::new(),

@@ -4,6 +4,7 @@
 
 pub(crate) mod draining;
 pub(crate) mod log;
+pub(crate) mod overload;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,6 +16,7 @@ use towpath_proto::{ConnectionId, Name, Output, Timers};
 
 use crate::env::draining::Draining;
 use crate::env::log::Logs;
+use crate::env::overload::Overload;
 use crate::filter::notes::Notes;
 use crate::header_ops::Scratch;
 use crate::message::{FromWorker, Message};
@@ -70,6 +72,8 @@ pub(crate) struct Env {
     pub(crate) notes: Rc<Notes>,
     /// Addresses of names that requests choose.
     pub(crate) names: Rc<Names>,
+    /// What the process's load asks for, where the configuration has an overload manager.
+    pub(crate) overload: Option<Box<Overload>>,
 }
 
 impl Env {
@@ -101,6 +105,7 @@ impl Env {
             scratch: Scratch::default(),
             notes: Rc::default(),
             names: Rc::default(),
+            overload: None,
         }
     }
 }

@@ -77,16 +77,18 @@ impl Exchange {
             return;
         };
         state.count_accept(self.env.round);
-        let refused =
-            if state.config.max_connections.is_some_and(|max| state.config.open.value() >= max) {
-                state.stats.downstream_cx_overflow.inc();
-                true
-            } else if global.is_some() && !state.config.ignore_global_limit {
-                state.stats.downstream_global_cx_overflow.inc();
-                true
-            } else {
-                false
-            };
+        let refused = if global.is_some() && !state.config.ignore_global_limit {
+            state.stats.downstream_global_cx_overflow.inc();
+            true
+        } else if self.env.rejects_client(&state.config) {
+            state.stats.downstream_cx_overload_reject.inc();
+            true
+        } else if state.config.max_connections.is_some_and(|max| state.config.open.value() >= max) {
+            state.stats.downstream_cx_overflow.inc();
+            true
+        } else {
+            false
+        };
         if refused {
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;

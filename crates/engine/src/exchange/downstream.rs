@@ -36,6 +36,9 @@ impl Exchange {
         if note_request((index, stream), connection, http, head, env, now) {
             self.conns.send_go_away(leg.connection, &mut self.env, now);
         }
+        if self.env.overload.is_some() && self.refuse_request(index, &context, now) {
+            return;
+        }
         self.route_request(index, &context, Pass::First, now);
     }
 

@@ -29,6 +29,7 @@ pub(crate) mod log;
 mod mirror;
 pub(crate) mod names;
 pub(crate) mod offer;
+mod overload;
 mod passing;
 pub(crate) mod plain;
 pub(crate) mod recorder;

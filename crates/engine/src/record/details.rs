@@ -38,6 +38,8 @@ pub const MAX_DURATION_TIMEOUT: &str = "max_duration_timeout";
 pub const DURATION_TIMEOUT: &str = "duration_timeout";
 /// The client closed the connection.
 pub const DOWNSTREAM_REMOTE_DISCONNECT: &str = "downstream_remote_disconnect";
+/// The overload manager refuses requests.
+pub const OVERLOAD: &str = "overload";
 /// The upgrade is not let through.
 pub const UPGRADE_FAILED: &str = "upgrade_failed";
 /// It names no client, and has to.

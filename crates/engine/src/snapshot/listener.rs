@@ -60,6 +60,8 @@ pub struct Listener {
     pub open: Arc<Total>,
     /// `ignore_global_conn_limit`.
     pub ignore_global_limit: bool,
+    /// `bypass_overload_manager`.
+    pub bypasses_overload: bool,
     /// `traffic_direction`.
     pub direction: Direction,
     /// `drain_type: MODIFY_ONLY`: not drained by a health-check failure or `/drain_listeners`.

@@ -19,6 +19,7 @@ pub mod listener;
 pub mod log;
 pub mod names;
 pub mod original_src;
+pub mod overload;
 pub(crate) mod plain;
 pub mod proxy_header;
 pub mod proxy_protocol;
@@ -67,6 +68,8 @@ pub struct Snapshot {
     /// Downstream connections that the process may have. Envoy's `overload_manager` downstream-connections monitor and
     /// `overload.global_downstream_max_connections`.
     pub max_connections: Option<u64>,
+    /// Envoy `Bootstrap.overload_manager`.
+    pub overload: Option<Arc<overload::Overload>>,
     /// Those that all workers have.
     pub open: Arc<Total>,
 }

@@ -22,6 +22,7 @@ stats! {
         Histogram downstream_cx_length_ms;
         Counter downstream_cx_max_duration_reached;
         Counter downstream_cx_max_requests_reached;
+        Counter downstream_cx_overload_disable_keepalive;
         Counter downstream_cx_protocol_error;
         Counter downstream_cx_rx_bytes_total;
         Gauge downstream_cx_ssl_active;
@@ -47,6 +48,7 @@ stats! {
         Counter downstream_rq_idle_timeout;
         Counter downstream_rq_max_duration_reached;
         Counter downstream_rq_non_relative_path;
+        Counter downstream_rq_overload_close;
         Counter downstream_rq_redirected_with_normalized_path;
         Counter downstream_rq_rejected_via_ip_detection;
         Counter downstream_rq_response_before_rq_complete;

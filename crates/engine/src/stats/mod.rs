@@ -15,6 +15,7 @@ mod json;
 pub mod metrics_service;
 mod names;
 pub mod otlp;
+mod overload_sets;
 mod prometheus;
 pub mod push;
 mod registry;
@@ -46,6 +47,10 @@ pub use http_sets::HttpStats;
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use names::{DnsCacheBreakerStats, DnsCacheStats};
+pub use overload_sets::{
+    LoadShedStats, OverloadActionStats, OverloadStats, ProactiveResourceStats, ResourceStats,
+    ShrinkStats,
+};
 pub use prometheus::Prometheus;
 pub use push::Push;
 pub use registry::{Reading, Registry};

@@ -117,6 +117,8 @@ pub enum Scope {
     },
     /// `filesystem`.
     Filesystem,
+    /// `overload`, and the name of a resource monitor, an action or a load shed point; it may be empty.
+    Overload(Arc<str>),
     /// `http_filter_name.<stat prefix>`: header_to_metadata's.
     HeaderToMetadata(Arc<str>),
     /// `http.<stat prefix>`.
@@ -390,6 +392,8 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.stateful_session.{prefix}")
             }
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
+            Self::Overload(name) if name.is_empty() => f.write_str("overload"),
+            Self::Overload(name) => write!(f, "overload.{name}"),
             Self::DnsCache(name) => write!(f, "dns_cache.{name}"),
             Self::DnsCacheBreakers(name) => write!(f, "dns_cache.{name}.circuit_breakers"),
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
@@ -491,12 +495,18 @@ impl Scope {
         if let Self::Istio { metric, .. } = self {
             return metric.name().to_owned();
         }
-        if let Self::ClusterSocketMatch { name: part, .. } = self {
-            let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '_';
-            let part = part.replace(|it| !is_plain(it), "_");
-            return format!("envoy_cluster_{part}_{name}");
+        let part = if let Self::ClusterSocketMatch { name: part, .. } | Self::Overload(part) = self
+        {
+            &**part
+        } else {
+            ""
+        };
+        if part.is_empty() {
+            return format!("envoy_{}_{name}", self.family());
         }
-        format!("envoy_{}_{name}", self.family())
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        let part = part.replace(|it| !is_plain(it), "_");
+        format!("envoy_{}_{part}_{name}", self.family())
     }
 
     /// The same without what labels say, where that is not to be found by looking.
@@ -539,6 +549,7 @@ impl Scope {
             Self::Config => "towpath_config",
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
+            Self::Overload(_) => "overload",
             Self::HeaderToMetadata(_) => "http_header_to_metadata",
             Self::Http(_) | Self::HttpTranscoder(_) => "http",
             Self::HttpExtAuthz { .. } => "http_ext_authz",
@@ -769,6 +780,7 @@ impl Scope {
             | Self::ListenerManager
             | Self::LoadReporter
             | Self::MetadataExchange
+            | Self::Overload(_)
             | Self::ProxyProtocolErrors
             | Self::Runtime
             | Self::RuntimeDiscovery

@@ -383,6 +383,7 @@ stats! {
         Counter downstream_cx_destroy;
         Histogram downstream_cx_length_ms;
         Counter downstream_cx_overflow;
+        Counter downstream_cx_overload_reject;
         Counter downstream_cx_total;
         Counter downstream_cx_transport_socket_connect_timeout;
         Counter downstream_global_cx_overflow;

@@ -539,6 +539,7 @@ impl Model {
                 self.inputs.push_back(Input::Listening { listener, outcome: Ok(address) });
             }
             Output::Unlisten { listener } => assert!(self.listeners.remove(&listener).is_some()),
+            Output::Hold { listener, .. } => assert!(self.listeners.contains_key(&listener)),
             Output::Connect { attempt, address, .. } => self.attempts.push((attempt, address)),
             Output::CancelConnect { attempt } => {
                 let at = self.attempts.iter().position(|(other, _)| *other == attempt);

@@ -234,6 +234,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         max_connections: None,
         open: Arc::default(),
         ignore_global_limit: false,
+        bypasses_overload: false,
         direction: Direction::Inbound,
         modify_only: false,
         access_logs: Vec::new(),

@@ -69,6 +69,8 @@ pub struct Rig {
     /// Sockets that are bound, and how often one was given up.
     pub listened: u32,
     pub unlistened: u32,
+    /// Who connects waits.
+    pub is_held: bool,
 }
 
 impl Rig {
@@ -96,6 +98,7 @@ impl Rig {
             read_limits: Vec::new(),
             listened: 0,
             unlistened: 0,
+            is_held: false,
         };
         let epoch_unix_ns = 1_700_000_000_000_000_000;
         rig.give(Input::Message(Message::To(ToWorker::WallClock { epoch_unix_ns })));
@@ -169,6 +172,10 @@ impl Rig {
     /// Another configuration.
     pub fn configure(&mut self, snapshot: Snapshot) {
         self.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot.into()))));
+    }
+
+    pub fn tell(&mut self, message: ToWorker) {
+        self.give(Input::Message(Message::To(message)));
     }
 
     pub fn drain(&mut self) {
@@ -249,6 +256,7 @@ impl Rig {
             Output::Close { connection, how } => self.close(connection, how),
             Output::Message(Message::From(FromWorker::Drained)) => self.drained = true,
             Output::Message(_) => {}
+            Output::Hold { is_held, .. } => self.is_held = is_held,
             Output::Unlisten { .. } => {
                 self.listened -= 1;
                 self.unlistened += 1;

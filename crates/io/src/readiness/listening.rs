@@ -27,6 +27,8 @@ pub(super) struct Listener {
     /// Whom its connections are balanced with.
     pub(super) group: Option<Arc<Group>>,
     in_accepts: bool,
+    /// Who connects waits in it.
+    is_held: bool,
 }
 
 impl Listener {
@@ -94,6 +96,7 @@ where
                 options: Arc::clone(options),
                 group: group.clone(),
                 in_accepts: false,
+                is_held: false,
             };
             if let Err(error) = self.add_listener(listener) {
                 self.unlisten(id);
@@ -172,6 +175,17 @@ where
         }
     }
 
+    /// Leaves sockets alone, or goes on with them: what came meanwhile was not told of twice.
+    pub(super) fn hold(&mut self, id: ListenerId, is_held: bool) {
+        for index in 0..self.listeners.len() {
+            let Some(Some(listener)) = self.listeners.get_mut(index) else { continue };
+            if listener.id == id && listener.is_held != is_held {
+                listener.is_held = is_held;
+                self.on_listener_ready(index);
+            }
+        }
+    }
+
     pub(super) fn on_listener_ready(&mut self, index: usize) {
         if let Some(Some(listener)) = self.listeners.get_mut(index)
             && !listener.in_accepts
@@ -198,6 +212,9 @@ where
             return;
         };
         listener.in_accepts = false;
+        if listener.is_held {
+            return;
+        }
         let limit = listener.options.accepts_per_wake.clamp(1, self.options.max_accepts.max(1));
         for _ in 0..limit {
             let Some(Some(listener)) = self.listeners.get_mut(index) else {

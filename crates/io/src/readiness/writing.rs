@@ -48,6 +48,7 @@ where
                     self.answers.push(Input::Listening { listener, outcome });
                 }
                 Output::Unlisten { listener } => self.unlisten(listener),
+                Output::Hold { listener, is_held } => self.hold(listener, is_held),
                 Output::Resolve { query, name } => self.resolve(query, name),
                 Output::Inspect { connection } => self.inspect(connection),
                 Output::LimitFlow { connection, limit } => self.limit_flow(connection, limit),

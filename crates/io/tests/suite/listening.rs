@@ -113,6 +113,23 @@ pub fn a_taken_address_is_told<R: Runner>() {
     assert_eq!(again, Err(Failure::AddressInUse), "an id names one listener at a time");
 }
 
+pub fn who_connects_to_a_held_listener_waits<R: Runner>() {
+    let scene = Scene::new::<R>();
+    let address = scene.listen();
+    let listener = ListenerId(0);
+    scene.order(Output::Hold { listener, is_held: true });
+    scene.quiet();
+    let mut stream = connect(address);
+    stream.write_all(b"early").unwrap();
+    scene.quiet();
+    scene.order(Output::Hold { listener, is_held: false });
+    match scene.told() {
+        Input::Accepted { connection, .. } => scene.expect_bytes(connection, b"early"),
+        other => panic!("{other:?}"),
+    }
+    scene.accept(address);
+}
+
 pub fn a_stopped_listener_refuses_and_its_connections_live_on<R: Runner>() {
     let scene = Scene::new::<R>();
     let address = scene.listen();

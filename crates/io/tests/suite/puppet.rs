@@ -76,6 +76,7 @@ impl Puppet {
                 Output::Listen { listener, address, options }
             }
             Output::Unlisten { listener } => Output::Unlisten { listener },
+            Output::Hold { listener, is_held } => Output::Hold { listener, is_held },
             Output::Connect { attempt, address, options } => {
                 Output::Connect { attempt, address, options }
             }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::case::Suite;
+use crate::pressure;
 use crate::secure;
 
 const CONNECTION_MANAGER: &str = concat!(
@@ -106,7 +107,8 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
     for (name, address) in upstreams {
         text = text.replace(&format!("${{{name}.port}}"), &address.port().to_string());
     }
-    text = text.replace("${dns}", &name_server());
+    let folder = log.parent().unwrap_or(log);
+    text = pressure::fill(&text, folder).replace("${dns}", &name_server());
     let suites = crate::folder().display().to_string();
     secure::fill(&text.replace("${log}", &log.display().to_string()).replace("${suites}", &suites))
 }

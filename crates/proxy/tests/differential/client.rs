@@ -2,10 +2,12 @@
 
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
+use crate::pressure;
 use crate::script::{self, Step};
 use crate::wire::{Framing, Message, show};
 
@@ -32,8 +34,8 @@ struct Client {
     closing: bool,
 }
 
-/// Talks to `address` as the case says.
-pub(crate) fn talk(address: &str, case: &Case) -> Heard {
+/// Talks to `address` as the case says; `folder` is of the proxy there.
+pub(crate) fn talk(address: &str, case: &Case, folder: &Path) -> Heard {
     let mut heard = Heard::default();
     let mut client = Client::connect(address);
     if let Some(ask) = &case.ask {
@@ -49,6 +51,7 @@ pub(crate) fn talk(address: &str, case: &Case) -> Heard {
             match step {
                 Step::Send(bytes) => client.send(&bytes),
                 Step::Wait(duration) => thread::sleep(duration),
+                Step::Pressure(name, value) => pressure::set(folder, &name, &value),
                 Step::HalfClose => drop(client.writer.shutdown(Shutdown::Write)),
                 Step::Close => {
                     client.finish(&mut heard);

@@ -258,7 +258,9 @@ impl<'a> Http2<'a> {
                     return false;
                 }
                 Step::OnHead | Step::Echo | Step::Silent => {}
-                Step::Read(_) | Step::ReadEnd | Step::HalfClose => panic!("not over HTTP/2"),
+                Step::Read(_) | Step::ReadEnd | Step::HalfClose | Step::Pressure(..) => {
+                    panic!("not over HTTP/2")
+                }
             }
             self.flush(out);
         }

@@ -21,6 +21,7 @@ mod oauth;
 mod openssl;
 mod outcome;
 mod peer;
+mod pressure;
 mod processor;
 mod script;
 mod secure;
@@ -126,6 +127,7 @@ suites!(
     filters,
     health,
     outliers,
+    overload,
     balancing,
     hashing,
     slow_start,

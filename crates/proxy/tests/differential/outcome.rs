@@ -31,7 +31,10 @@ pub(crate) fn differences(
     let talk = |peer: &Peer| match (case.openssl.is_empty(), case.curl.is_empty()) {
         (false, _) => openssl::talk(peer.address(&case.to), case, &peer.folder),
         (true, false) => curl::talk(peer.address(&case.to), case),
-        (true, true) => client::talk(peer.address(&case.to), &session::filled(case, &peer.ports)),
+        (true, true) => {
+            let case = session::filled(case, &peer.ports);
+            client::talk(peer.address(&case.to), &case, &peer.folder)
+        }
     };
     let heard = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| talk(envoy));

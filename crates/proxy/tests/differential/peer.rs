@@ -240,11 +240,15 @@ fn is_compared(name: &str) -> bool {
         "listener.",
         "listener_local_ratelimit.",
         "local_rate_limit.",
+        "overload.",
         "tcp.",
         "tracing.",
     ];
     let other = ["http.admin.", "http.async-client.", "listener.admin."];
-    scopes.iter().any(|scope| name.starts_with(scope))
+    // How often that was tried is up to time.
+    let is_timed = name.ends_with(".failed_updates");
+    !is_timed
+        && scopes.iter().any(|scope| name.starts_with(scope))
         && !other.iter().any(|scope| name.starts_with(scope))
 }
 

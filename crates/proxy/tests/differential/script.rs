@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Reset,
     /// Does nothing until the peer ends.
     Silent,
+    /// Has a resource at this pressure.
+    Pressure(String, String),
 }
 
 /// Text with `!` lines between its pieces. A line break right before such a line belongs to it, unless it ends a head.
@@ -56,6 +58,10 @@ fn order_of(order: &str) -> Step {
         "close" => Step::Close,
         "reset" => Step::Reset,
         "silent" => Step::Silent,
+        "pressure" => {
+            let (name, value) = argument.split_once(' ').unwrap();
+            Step::Pressure(name.to_owned(), value.to_owned())
+        }
         _ => panic!("no such order: {order}"),
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Promises {
     pub(super) pending: BTreeMap<AttemptId, ()>,
     pub(super) queries: BTreeSet<QueryId>,
     pub(super) listeners: BTreeSet<ListenerId>,
+    /// Who waits in those that are left alone.
+    pub(super) held: BTreeMap<ListenerId, Vec<EndId>>,
     /// Rounds in a row that ended with a deadline in the past.
     pub(super) late_waits: u32,
 }

@@ -125,6 +125,9 @@ impl<T: 'static> World<T> {
         if !self.listeners.iter().any(listens) {
             return self.abort(end);
         }
+        if let Some(waiting) = self.nodes[index].promises.held.get_mut(&listener) {
+            return waiting.push(end);
+        }
         let connection = self.bear(index, end);
         let local = self.end(end).address.clone();
         let peer = self.end(end.other()).address.clone();
@@ -133,6 +136,18 @@ impl<T: 'static> World<T> {
             machine,
             Input::Accepted { listener, connection, local, peer, original: None },
         );
+    }
+
+    /// Who connects waits, or is told of.
+    fn hold(&mut self, index: usize, listener: ListenerId, is_held: bool) {
+        let held = &mut self.nodes[index].promises.held;
+        if is_held {
+            held.entry(listener).or_default();
+            return;
+        }
+        for end in held.remove(&listener).unwrap_or_default() {
+            self.cause(index, Cause::Accepted(end));
+        }
     }
 
     /// The machine learns of an end.
@@ -212,6 +227,7 @@ impl<T: 'static> World<T> {
                 }
                 output @ (Output::Listen { .. }
                 | Output::Unlisten { .. }
+                | Output::Hold { .. }
                 | Output::Connect { .. }
                 | Output::CancelConnect { .. }
                 | Output::Send { .. }
@@ -254,7 +270,12 @@ impl<T: 'static> World<T> {
                 let outcome = self.listen(index, listener, &address, &options);
                 answers.push(Input::Listening { listener, outcome });
             }
+            Output::Hold { listener, is_held } => {
+                self.note(index, false, "hold", u64::from(listener.0), u64::from(is_held));
+                self.hold(index, listener, is_held);
+            }
             Output::Unlisten { listener } => {
+                self.hold(index, listener, false);
                 self.note(index, false, "unlisten", u64::from(listener.0), 0);
                 self.nodes[index].promises.listeners.remove(&listener);
                 self.listeners.retain(|it| (it.node, it.listener) != (index, listener));

@@ -1,0 +1,132 @@
+//! What the process's load asks of a worker: refusing, ending and putting off.
+//!
+//! Arrives: [`Levels`] from the control thread. Leaves: yes or no, by chance where a level is neither 0 nor 1. Without
+//! an overload manager nothing here is there, and each place that asks costs one comparison.
+
+use std::sync::Arc;
+
+use crate::env::Env;
+use crate::random::Random;
+use crate::snapshot::Listener;
+use crate::snapshot::overload::{self, Action, Levels, Point};
+use crate::stats::{LoadShedStats, Scope};
+
+/// What the control thread said last.
+#[derive(Debug)]
+pub(crate) struct Overload {
+    levels: Levels,
+    points: [Option<Arc<LoadShedStats>>; Point::ALL.len()],
+    config: Arc<overload::Overload>,
+    /// Listening sockets are left alone.
+    pub(crate) is_holding: bool,
+}
+
+impl Overload {
+    /// Whether an action is wholly on.
+    pub(crate) fn is_full(&self, action: Action) -> bool {
+        self.levels.action(action) >= 1.0
+    }
+
+    fn acts(&self, action: Action, random: &mut Random) -> bool {
+        happens(self.levels.action(action), random)
+    }
+
+    fn sheds(&self, point: Point, random: &mut Random) -> bool {
+        let Some(stats) = &self.points[point as usize] else { return false };
+        let sheds = happens(self.levels.point(point), random);
+        if sheds {
+            stats.shed_load_count.inc();
+        }
+        sheds
+    }
+}
+
+/// Chance has it with this probability.
+fn happens(probability: f64, random: &mut Random) -> bool {
+    if probability <= 0.0 || probability >= 1.0 {
+        return probability >= 1.0;
+    }
+    // 32 bits are exact in a double.
+    let drawn = (random.next() >> 32) as f64;
+    drawn < probability * f64::from(u32::MAX)
+}
+
+impl Env {
+    /// Takes the overload manager of a snapshot.
+    pub(crate) fn take_overload(&mut self, config: Option<&Arc<overload::Overload>>) {
+        let Some(config) = config else {
+            self.overload = None;
+            return;
+        };
+        if self.overload.as_ref().is_some_and(|before| Arc::ptr_eq(&before.config, config)) {
+            return;
+        }
+        let before = self.overload.take();
+        let mut points = [const { None }; Point::ALL.len()];
+        for (point, _) in &config.points {
+            let scope = Scope::Overload(Arc::from(point.name()));
+            points[*point as usize] = Some(self.registry.set(self.index, scope));
+        }
+        let (levels, is_holding) =
+            before.map_or_else(Default::default, |before| (before.levels, before.is_holding));
+        let config = Arc::clone(config);
+        self.overload = Some(Box::new(Overload { levels, points, config, is_holding }));
+    }
+
+    /// The load has changed.
+    pub(crate) fn set_levels(&mut self, levels: Levels) {
+        if let Some(overload) = &mut self.overload {
+            overload.levels = levels;
+        }
+    }
+
+    /// Whether who connects to a listener is turned away.
+    #[inline]
+    pub(crate) fn rejects_client(&mut self, listener: &Listener) -> bool {
+        self.overload.is_some() && self.rejects_by_chance(listener)
+    }
+
+    #[cold]
+    fn rejects_by_chance(&mut self, listener: &Listener) -> bool {
+        let Some(overload) = &self.overload else { return false };
+        let is_internal = listener.addresses.iter().any(|address| address.internal().is_some());
+        if listener.bypasses_overload || is_internal {
+            return false;
+        }
+        overload.sheds(Point::Accept, &mut self.random)
+            || overload.acts(Action::RejectConnections, &mut self.random)
+    }
+
+    /// Whether a request to a listener is refused.
+    #[cold]
+    pub(crate) fn refuses_request(&mut self, listener: &Listener) -> bool {
+        let Some(overload) = self.overload.as_ref().filter(|_| !listener.bypasses_overload) else {
+            return false;
+        };
+        overload.sheds(Point::DecodeHeaders, &mut self.random)
+            || overload.acts(Action::StopRequests, &mut self.random)
+    }
+
+    /// Whether a connection of a listener ends with its response.
+    #[cold]
+    pub(crate) fn ends_keep_alive(&mut self, listener: &Listener) -> bool {
+        let Some(overload) = self.overload.as_ref().filter(|_| !listener.bypasses_overload) else {
+            return false;
+        };
+        overload.acts(Action::DisableKeepAlive, &mut self.random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_as_often_as_the_level_says() {
+        let mut random = Random::new(7);
+        let mut count = |level| (0..10_000).filter(|_| happens(level, &mut random)).count();
+        assert_eq!((count(0.0), count(1.0)), (0, 10_000));
+        let quarter = count(0.25);
+        assert!((2300..2700).contains(&quarter), "{quarter}");
+    }
+}

@@ -1,0 +1,95 @@
+//! What the process's load asks for: requests that are refused, connections that end with their response, listening
+//! sockets that are left alone.
+
+use towpath_proto::{ConnectionId, Instant, Output};
+
+use crate::conn::context::ChainContext;
+use crate::downstream::listener::ListenerPhase;
+use crate::exchange::Exchange;
+use crate::exchange::edge::wanted_upgrade;
+use crate::exchange::stream::Progress;
+use crate::ids::StreamIndex;
+use crate::record::details;
+use crate::snapshot::overload::{Action, Levels};
+
+impl Exchange {
+    /// A snapshot is there, with an overload manager or without one.
+    pub(crate) fn take_overload(&mut self) {
+        let held = self.env.overload.as_ref().is_some_and(|overload| overload.is_holding);
+        self.env.take_overload(self.snapshot.overload.as_ref());
+        if held || self.env.overload.is_some() {
+            // Sockets that are new are not held yet.
+            self.hold_listeners(held);
+        }
+    }
+
+    /// The load has changed.
+    pub(crate) fn set_levels(&mut self, levels: Levels) {
+        let held = self.env.overload.as_ref().is_some_and(|overload| overload.is_holding);
+        self.env.set_levels(levels);
+        let holds = self.env.overload.as_ref().map(|it| it.is_full(Action::StopConnections));
+        if holds.is_some_and(|holds| holds != held) {
+            self.hold_listeners(held);
+        }
+    }
+
+    /// Has listening sockets hold who connects, or take them again, if they were `held`.
+    fn hold_listeners(&mut self, held: bool) {
+        let overload = self.env.overload.as_mut();
+        let holds = overload.is_some_and(|overload| {
+            overload.is_holding = overload.is_full(Action::StopConnections);
+            overload.is_holding
+        });
+        if !holds && !held {
+            return;
+        }
+        for state in &self.listeners.slots {
+            if state.state != ListenerPhase::Open {
+                continue;
+            }
+            let is_held = holds && !state.config.bypasses_overload;
+            for &(listener, _) in &state.sockets {
+                self.conns.push(Output::Hold { listener, is_held }, &mut self.env);
+            }
+        }
+    }
+
+    /// Answers a request that comes at a bad time; whether it did.
+    #[cold]
+    pub(crate) fn refuse_request(
+        &mut self,
+        index: StreamIndex,
+        context: &ChainContext,
+        now: Instant,
+    ) -> bool {
+        let Some(http) = context.http() else { return false };
+        if !self.env.refuses_request(&context.listener) {
+            return false;
+        }
+        http.stats.downstream_rq_overload_close.inc();
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.recorder.note(|record| record.protocol = Some(stream.request.version()));
+            if wanted_upgrade(&stream.request).is_some() {
+                // What follows may be meant for the other protocol: it is not read as requests.
+                stream.request_end = Progress::Streaming;
+            }
+        }
+        self.local_reply(index, 503, b"envoy overloaded", details::OVERLOAD, now);
+        true
+    }
+
+    /// Whether a client's connection that would go on ends with the response at hand.
+    #[cold]
+    pub(crate) fn ends_keep_alive(&mut self, id: ConnectionId) -> bool {
+        let Some(downstream) = self.conns.table.get(id).and_then(|it| it.downstream()) else {
+            return false;
+        };
+        if downstream.closing || !self.env.ends_keep_alive(&downstream.context.listener) {
+            return false;
+        }
+        if let Some(http) = downstream.context.http() {
+            http.stats.downstream_cx_overload_disable_keepalive.inc();
+        }
+        true
+    }
+}

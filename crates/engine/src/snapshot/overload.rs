@@ -1,0 +1,237 @@
+//! What is measured of the process, and what is done when it is too much: Envoy `config.overload.v3.OverloadManager`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `overload_manager`. What it comes to is computed by the control thread, and told to workers as [`Levels`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overload {
+    /// `refresh_interval`: how often resources are measured; at least 1 ms.
+    pub refresh_interval: Duration,
+    /// `resource_monitors`.
+    pub monitors: Vec<Monitor>,
+    /// `actions`: each at most once.
+    pub actions: Vec<(Action, Vec<Trigger>)>,
+    /// `loadshed_points`: each at most once.
+    pub points: Vec<(Point, Vec<Trigger>)>,
+    /// `ShrinkHeapConfig`.
+    pub shrink: Shrink,
+}
+
+/// When memory that is not in use goes back to the system, as long as [`Action::ShrinkHeap`] is on: all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shrink {
+    /// `timer_interval`: how often.
+    pub interval: Duration,
+}
+
+impl Default for Shrink {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(10) }
+    }
+}
+
+/// `ResourceMonitor`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Monitor {
+    /// Its name, which triggers and statistics have.
+    pub name: String,
+    /// What it measures.
+    pub of: Resource,
+}
+
+/// What a monitor measures. Its pressure is what is used over what there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// `fixed_heap`: memory that is allocated, of so many bytes.
+    Heap {
+        /// `max_heap_size_bytes`.
+        max: u64,
+    },
+    /// `injected_resource`: what a file says, from 0 to 1.
+    Injected {
+        /// `filename`.
+        file: PathBuf,
+    },
+    /// `cpu_utilization`: what part of the time processors work.
+    Processors {
+        /// `mode: CONTAINER`: those of the cgroup, not the machine's.
+        of_container: bool,
+    },
+    /// `cgroup_memory`: memory of the cgroup, of what it may have.
+    CgroupMemory {
+        /// `max_memory_bytes`, where it is less.
+        max: Option<u64>,
+    },
+    /// `global_downstream_max_connections`: downstream connections, of so many.
+    Connections {
+        /// `max_active_downstream_connections`.
+        max: u64,
+    },
+}
+
+/// `Trigger`: how the pressure of one resource bears on an action.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trigger {
+    /// The place of its monitor.
+    pub monitor: usize,
+    /// At this pressure and below, nothing.
+    pub from: f64,
+    /// At this pressure and above, all; between the two, a part. A threshold has the same for both.
+    pub full: f64,
+}
+
+impl Trigger {
+    /// How much of its action a pressure asks for, from 0 to 1.
+    #[must_use]
+    pub fn level(&self, pressure: f64) -> f64 {
+        if pressure >= self.full {
+            1.0
+        } else if pressure <= self.from {
+            0.0
+        } else {
+            (pressure - self.from) / (self.full - self.from)
+        }
+    }
+}
+
+/// What is done: `OverloadAction`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Action {
+    /// Requests are answered with 503.
+    StopRequests = 0,
+    /// Connections of HTTP/1 end with the response, those of HTTP/2 are told to go.
+    DisableKeepAlive = 1,
+    /// Who connects waits in the listening socket.
+    StopConnections = 2,
+    /// Who connects is turned away.
+    RejectConnections = 3,
+    /// Memory that is not in use goes back to the system.
+    ShrinkHeap = 4,
+}
+
+impl Action {
+    /// All, by their places.
+    pub const ALL: [Self; 5] = [
+        Self::StopRequests,
+        Self::DisableKeepAlive,
+        Self::StopConnections,
+        Self::RejectConnections,
+        Self::ShrinkHeap,
+    ];
+
+    /// Envoy's name, which statistics have.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StopRequests => "envoy.overload_actions.stop_accepting_requests",
+            Self::DisableKeepAlive => "envoy.overload_actions.disable_http_keepalive",
+            Self::StopConnections => "envoy.overload_actions.stop_accepting_connections",
+            Self::RejectConnections => "envoy.overload_actions.reject_incoming_connections",
+            Self::ShrinkHeap => "envoy.overload_actions.shrink_heap",
+        }
+    }
+}
+
+/// Where load is shed, with the level's probability: `LoadShedPoint`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Point {
+    /// Who connects is turned away.
+    Accept = 0,
+    /// A request is answered with 503.
+    DecodeHeaders = 1,
+}
+
+impl Point {
+    /// All, by their places.
+    pub const ALL: [Self; 2] = [Self::Accept, Self::DecodeHeaders];
+
+    /// Envoy's name, which statistics have.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "envoy.load_shed_points.tcp_listener_accept",
+            Self::DecodeHeaders => "envoy.load_shed_points.http_connection_manager_decode_headers",
+        }
+    }
+}
+
+/// How much of each action is on, from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Levels {
+    actions: [f64; Action::ALL.len()],
+    points: [f64; Point::ALL.len()],
+}
+
+impl Levels {
+    /// How much of an action.
+    #[must_use]
+    pub const fn action(&self, action: Action) -> f64 {
+        self.actions[action as usize]
+    }
+
+    /// With which probability load is shed at a point.
+    #[must_use]
+    pub const fn point(&self, point: Point) -> f64 {
+        self.points[point as usize]
+    }
+}
+
+impl Overload {
+    /// What the pressures of the monitors, by their places, come to; `None` is one that was not measured yet.
+    #[must_use]
+    pub fn levels(&self, pressures: &[Option<f64>]) -> Levels {
+        let most = |triggers: &[Trigger]| {
+            let levels = triggers.iter().filter_map(|trigger| {
+                let pressure = pressures.get(trigger.monitor).copied().flatten()?;
+                Some(trigger.level(pressure))
+            });
+            levels.fold(0.0, f64::max)
+        };
+        let mut levels = Levels::default();
+        for (action, triggers) in &self.actions {
+            levels.actions[*action as usize] = most(triggers);
+        }
+        for (point, triggers) in &self.points {
+            levels.points[*point as usize] = most(triggers);
+        }
+        levels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_is_all_or_nothing() {
+        let trigger = Trigger { monitor: 0, from: 0.5, full: 0.5 };
+        assert_eq!([0.0, 0.49, 0.5, 2.0].map(|it| trigger.level(it)), [0.0, 0.0, 1.0, 1.0]);
+        let always = Trigger { monitor: 0, from: 0.0, full: 0.0 };
+        assert!(always.level(0.0) >= 1.0, "Envoy's threshold of 0 is always reached");
+    }
+
+    #[test]
+    fn a_scaled_trigger_grows_between_its_thresholds() {
+        let trigger = Trigger { monitor: 0, from: 0.5, full: 0.75 };
+        let levels = [0.5, 0.5625, 0.625, 0.75, 0.9].map(|it| trigger.level(it));
+        assert_eq!(levels, [0.0, 0.25, 0.5, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn the_highest_trigger_counts_and_what_was_never_measured_does_not() {
+        let trigger = |monitor, full| Trigger { monitor, from: 0.0, full };
+        let overload = Overload {
+            actions: vec![(Action::RejectConnections, vec![trigger(0, 1.0), trigger(1, 2.0)])],
+            points: vec![(Point::Accept, vec![trigger(1, 1.0)])],
+            ..Overload::default()
+        };
+        let levels = overload.levels(&[Some(0.25), Some(0.75)]);
+        assert_eq!(levels.action(Action::RejectConnections), 0.375);
+        assert_eq!(levels.point(Point::Accept), 0.75);
+        assert_eq!(levels.action(Action::StopRequests), 0.0);
+        assert_eq!(overload.levels(&[None, None]), Levels::default());
+    }
+}

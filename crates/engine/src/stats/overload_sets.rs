@@ -1,0 +1,53 @@
+//! The statistics of the overload manager, by Envoy's names.
+
+use super::sets::stats;
+use super::{Counter, Gauge, Histogram, Stat, StatSet};
+
+stats! {
+    /// `overload.<resource monitor>.…`
+    ResourceStats {
+        Counter failed_updates;
+        Gauge pressure;
+        Counter skipped_updates;
+    }
+}
+
+stats! {
+    /// `overload.<resource monitor>.…` of what is counted as it comes.
+    ProactiveResourceStats {
+        Counter failed_updates;
+        Gauge pressure;
+    }
+}
+
+stats! {
+    /// `overload.<action>.…`
+    OverloadActionStats {
+        Gauge active;
+        Gauge scale_percent;
+    }
+}
+
+stats! {
+    /// `overload.<load shed point>.…`
+    LoadShedStats {
+        Gauge scale_percent;
+        Counter shed_load_count;
+    }
+}
+
+stats! {
+    /// `overload.…`
+    OverloadStats {
+        Histogram refresh_interval_delay;
+    }
+}
+
+stats! {
+    /// `overload.envoy.overload_actions.shrink_heap.…`
+    ShrinkStats {
+        Gauge active;
+        Gauge scale_percent;
+        Counter shrink_count;
+    }
+}

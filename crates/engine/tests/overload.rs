@@ -1,0 +1,144 @@
+//! What a worker does about the process's load, as the control thread tells it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed; a script answers to what it cares about"
+)]
+
+#[path = "scene/rig.rs"]
+mod rig;
+mod scene;
+#[path = "../../../conformance/h1/wire.rs"]
+mod wire;
+
+use std::sync::Arc;
+
+use rig::Rig;
+use scene::Plan;
+use towpath_engine::message::ToWorker;
+use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::overload::{Action, Overload, Point, Trigger};
+
+/// One resource for each action and point, in their order.
+fn overload() -> Overload {
+    let trigger = |monitor| vec![Trigger { monitor, from: 0.5, full: 0.5 }];
+    let points = Point::ALL.into_iter().zip(Action::ALL.len()..);
+    Overload {
+        actions: Action::ALL.into_iter().zip((0..).map(trigger)).collect(),
+        points: points.map(|(point, monitor)| (point, trigger(monitor))).collect(),
+        ..Overload::default()
+    }
+}
+
+fn rig(adjust: impl FnOnce(&mut Snapshot)) -> Rig {
+    let mut rig = Rig::new(Plan::new(1));
+    let mut snapshot = Plan::new(1).snapshot();
+    snapshot.generation = 2;
+    snapshot.overload = Some(Arc::new(overload()));
+    adjust(&mut snapshot);
+    rig.configure(snapshot);
+    rig
+}
+
+/// Has the resource with this place at its limit, and no other.
+fn load(rig: &mut Rig, place: Option<usize>) {
+    let pressures: Vec<_> = (0..7).map(|at| Some(f64::from(u8::from(Some(at) == place)))).collect();
+    rig.tell(ToWorker::Overload(overload().levels(&pressures)));
+}
+
+const STOP_REQUESTS: usize = Action::StopRequests as usize;
+const DISABLE_KEEP_ALIVE: usize = Action::DisableKeepAlive as usize;
+const STOP_CONNECTIONS: usize = Action::StopConnections as usize;
+const REJECT: usize = Action::RejectConnections as usize;
+const ACCEPT: usize = Action::ALL.len() + Point::Accept as usize;
+const DECODE_HEADERS: usize = Action::ALL.len() + Point::DecodeHeaders as usize;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn has(bytes: &[u8], text: &str) -> bool {
+    String::from_utf8_lossy(bytes).contains(text)
+}
+
+#[test]
+fn requests_are_refused_as_long_as_it_lasts() {
+    for place in [STOP_REQUESTS, DECODE_HEADERS] {
+        let mut rig = rig(|_| {});
+        let client = rig.connect();
+        assert!(has(&rig.ask(client, GET).received, "HTTP/1.1 200"));
+        load(&mut rig, Some(place));
+        let refused = rig.ask(client, GET);
+        assert!(has(&refused.received, "HTTP/1.1 503"), "{refused:?}");
+        assert!(has(&refused.received, "envoy overloaded"), "{refused:?}");
+        assert!(refused.requests.is_empty() && !refused.ended, "{refused:?}");
+        load(&mut rig, None);
+        assert!(has(&rig.ask(client, GET).received, "HTTP/1.1 200"));
+    }
+}
+
+#[test]
+fn what_may_be_another_protocol_is_not_read_as_requests() {
+    let mut rig = rig(|_| {});
+    load(&mut rig, Some(STOP_REQUESTS));
+    let client = rig.connect();
+    let upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n\
+        GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
+    let refused = rig.ask(client, upgrade);
+    assert!(refused.ended && has(&refused.received, "connection: close"), "{refused:?}");
+    assert_eq!(refused.answers(&[]).whole.len(), 1, "{refused:?}");
+}
+
+#[test]
+fn connections_end_with_their_response() {
+    let mut rig = rig(|_| {});
+    let client = rig.connect();
+    load(&mut rig, Some(DISABLE_KEEP_ALIVE));
+    let last = rig.ask(client, GET);
+    assert!(has(&last.received, "HTTP/1.1 200"), "{last:?}");
+    assert!(!last.answers(&[]).whole[0].keeps_alive() && last.ended, "{last:?}");
+}
+
+#[test]
+fn who_connects_is_turned_away_or_waits() {
+    for place in [REJECT, ACCEPT] {
+        let mut rig = rig(|_| {});
+        load(&mut rig, Some(place));
+        rig.connect();
+        assert!(rig.take().ended, "{place}");
+        load(&mut rig, None);
+        let client = rig.connect();
+        assert!(has(&rig.ask(client, GET).received, "HTTP/1.1 200"));
+    }
+    let mut rig = rig(|_| {});
+    load(&mut rig, Some(STOP_CONNECTIONS));
+    assert!(rig.is_held);
+    load(&mut rig, None);
+    assert!(!rig.is_held);
+}
+
+#[test]
+fn listeners_that_go_past_it_serve() {
+    for place in 0..7 {
+        let mut rig = rig(|snapshot| {
+            for listener in &mut snapshot.listeners {
+                Arc::get_mut(listener).unwrap().bypasses_overload = true;
+            }
+        });
+        load(&mut rig, Some(place));
+        assert!(!rig.is_held);
+        let client = rig.connect();
+        let served = rig.ask(client, GET);
+        assert!(has(&served.received, "HTTP/1.1 200") && !served.ended, "{place}: {served:?}");
+    }
+}
+
+#[test]
+fn a_configuration_without_it_lets_go() {
+    let mut rig = rig(|_| {});
+    load(&mut rig, Some(STOP_CONNECTIONS));
+    assert!(rig.is_held);
+    let mut snapshot = Plan::new(1).snapshot();
+    snapshot.generation = 3;
+    rig.configure(snapshot);
+    assert!(!rig.is_held, "nobody would ever let them in");
+}
