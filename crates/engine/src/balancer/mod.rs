@@ -5,6 +5,7 @@
 //! localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All
 //! randomness comes from the caller.
 
+mod bounded;
 mod group;
 pub(crate) mod hash;
 mod hashed;

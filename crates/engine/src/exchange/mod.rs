@@ -13,6 +13,7 @@ mod connect;
 mod criteria;
 pub(crate) mod downstream;
 pub(crate) mod drain;
+mod dropping;
 pub(crate) mod edge;
 pub(crate) mod export;
 pub(crate) mod filters;

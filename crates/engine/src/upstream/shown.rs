@@ -68,7 +68,8 @@ impl ClusterState {
             let endpoint = host.endpoint.clone();
             HostDescription { endpoint, health_flags: host.health_flags, counts }
         });
-        ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
+        let (name, dropped) = (Arc::clone(&self.config.name), self.dropped);
+        ClusterDescription { name, hosts: hosts.collect(), dropped }
     }
 
     /// Shows its hosts.
