@@ -163,12 +163,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "locality_weighted_lb_config",
             "consistent_hashing_lb_config",
             "override_host_status",
+            "ignore_new_hosts_until_first_hc",
         ],
         harmless: &[("update_merge_window", "updates of hosts are applied at once")],
-        changes: &[
-            ("ignore_new_hosts_until_first_hc", "new hosts count from the start"),
-            ("close_connections_on_host_set_change", "connections to other hosts stay"),
-        ],
+        changes: &[("close_connections_on_host_set_change", "connections to other hosts stay")],
     },
     Entry {
         message: "envoy.config.core.v3.HealthStatusSet",

@@ -56,6 +56,11 @@ impl Host {
         Self { endpoint, active: 0, health_flags: HealthFlags::WELL, healthy_since: None }
     }
 
+    /// Whether it counts for nothing: it drains, or was not asked yet how it is and is to be left out until then.
+    pub(crate) fn is_excluded(&self) -> bool {
+        self.health_flags.pending || self.endpoint.status == HealthStatus::Draining
+    }
+
     /// Whether it is picked, all things considered.
     #[must_use]
     pub const fn health(&self) -> Health {

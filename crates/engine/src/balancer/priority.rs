@@ -12,7 +12,9 @@ use crate::snapshot::cluster::Health;
 pub(super) struct Sizes {
     pub(super) healthy: u64,
     pub(super) degraded: u64,
-    /// Of all health.
+    /// Of all health that count.
+    pub(super) counted: u64,
+    /// With those that count for nothing.
     pub(super) all: u64,
     /// How far it is healthy, and how far degraded, in percent.
     pub(super) parts: (u64, u64),
@@ -21,7 +23,8 @@ pub(super) struct Sizes {
 impl Sizes {
     /// It counts as whole until fewer than 100 in `overprovisioning` of its hosts are healthy.
     pub(super) fn new(
-        (healthy, degraded, all): (u64, u64, u64),
+        (healthy, degraded, counted): (u64, u64, u64),
+        all: u64,
         (healthy_weight, degraded_weight, weight): (u64, u64, u64),
         overprovisioning: u32,
     ) -> Self {
@@ -29,7 +32,7 @@ impl Sizes {
             (part * u64::from(overprovisioning)).checked_div(weight).unwrap_or(0).min(100)
         };
         let parts = (percent(healthy_weight), percent(degraded_weight));
-        Self { healthy, degraded, all, parts }
+        Self { healthy, degraded, counted, all, parts }
     }
 }
 
@@ -72,7 +75,8 @@ impl Priority {
             true => members.iter().map(|host| hosts.written_weight(*host)).sum(),
             false => members.len() as u64,
         };
-        let (mut counts, mut weights) = ((0, 0, all.len() as u64), (0, 0, weight(&all)));
+        let counted = hosts.places(|host| of_priority(host) && !host.is_excluded());
+        let (mut counts, mut weights) = ((0, 0, counted.len() as u64), (0, 0, weight(&counted)));
         let mut eligible = |health| {
             let members = hosts.places(|host| of_priority(host) && host.health() == health);
             let (count, sum) = (members.len() as u64, weight(&members));
@@ -86,7 +90,7 @@ impl Priority {
             }
             let localities = config
                 .weighs_localities
-                .then(|| Localities::new(&all, &members, hosts, config, dice))
+                .then(|| Localities::new(&counted, &members, hosts, config, dice))
                 .flatten();
             match localities {
                 Some(localities) => Eligible::ByLocality(localities),
@@ -94,7 +98,7 @@ impl Priority {
             }
         };
         let (healthy, degraded) = (eligible(Health::Healthy), eligible(Health::Degraded));
-        let sizes = Sizes::new(counts, weights, config.overprovisioning);
+        let sizes = Sizes::new(counts, all.len() as u64, weights, config.overprovisioning);
         Self { healthy, degraded, all: Group::new(all, hosts, policy, dice), sizes }
     }
 
@@ -321,10 +325,10 @@ impl Load {
     }
 }
 
-fn panics(Sizes { healthy, degraded, all, .. }: Sizes, threshold: u8) -> bool {
-    match all {
+fn panics(Sizes { healthy, degraded, counted, .. }: Sizes, threshold: u8) -> bool {
+    match counted {
         0 => threshold > 0,
-        all => (healthy + degraded) * 100 < all * u64::from(threshold),
+        counted => (healthy + degraded) * 100 < counted * u64::from(threshold),
     }
 }
 

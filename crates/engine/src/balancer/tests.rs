@@ -346,7 +346,8 @@ fn shares_follow_the_hosts() {
 /// The sequence that Envoy's documentation of `previous_priorities` has: P0 100, P1 0 and P2 50 percent healthy.
 #[test]
 fn priorities_that_were_tried_are_avoided_until_none_is_left() {
-    let sizes = [100, 0, 50].map(|healthy| Sizes::new((healthy, 0, 100), (healthy, 0, 100), 100));
+    let sizes =
+        [100, 0, 50].map(|healthy| Sizes::new((healthy, 0, 100), 100, (healthy, 0, 100), 100));
     let mut past = PastPriorities::new(1);
     assert!(past.load(&sizes).is_none(), "the first try is as any");
     past.note(0);
@@ -360,7 +361,7 @@ fn priorities_that_were_tried_are_avoided_until_none_is_left() {
 #[test]
 fn priorities_are_avoided_after_so_many_tries_and_rounding_loses_nothing() {
     let sizes =
-        [33, 33, 33, 33].map(|healthy| Sizes::new((healthy, 1, 100), (healthy, 1, 100), 100));
+        [33, 33, 33, 33].map(|healthy| Sizes::new((healthy, 1, 100), 100, (healthy, 1, 100), 100));
     let mut past = PastPriorities::new(2);
     past.note(1);
     assert!(past.load(&sizes).is_none());
@@ -403,4 +404,22 @@ fn hosts_may_count_by_their_weights_for_their_priority() {
     // 140 percent of a half, and of a tenth.
     assert_eq!(share(false), [(70, 0, Class::Healthy), (30, 1, Class::Healthy)]);
     assert_eq!(share(true), [(14, 0, Class::Healthy), (86, 1, Class::Healthy)]);
+}
+
+#[test]
+fn hosts_that_are_not_asked_yet_or_drain_count_for_nothing() {
+    let pending = HealthFlags { pending: true, ..HealthFlags::unchecked(true) };
+    let mut hosts = vec![host(1, 0, Health::Healthy), host(1, 0, Health::Unhealthy)];
+    hosts.push(host(1, 1, Health::Healthy));
+    let shares = |hosts: &[Host]| balancer(Policy::Random, hosts).load.percents();
+    assert_eq!(shares(&hosts), [(70, 0, Class::Healthy), (30, 1, Class::Healthy)]);
+    hosts[1].endpoint.status = HealthStatus::Draining;
+    assert_eq!(shares(&hosts), [(100, 0, Class::Healthy)]);
+    hosts[1].endpoint.status = HealthStatus::Unhealthy;
+    hosts[1].health_flags = pending;
+    assert_eq!(shares(&hosts), [(100, 0, Class::Healthy)]);
+    // Where nobody else is left they are picked in panic.
+    hosts[0].health_flags = pending;
+    hosts.truncate(2);
+    assert_eq!(shares(&hosts), [(100, 0, Class::All)]);
 }

@@ -87,6 +87,7 @@ suites!(
     admin,
     drain,
     drops,
+    excluded,
     expressions,
     statistics,
     virtual_clusters,
