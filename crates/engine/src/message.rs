@@ -254,6 +254,8 @@ pub struct ClusterDescription {
     pub name: Arc<str>,
     /// Its hosts.
     pub hosts: Vec<HostDescription>,
+    /// How many requests were dropped by share.
+    pub dropped: u64,
 }
 
 /// A host as one worker sees it.

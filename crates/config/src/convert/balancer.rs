@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::cluster::{
-    Balancer, Balancing, Discovery, HashFunction, HealthStatuses, SlowStart, Zones,
+    Balancer, Balancing, Discovery, DropOverload, HashFunction, HealthStatuses, SlowStart, Zones,
 };
 use towpath_engine::snapshot::subset::Subsets;
 
 use super::Converter;
 use super::endpoint::HEALTH_STATUSES;
 use super::extension::LOAD_BALANCER;
+use super::runtime::fraction;
 use crate::message::{Message, Value};
 
 const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin";
@@ -93,9 +94,8 @@ impl Converter<'_> {
                 Chosen { policy, localities: common, weighs: false, slow_start, subsets }
             }
         };
-        let factor = assignment
-            .and_then(|assignment| assignment.message("policy"))
-            .and_then(|policy| policy.number32("overprovisioning_factor"));
+        let health = assignment.and_then(|assignment| assignment.message("policy"));
+        let factor = health.and_then(|policy| policy.number32("overprovisioning_factor"));
         if policy.is_by_hostname() && matches!(discovery, Some(Discovery::Static)) {
             let text = "cannot use hostname for consistent hashing in a cluster of type STATIC";
             self.report.problem(cluster.at("lb_policy"), text);
@@ -107,12 +107,37 @@ impl Converter<'_> {
             panic_threshold: self.panic_threshold(cluster),
             fails_in_panic: aware.is_some_and(|aware| aware.flag("fail_traffic_on_panic")),
             overprovisioning: factor.unwrap_or(140),
+            weighs_health: health.is_some_and(|policy| policy.flag("weighted_priority_health")),
             weighs_localities: weighs
                 || localities.is_some_and(|config| config.has("locality_weighted_lb_config")),
             overridable: overridable(cluster),
             slow_start,
         };
         Some(Balanced { balancing, subsets: subsets.map(Arc::new), zones })
+    }
+
+    /// Which share of its requests a cluster drops. Envoy knows one category.
+    pub(super) fn drops(&mut self, assignment: &Message) -> Option<Box<DropOverload>> {
+        let policy = assignment.message("policy")?;
+        let drops: Vec<_> = policy.messages("drop_overloads").collect();
+        let first = drops.first()?;
+        if drops.len() > 1 {
+            let text = format!("has {} categories; there may be one", drops.len());
+            self.report.problem(policy.at("drop_overloads"), text);
+        }
+        let share = first.message("drop_percentage").map(fraction);
+        let (share, whole) = share.map_or((0, 100), |it| (it.numerator, it.denominator));
+        if share > whole {
+            let text = format!("{share} of {whole} are more than all");
+            self.report.problem(first.at("drop_percentage"), text);
+        }
+        let most = self.runtime.number("load_balancing_policy.drop_overload_limit").unwrap_or(100);
+        let most = u32::try_from(most.min(100)).unwrap_or(100) * (DropOverload::ALL / 100);
+        let parts = share.min(whole) * (DropOverload::ALL / whole);
+        Some(Box::new(DropOverload {
+            parts: parts.min(most),
+            category: Arc::from(first.text("category")),
+        }))
     }
 
     /// How hosts begin, where round robin's or least request's configuration says so.
@@ -234,7 +259,14 @@ impl Converter<'_> {
             config.descriptor.full_name() == RING_HASH && config.flag("use_hostname_for_hashing")
         };
         let by_hostname = config.is_some_and(is_old) || by_hostname(hashing);
-        Some(Balancer::RingHash { least, most, function, by_hostname })
+        let bound_percent = match hashing {
+            Some(hashing) => bound_percent(hashing),
+            // The older of the two places again, which Envoy reads only without the newer one.
+            None => {
+                config.filter(|it| it.descriptor.full_name() == RING_HASH).map_or(0, bound_percent)
+            }
+        };
+        Some(Balancer::RingHash { least, most, function, by_hostname, bound_percent })
     }
 
     fn maglev(&mut self, config: Option<&Message>, hashing: Option<&Message>) -> Option<Balancer> {
@@ -246,14 +278,18 @@ impl Converter<'_> {
             self.report.problem(config.at("table_size"), text);
             return None;
         }
-        Some(Balancer::Maglev { size, by_hostname: by_hostname(hashing) })
+        let bound_percent = hashing.map_or(0, bound_percent);
+        Some(Balancer::Maglev { size, by_hostname: by_hostname(hashing), bound_percent })
     }
 
     fn least_request(&mut self, config: &Message) -> Balancer {
         let bias =
             config.message("active_request_bias").map_or(1.0, |bias| self.runtime_float(bias));
+        let is_typed = config.descriptor.full_name() == LEAST_REQUEST;
+        let scans = is_typed && config.choice("selection_method") == "FULL_SCAN";
+        let choices = config.number32("choice_count").unwrap_or(2).max(2);
         Balancer::LeastRequest {
-            choices: config.number32("choice_count").unwrap_or(2).max(2),
+            choices: if scans { 0 } else { choices },
             bias_milli: (bias.max(0.0) * 1000.0).round() as u32,
         }
     }
@@ -291,6 +327,10 @@ struct Chosen<'m> {
 /// What the older fields say of hashing.
 fn hashing(cluster: &Message) -> Option<&Message> {
     cluster.message("common_lb_config")?.message("consistent_hashing_lb_config")
+}
+
+fn bound_percent(hashing: &Message) -> u32 {
+    hashing.number32("hash_balance_factor").unwrap_or(0)
 }
 
 fn by_hostname(hashing: Option<&Message>) -> bool {

@@ -86,6 +86,7 @@ impl Converter<'_> {
         let assignment = self.assignment(message);
         let endpoints = self.endpoints(message, assignment, discovery.as_ref());
         let balancing = self.balancing(bootstrap, message, assignment, discovery.as_ref());
+        let drops = assignment.and_then(|assignment| self.drops(assignment));
         let upstream = self.upstream(message);
         let connect = self.connect_options(bootstrap, message);
         let socket = message.message("transport_socket");
@@ -168,6 +169,7 @@ impl Converter<'_> {
             filter_metadata: filter_metadata(message),
             greetings,
             asked_names,
+            drops,
         })
     }
 

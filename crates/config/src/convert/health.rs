@@ -59,6 +59,7 @@ impl Converter<'_> {
             unhealthy_threshold,
             healthy_threshold,
             reuse_connection: check.wrapped_flag("reuse_connection").unwrap_or(true),
+            ignores_new: ignores_new(cluster),
             pauses,
             log: self.health_log(check),
         }))
@@ -263,3 +264,12 @@ const NO_TRAFFIC_INTERVAL: Duration = Duration::from_secs(60);
 const LOOKED_AT: u64 = 1024;
 /// What a check sends or waits for, at most.
 const MOST_PAYLOAD_BYTES: usize = 64 * 1024;
+
+/// Whether a host that comes later counts for nothing until it was asked. In Envoy that is so where hosts come by DNS
+/// or EDS, and not for those of the file.
+fn ignores_new(cluster: &Message) -> bool {
+    let common = cluster.message("common_lb_config");
+    let is_wanted = common.is_some_and(|common| common.flag("ignore_new_hosts_until_first_hc"));
+    let comes_later = matches!(cluster.choice("type").as_str(), "EDS" | "STRICT_DNS");
+    is_wanted && (comes_later || cluster.has("cluster_type"))
+}

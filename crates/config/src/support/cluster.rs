@@ -163,12 +163,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "locality_weighted_lb_config",
             "consistent_hashing_lb_config",
             "override_host_status",
+            "ignore_new_hosts_until_first_hc",
         ],
         harmless: &[("update_merge_window", "updates of hosts are applied at once")],
-        changes: &[
-            ("ignore_new_hosts_until_first_hc", "new hosts count from the start"),
-            ("close_connections_on_host_set_change", "connections to other hosts stay"),
-        ],
+        changes: &[("close_connections_on_host_set_change", "connections to other hosts stay")],
     },
     Entry {
         message: "envoy.config.core.v3.HealthStatusSet",
@@ -178,9 +176,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.ConsistentHashingLbConfig",
-        honoured: &["use_hostname_for_hashing"],
+        honoured: &["use_hostname_for_hashing", "hash_balance_factor"],
         harmless: &[],
-        changes: &[("hash_balance_factor", NO_BOUND)],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.RingHashLbConfig",
@@ -201,11 +199,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "minimum_ring_size",
             "maximum_ring_size",
             "use_hostname_for_hashing",
+            "hash_balance_factor",
             "consistent_hashing_lb_config",
             "locality_weighted_lb_config",
         ],
         harmless: &[],
-        changes: &[("hash_balance_factor", NO_BOUND)],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
@@ -215,12 +214,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.common.v3.ConsistentHashingLbConfig",
-        honoured: &["use_hostname_for_hashing"],
+        honoured: &["use_hostname_for_hashing", "hash_balance_factor"],
         harmless: &[],
-        changes: &[
-            ("hash_balance_factor", NO_BOUND),
-            ("hash_policy", "write the route's hash_policy"),
-        ],
+        changes: &[("hash_policy", "write the route's hash_policy")],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.CommonLbConfig.LocalityWeightedLbConfig",
@@ -288,12 +284,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "active_request_bias",
             "locality_lb_config",
             "slow_start_config",
+            "selection_method",
         ],
-        harmless: &[],
-        changes: &[
-            ("enable_full_scan", "some hosts are compared, not all"),
-            ("selection_method", "some hosts are compared, not all"),
-        ],
+        harmless: &[("enable_full_scan", "Envoy does not read it; write selection_method")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
@@ -352,12 +346,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.endpoint.v3.ClusterLoadAssignment.Policy",
-        honoured: &["overprovisioning_factor"],
+        honoured: &["overprovisioning_factor", "weighted_priority_health", "drop_overloads"],
         harmless: &[("endpoint_stale_after", "endpoints stay until there are others")],
-        changes: &[
-            ("drop_overloads", "requests are not dropped by share"),
-            ("weighted_priority_health", "hosts count alike for the health of their priority"),
-        ],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.endpoint.v3.ClusterLoadAssignment.Policy.DropOverload",
+        honoured: &["category", "drop_percentage"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.endpoint.v3.LocalityLbEndpoints",
@@ -631,5 +628,3 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
 ];
-
-const NO_BOUND: &str = "a host takes all requests that its hash brings";

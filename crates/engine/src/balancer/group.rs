@@ -60,13 +60,4 @@ impl Group {
             Self::Hashed(group) => group.table_size(),
         }
     }
-
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::RoundRobin(group) => group.len(),
-            Self::LeastRequest(group) => group.len(),
-            Self::Random(group) => group.len(),
-            Self::Hashed(group) => group.len(),
-        }
-    }
 }

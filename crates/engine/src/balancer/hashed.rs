@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::bounded;
 use super::hash::{murmur_hash, xx_hash};
 use super::{Host, Policy};
 use crate::snapshot::cluster::HashFunction;
@@ -15,8 +16,6 @@ use crate::snapshot::cluster::HashFunction;
 pub(super) struct Hashed {
     /// Hosts with their shares of all requests, which sum up to 1.
     members: Box<[(u32, f64)]>,
-    /// How many hosts there are, with those that have no share.
-    count: usize,
     policy: Policy,
     table: Option<Table>,
 }
@@ -47,8 +46,7 @@ impl Hashed {
         policy: Policy,
         locality_weight: Option<&LocalityWeight<'_>>,
     ) -> Self {
-        let count = members.len();
-        Self { members: shares(members, hosts, locality_weight), count, policy, table: None }
+        Self { members: shares(members, hosts, locality_weight), policy, table: None }
     }
 
     pub(super) fn pick(&mut self, hosts: &[Host], key: Key) -> Option<u32> {
@@ -57,25 +55,11 @@ impl Hashed {
             return None;
         }
         let table = table.get_or_insert_with(|| Table::new(members, hosts, *policy));
-        match table {
-            Table::Ring(points) => {
-                let at = points.partition_point(|(hash, _)| *hash < key.hash);
-                // A host that is refused is as if it were not on the ring. A ring of no size has none.
-                let at = at.checked_rem(points.len())? + key.attempt as usize;
-                points.get(at % points.len()).map(|(_, host)| *host)
-            }
-            Table::Maglev(entries) => {
-                let hash = match key.attempt {
-                    0 => key.hash,
-                    attempt => key.hash ^ (u64::MAX - u64::from(attempt) + 1),
-                };
-                entries.get((hash % entries.len() as u64) as usize).copied()
-            }
+        let host = table.find(key)?;
+        match policy.bound_percent() {
+            0 => Some(host),
+            percent => Some(bounded::pick(host, members, hosts, percent, key.hash)),
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.count
     }
 
     /// What its table says of itself, without making it; nothing where it has no hosts.
@@ -103,6 +87,24 @@ pub(crate) struct TableSize {
 }
 
 impl Table {
+    fn find(&self, key: Key) -> Option<u32> {
+        match self {
+            Self::Ring(points) => {
+                let at = points.partition_point(|(hash, _)| *hash < key.hash);
+                // A host that is refused is as if it were not on the ring. A ring of no size has none.
+                let at = at.checked_rem(points.len())? + key.attempt as usize;
+                points.get(at % points.len()).map(|(_, host)| *host)
+            }
+            Self::Maglev(entries) => {
+                let hash = match key.attempt {
+                    0 => key.hash,
+                    attempt => key.hash ^ (u64::MAX - u64::from(attempt) + 1),
+                };
+                entries.get((hash % entries.len() as u64) as usize).copied()
+            }
+        }
+    }
+
     fn new(members: &[(u32, f64)], hosts: &[Host], policy: Policy) -> Self {
         let name = |host: u32, by_hostname: bool| {
             let endpoint = hosts.get(host as usize).map(|host| &host.endpoint);
@@ -112,12 +114,12 @@ impl Table {
             })
         };
         match policy {
-            Policy::RingHash { least, most, function, by_hostname } => {
+            Policy::RingHash { least, most, function, by_hostname, .. } => {
                 let members = members.iter().map(|(host, share)| (*host, *share));
                 let named = members.map(|(host, share)| (host, name(host, by_hostname), share));
                 Self::Ring(ring(&named.collect::<Vec<_>>(), (least, most), function))
             }
-            Policy::Maglev { size, by_hostname } => {
+            Policy::Maglev { size, by_hostname, .. } => {
                 let members = members.iter().map(|(host, share)| (*host, *share));
                 let named = members.map(|(host, share)| (host, name(host, by_hostname), share));
                 Self::Maglev(maglev(&named.collect::<Vec<_>>(), size))
@@ -150,7 +152,12 @@ fn shares(
         Some((sum, weighed)) if total > 0.0 => weighed / total * f64::from(weight) / sum,
         Some(_) | None => f64::from(weight) / sum,
     };
-    let shares = known().map(|(member, it)| (member, share(it.weight, &it.locality)));
+    let mut members: Vec<_> = known().collect();
+    if total > 0.0 {
+        // Envoy goes through localities in their order.
+        members.sort_by(|(_, one), (_, other)| one.locality.cmp(&other.locality));
+    }
+    let shares = members.into_iter().map(|(member, it)| (member, share(it.weight, &it.locality)));
     shares.filter(|(_, share)| *share > 0.0).collect()
 }
 
@@ -263,8 +270,9 @@ mod tests {
         most: 8 * 1024 * 1024,
         function: HashFunction::XxHash,
         by_hostname: false,
+        bound_percent: 0,
     };
-    const MAGLEV: Policy = Policy::Maglev { size: 65537, by_hostname: false };
+    const MAGLEV: Policy = Policy::Maglev { size: 65537, by_hostname: false, bound_percent: 0 };
 
     fn written(hosts: &[Host]) -> impl Fn(u32) -> u32 + use<'_> {
         |host| hosts[host as usize].endpoint.locality_weight
@@ -323,8 +331,13 @@ mod tests {
                 assert!(reached.contains(&Some(0)) && reached.contains(&Some(1)), "{policy:?}");
             }
             assert!(Hashed::new(&[], &hosts, policy, None).pick(&hosts, key(0)).is_none());
-            let (function, by_hostname) = (HashFunction::XxHash, false);
-            let empty = Policy::RingHash { least: 0, most: 0, function, by_hostname };
+            let empty = Policy::RingHash {
+                least: 0,
+                most: 0,
+                function: HashFunction::XxHash,
+                by_hostname: false,
+                bound_percent: 0,
+            };
             assert!(Hashed::new(&[0], &hosts, empty, None).pick(&hosts, key(0)).is_none());
         }
     }

@@ -67,6 +67,11 @@ impl<'a> Hosts<'a> {
         self.all.get(host as usize)
     }
 
+    /// What is written of a host, which is at least 1.
+    pub(super) fn written_weight(&self, host: u32) -> u64 {
+        self.get(host).map_or(1, |host| host.endpoint.weight.max(1).into())
+    }
+
     /// What a host is weighed as. A weight of 0 would never come again and counts as 1.
     pub(super) fn weight(&self, host: u32) -> f64 {
         let Some(host) = self.get(host) else { return 1.0 };

@@ -1,4 +1,4 @@
-//! The least loaded of a few random hosts; with unequal weights, round robin by weight over load.
+//! The least loaded of a few random hosts, or of all; with unequal weights, round robin by weight over load.
 
 use super::Dice;
 use super::hosts::Hosts;
@@ -7,6 +7,7 @@ use super::schedule::Schedule;
 #[derive(Debug)]
 pub(super) struct LeastRequest {
     hosts: Box<[u32]>,
+    /// How many hosts are compared; 0 for all.
     choices: u32,
     bias: f64,
     /// Only with unequal weights.
@@ -28,13 +29,16 @@ impl LeastRequest {
             }
             schedule
         });
-        Self { hosts: members, choices: choices.max(2), bias, schedule }
+        Self { hosts: members, choices, bias, schedule }
     }
 
     pub(super) fn pick(&mut self, hosts: &Hosts<'_>, dice: &mut Dice) -> Option<u32> {
         let bias = self.bias;
         if let Some(schedule) = &mut self.schedule {
             return schedule.next(|host| effective_weight(hosts, host, bias));
+        }
+        if self.choices == 0 {
+            return self.least_of_all(hosts, dice);
         }
         let active = |host: u32| hosts.get(host).map_or(u32::MAX, |host| host.active);
         let mut best = *self.hosts.get(dice.below(self.hosts.len()))?;
@@ -47,8 +51,22 @@ impl LeastRequest {
         Some(best)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.hosts.len()
+    /// Of several with as little to do each is as likely (reservoir sampling).
+    fn least_of_all(&self, hosts: &Hosts<'_>, dice: &mut Dice) -> Option<u32> {
+        let mut best = None;
+        let mut ties = 0;
+        for host in &self.hosts {
+            let active = hosts.get(*host).map_or(u32::MAX, |host| host.active);
+            match best {
+                Some((least, _)) if active > least => continue,
+                Some((least, _)) if active == least => ties += 1,
+                Some(_) | None => ties = 1,
+            }
+            if dice.below(ties) == 0 {
+                best = Some((active, *host));
+            }
+        }
+        best.map(|(_, host)| host)
     }
 }
 

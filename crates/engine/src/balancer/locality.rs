@@ -26,8 +26,8 @@ struct Weighted {
 }
 
 impl Localities {
-    /// `all` are the hosts of the priority, `eligible` those of them to choose from. `None` when no locality with a
-    /// weight has an eligible host: then localities do not count.
+    /// `all` are the hosts of the priority that count, `eligible` those of them to choose from. `None` when no locality
+    /// with a weight has an eligible host: then localities do not count.
     pub(super) fn new(
         all: &[u32],
         eligible: &[u32],

@@ -5,6 +5,7 @@
 //! localities are weighed, a locality is chosen first. Equal weights cost O(1) per pick, unequal ones O(log n). All
 //! randomness comes from the caller.
 
+mod bounded;
 mod group;
 pub(crate) mod hash;
 mod hashed;
@@ -53,6 +54,11 @@ impl Host {
     #[must_use]
     pub const fn new(endpoint: Endpoint) -> Self {
         Self { endpoint, active: 0, health_flags: HealthFlags::WELL, healthy_since: None }
+    }
+
+    /// Whether it counts for nothing: it drains, or was not asked yet how it is and is to be left out until then.
+    pub(crate) fn is_excluded(&self) -> bool {
+        self.health_flags.pending || self.endpoint.status == HealthStatus::Draining
     }
 
     /// Whether it is picked, all things considered.

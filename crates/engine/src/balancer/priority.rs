@@ -12,15 +12,27 @@ use crate::snapshot::cluster::Health;
 pub(super) struct Sizes {
     pub(super) healthy: u64,
     pub(super) degraded: u64,
-    /// Of all health.
+    /// Of all health that count.
+    pub(super) counted: u64,
+    /// With those that count for nothing.
     pub(super) all: u64,
-    /// Percent: it counts as whole until fewer than 100 in so many of its hosts are healthy.
-    pub(super) overprovisioning: u32,
+    /// How far it is healthy, and how far degraded, in percent.
+    pub(super) parts: (u64, u64),
 }
 
 impl Sizes {
-    fn percent(&self, part: u64) -> u64 {
-        (part * u64::from(self.overprovisioning)).checked_div(self.all).unwrap_or(0).min(100)
+    /// It counts as whole until fewer than 100 in `overprovisioning` of its hosts are healthy.
+    pub(super) fn new(
+        (healthy, degraded, counted): (u64, u64, u64),
+        all: u64,
+        (healthy_weight, degraded_weight, weight): (u64, u64, u64),
+        overprovisioning: u32,
+    ) -> Self {
+        let percent = |part: u64| {
+            (part * u64::from(overprovisioning)).checked_div(weight).unwrap_or(0).min(100)
+        };
+        let parts = (percent(healthy_weight), percent(degraded_weight));
+        Self { healthy, degraded, counted, all, parts }
     }
 }
 
@@ -30,7 +42,7 @@ pub(super) struct Priority {
     healthy: Eligible,
     degraded: Eligible,
     all: Group,
-    overprovisioning: u32,
+    sizes: Sizes,
 }
 
 /// Which of a priority's hosts.
@@ -46,7 +58,7 @@ pub(super) enum Class {
 #[derive(Debug)]
 enum Eligible {
     Together(Group),
-    ByLocality(Localities, usize),
+    ByLocality(Localities),
 }
 
 impl Priority {
@@ -58,23 +70,36 @@ impl Priority {
     ) -> Self {
         let of_priority = |host: &Host| host.endpoint.priority == priority;
         let all = hosts.places(of_priority);
-        let (policy, overprovisioning) = (config.policy, config.overprovisioning);
+        let policy = config.policy;
+        let weight = |members: &[u32]| match config.weighs_health {
+            true => members.iter().map(|host| hosts.written_weight(*host)).sum(),
+            false => members.len() as u64,
+        };
+        let counted = hosts.places(|host| of_priority(host) && !host.is_excluded());
+        let (mut counts, mut weights) = ((0, 0, counted.len() as u64), (0, 0, weight(&counted)));
         let mut eligible = |health| {
             let members = hosts.places(|host| of_priority(host) && host.health() == health);
+            let (count, sum) = (members.len() as u64, weight(&members));
+            match health {
+                Health::Healthy => (counts.0, weights.0) = (count, sum),
+                Health::Degraded => (counts.1, weights.1) = (count, sum),
+                Health::Unhealthy => {}
+            }
             if config.weighs_localities && policy.is_hashed() {
                 return Eligible::Together(Group::hashed_by_locality(&members, hosts, policy));
             }
             let localities = config
                 .weighs_localities
-                .then(|| Localities::new(&all, &members, hosts, config, dice))
+                .then(|| Localities::new(&counted, &members, hosts, config, dice))
                 .flatten();
             match localities {
-                Some(localities) => Eligible::ByLocality(localities, members.len()),
+                Some(localities) => Eligible::ByLocality(localities),
                 None => Eligible::Together(Group::new(members, hosts, policy, dice)),
             }
         };
         let (healthy, degraded) = (eligible(Health::Healthy), eligible(Health::Degraded));
-        Self { healthy, degraded, all: Group::new(all, hosts, policy, dice), overprovisioning }
+        let sizes = Sizes::new(counts, all.len() as u64, weights, config.overprovisioning);
+        Self { healthy, degraded, all: Group::new(all, hosts, policy, dice), sizes }
     }
 
     pub(super) fn pick(
@@ -111,13 +136,8 @@ impl Priority {
         healthy.or_else(|| self.all.table_size())
     }
 
-    pub(super) fn sizes(&self) -> Sizes {
-        Sizes {
-            healthy: self.healthy.len() as u64,
-            degraded: self.degraded.len() as u64,
-            all: self.all.len() as u64,
-            overprovisioning: self.overprovisioning,
-        }
+    pub(super) const fn sizes(&self) -> Sizes {
+        self.sizes
     }
 }
 
@@ -125,14 +145,7 @@ impl Eligible {
     fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
             Self::Together(group) => group.pick(hosts, key, dice),
-            Self::ByLocality(localities, _) => localities.pick(hosts, key, dice),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Together(group) => group.len(),
-            Self::ByLocality(_, len) => *len,
+            Self::ByLocality(localities) => localities.pick(hosts, key, dice),
         }
     }
 }
@@ -146,11 +159,18 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn new(sizes: &[Sizes], panic_threshold: u8) -> Self {
-        let healthy: Vec<_> = sizes.iter().map(|it| it.percent(it.healthy)).collect();
-        let degraded: Vec<_> = sizes.iter().map(|it| it.percent(it.degraded)).collect();
+        let healthy: Vec<_> = sizes.iter().map(|it| it.parts.0).collect();
+        let degraded: Vec<_> = sizes.iter().map(|it| it.parts.1).collect();
         let available = (healthy.iter().sum::<u64>() + degraded.iter().sum::<u64>()).min(100);
+        let in_panic = |sizes: &Sizes| available < 100 && panics(*sizes, panic_threshold);
+        if sizes.iter().all(in_panic) {
+            return Self::by_size(sizes);
+        }
         if available == 0 {
-            return Self::nothing_healthy(sizes, panic_threshold);
+            // The first one has it all, and what is healthy of it.
+            let class =
+                if sizes.first().is_some_and(in_panic) { Class::All } else { Class::Healthy };
+            return Self { shares: vec![(100, 0, class)] };
         }
         let mut loads = vec![(0, 0); sizes.len()];
         let mut left = 100;
@@ -170,7 +190,7 @@ impl Load {
         }
         let mut shares = Self::default();
         for (priority, (load, sizes)) in loads.iter().zip(sizes).enumerate() {
-            if available < 100 && panics(*sizes, panic_threshold) {
+            if in_panic(sizes) {
                 shares.add(load.0 + load.1, priority, Class::All);
             } else {
                 shares.add(load.0, priority, Class::Healthy);
@@ -180,20 +200,19 @@ impl Load {
         shares
     }
 
-    /// No host is available: each priority in panic takes a share by its size.
-    fn nothing_healthy(sizes: &[Sizes], panic_threshold: u8) -> Self {
+    /// All priorities panic: each takes a share by its size.
+    fn by_size(sizes: &[Sizes]) -> Self {
         let total: u64 = sizes.iter().map(|it| it.all).sum();
         let mut shares = Self::default();
-        if panic_threshold == 0 || total == 0 {
+        if total == 0 {
             return shares;
         }
-        let mut left = 100;
-        for (priority, sizes) in sizes.iter().enumerate() {
-            let share = (sizes.all * 100 / total).min(left);
-            left -= share;
-            shares.add(share, priority, Class::All);
+        // What rounding leaves over goes to the first.
+        let given: u64 = sizes.iter().map(|it| it.all * 100 / total).sum();
+        let mut left = 100 - given;
+        for (priority, sizes) in sizes.iter().enumerate().filter(|(_, it)| it.all > 0) {
+            shares.add(sizes.all * 100 / total + std::mem::take(&mut left), priority, Class::All);
         }
-        shares.fill(left);
         shares
     }
 
@@ -201,13 +220,6 @@ impl Load {
         if percent > 0 {
             let before = self.shares.last().map_or(0, |(end, ..)| *end);
             self.shares.push((before + percent, priority, class));
-        }
-    }
-
-    /// Gives what rounding left over to the last.
-    fn fill(&mut self, percent: u64) {
-        if let Some(last) = self.shares.last_mut() {
-            last.0 += percent;
         }
     }
 
@@ -282,13 +294,11 @@ impl PastPriorities {
 impl Load {
     /// The shares of those that are not avoided; nothing where none of these has hosts.
     fn without(sizes: &[Sizes], avoided: &[bool]) -> Option<Self> {
-        let part = |of: fn(&Sizes) -> u64| -> Vec<u64> {
-            let percent = |(sizes, avoided): (&Sizes, &bool)| {
-                if *avoided { 0 } else { sizes.percent(of(sizes)) }
-            };
-            sizes.iter().zip(avoided).map(percent).collect()
+        let parts = |(sizes, avoided): (&Sizes, &bool)| {
+            if *avoided { (0, 0) } else { sizes.parts }
         };
-        let (healthy, degraded) = (part(|it| it.healthy), part(|it| it.degraded));
+        let (healthy, degraded): (Vec<u64>, Vec<u64>) =
+            sizes.iter().zip(avoided).map(parts).unzip();
         let available = (healthy.iter().sum::<u64>() + degraded.iter().sum::<u64>()).min(100);
         if available == 0 {
             return None;
@@ -315,8 +325,11 @@ impl Load {
     }
 }
 
-fn panics(Sizes { healthy, degraded, all, .. }: Sizes, threshold: u8) -> bool {
-    all > 0 && (healthy + degraded) * 100 < all * u64::from(threshold)
+fn panics(Sizes { healthy, degraded, counted, .. }: Sizes, threshold: u8) -> bool {
+    match counted {
+        0 => threshold > 0,
+        counted => (healthy + degraded) * 100 < counted * u64::from(threshold),
+    }
 }
 
 #[cfg(test)]

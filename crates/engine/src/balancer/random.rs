@@ -37,8 +37,4 @@ impl Random {
         };
         self.hosts.get(place).copied()
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.hosts.len()
-    }
 }

@@ -38,8 +38,4 @@ impl RoundRobin {
         self.next = if self.next + 1 == self.hosts.len() { 0 } else { self.next + 1 };
         Some(host)
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.hosts.len()
-    }
 }

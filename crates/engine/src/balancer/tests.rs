@@ -347,7 +347,7 @@ fn shares_follow_the_hosts() {
 #[test]
 fn priorities_that_were_tried_are_avoided_until_none_is_left() {
     let sizes =
-        [100, 0, 50].map(|healthy| Sizes { healthy, degraded: 0, all: 100, overprovisioning: 100 });
+        [100, 0, 50].map(|healthy| Sizes::new((healthy, 0, 100), 100, (healthy, 0, 100), 100));
     let mut past = PastPriorities::new(1);
     assert!(past.load(&sizes).is_none(), "the first try is as any");
     past.note(0);
@@ -360,12 +360,8 @@ fn priorities_that_were_tried_are_avoided_until_none_is_left() {
 
 #[test]
 fn priorities_are_avoided_after_so_many_tries_and_rounding_loses_nothing() {
-    let sizes = [33, 33, 33, 33].map(|healthy| Sizes {
-        healthy,
-        degraded: 1,
-        all: 100,
-        overprovisioning: 100,
-    });
+    let sizes =
+        [33, 33, 33, 33].map(|healthy| Sizes::new((healthy, 1, 100), 100, (healthy, 1, 100), 100));
     let mut past = PastPriorities::new(2);
     past.note(1);
     assert!(past.load(&sizes).is_none());
@@ -378,4 +374,52 @@ fn priorities_are_avoided_after_so_many_tries_and_rounding_loses_nothing() {
     assert_eq!(kept, percents, "it is looked again after two more");
     past.note(9);
     assert!(past.load(&[]).is_none(), "all hosts are gone");
+}
+
+#[test]
+fn a_full_scan_finds_the_least_loaded_of_all() {
+    let all = Policy::LeastRequest { choices: 0, bias_milli: 1000 };
+    let mut busy = hosts(&[1; 50]);
+    for (at, host) in busy.iter_mut().enumerate() {
+        host.active = if at == 31 { 1 } else { 2 };
+    }
+    assert_eq!(counts(all, &busy, 100)[31], 100);
+    // Of those with as little to do each is as likely.
+    busy[7].active = 1;
+    let counts = counts(all, &busy, 1000);
+    assert_eq!(counts[7] + counts[31], 1000);
+    assert!((400..600).contains(&counts[7]), "{counts:?}");
+}
+
+#[test]
+fn hosts_may_count_by_their_weights_for_their_priority() {
+    let hosts =
+        [host(1, 0, Health::Healthy), host(9, 0, Health::Unhealthy), host(1, 1, Health::Healthy)];
+    let share = |weighs_health| {
+        let balancing = Balancing { weighs_health, ..Balancing::new(Policy::Random) };
+        let mut balancer = Balancer::new(balancing);
+        balancer.rebuild(&hosts, 7, START);
+        balancer.load.percents()
+    };
+    // 140 percent of a half, and of a tenth.
+    assert_eq!(share(false), [(70, 0, Class::Healthy), (30, 1, Class::Healthy)]);
+    assert_eq!(share(true), [(14, 0, Class::Healthy), (86, 1, Class::Healthy)]);
+}
+
+#[test]
+fn hosts_that_are_not_asked_yet_or_drain_count_for_nothing() {
+    let pending = HealthFlags { pending: true, ..HealthFlags::unchecked(true) };
+    let mut hosts = vec![host(1, 0, Health::Healthy), host(1, 0, Health::Unhealthy)];
+    hosts.push(host(1, 1, Health::Healthy));
+    let shares = |hosts: &[Host]| balancer(Policy::Random, hosts).load.percents();
+    assert_eq!(shares(&hosts), [(70, 0, Class::Healthy), (30, 1, Class::Healthy)]);
+    hosts[1].endpoint.status = HealthStatus::Draining;
+    assert_eq!(shares(&hosts), [(100, 0, Class::Healthy)]);
+    hosts[1].endpoint.status = HealthStatus::Unhealthy;
+    hosts[1].health_flags = pending;
+    assert_eq!(shares(&hosts), [(100, 0, Class::Healthy)]);
+    // Where nobody else is left they are picked in panic.
+    hosts[0].health_flags = pending;
+    hosts.truncate(2);
+    assert_eq!(shares(&hosts), [(100, 0, Class::All)]);
 }

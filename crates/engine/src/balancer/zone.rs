@@ -43,7 +43,7 @@ impl LocalHosts {
         let mut localities: BTreeMap<&str, Share> = BTreeMap::new();
         for host in hosts.iter().filter(|host| host.endpoint.priority == 0) {
             let share = localities.entry(&host.endpoint.locality).or_default();
-            all += 1;
+            all += u64::from(!host.is_excluded());
             well += u64::from(host.health() != Health::Unhealthy);
             if host.health() == Health::Healthy {
                 share.add(host);

@@ -236,6 +236,9 @@ impl Exchange {
         match self.snapshot.cluster_id(&cluster) {
             Some(id) if self.upstreams.clusters.get(id).is_some() => {
                 stream.cluster = id;
+                if self.drop_overload(index, now) {
+                    return serial;
+                }
                 if end == Progress::Ended {
                     self.set_timer(index, HttpTimer::Response, now + timeout);
                 }

@@ -15,6 +15,7 @@ pub(crate) mod connection_state;
 mod criteria;
 pub(crate) mod downstream;
 pub(crate) mod drain;
+mod dropping;
 pub(crate) mod edge;
 pub(crate) mod export;
 pub(crate) mod filters;

@@ -302,7 +302,7 @@ impl Exchange {
             self.set_idle(index, idle, now);
         }
         self.limit_duration(index, forward, now);
-        if !self.answer_expectation(index, http, now) {
+        if !self.answer_expectation(index, http, now) || self.drop_overload(index, now) {
             return;
         }
         self.rewrite(index, forward, now);

@@ -276,7 +276,7 @@ impl Monitor {
                     authority: watched.authority(endpoint),
                     locality: Arc::clone(&endpoint.locality),
                     filter_metadata: endpoint.filter_metadata.clone(),
-                    status: HostStatus::new(),
+                    status: HostStatus::new(checks.config.ignores_new),
                     stage: Stage::Resting(None),
                 });
                 let jitter = below(checks.config.initial_jitter, &mut self.random);

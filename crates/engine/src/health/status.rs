@@ -29,8 +29,9 @@ enum Transition {
 }
 
 impl HostStatus {
-    pub(super) const fn new() -> Self {
-        Self { health_flags: HealthFlags::UNCHECKED, streak: 0, checked: false }
+    /// Where a new host is `ignored`, until its first check has ended.
+    pub(super) const fn new(ignored: bool) -> Self {
+        Self { health_flags: HealthFlags::unchecked(ignored), streak: 0, checked: false }
     }
 
     pub(super) const fn health_flags(&self) -> HealthFlags {
@@ -57,6 +58,7 @@ impl HostStatus {
             }
         };
         self.checked = true;
+        self.health_flags.pending = false;
         let pauses = &config.pauses;
         let base = match (has_traffic, success, transition == Transition::Pending) {
             (false, true, _) => pauses.no_traffic_healthy,
@@ -128,6 +130,7 @@ mod tests {
             unhealthy_threshold: 3,
             healthy_threshold: 2,
             reuse_connection: true,
+            ignores_new: false,
             pauses: Pauses {
                 healthy: seconds(10),
                 healthy_edge: seconds(11),
@@ -142,7 +145,7 @@ mod tests {
 
     /// Whether the host is healthy after each outcome, and the pause in seconds.
     fn course(outcomes: &[Outcome]) -> Vec<(bool, u64)> {
-        let (config, mut status, mut random) = (config(), HostStatus::new(), Random::new(1));
+        let (config, mut status, mut random) = (config(), HostStatus::new(false), Random::new(1));
         let step = |outcome: &Outcome| {
             let pause = status.conclude(*outcome, &config, true, &mut random);
             (!status.health_flags().failed_check, pause.as_secs())
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn a_threshold_of_0_counts_as_1() {
         let config = HealthCheck { unhealthy_threshold: 0, healthy_threshold: 0, ..config() };
-        let (mut status, mut random) = (HostStatus::new(), Random::new(1));
+        let (mut status, mut random) = (HostStatus::new(false), Random::new(1));
         for (outcome, healthy) in [(GOOD, true), (Outcome::Broken, false), (GOOD, true)] {
             status.conclude(outcome, &config, true, &mut random);
             assert_eq!(status.health_flags().failed_check, !healthy);
@@ -196,8 +199,9 @@ mod tests {
     #[test]
     fn a_cluster_that_is_not_used_is_left_alone() {
         let (config, mut random) = (config(), Random::new(1));
-        let mut pause =
-            |outcome| HostStatus::new().conclude(outcome, &config, false, &mut random).as_secs();
+        let mut pause = |outcome| {
+            HostStatus::new(false).conclude(outcome, &config, false, &mut random).as_secs()
+        };
         assert_eq!((pause(GOOD), pause(Outcome::Broken)), (61, 60));
     }
 
@@ -205,7 +209,7 @@ mod tests {
     fn jitter_is_added_and_bounded() {
         let jitter = Duration::from_secs(5);
         let config = HealthCheck { jitter, jitter_percent: 50, ..config() };
-        let (mut status, mut random) = (HostStatus::new(), Random::new(1));
+        let (mut status, mut random) = (HostStatus::new(false), Random::new(1));
         let pauses: Vec<_> =
             (0..1000).map(|_| status.conclude(GOOD, &config, true, &mut random)).collect();
         let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_a_check_says_beside_is_kept_until_the_next() {
-        let (config, mut status, mut random) = (config(), HostStatus::new(), Random::new(1));
+        let (config, mut status, mut random) = (config(), HostStatus::new(false), Random::new(1));
         let mut after = |outcome| {
             status.conclude(outcome, &config, true, &mut random);
             (status.health_flags().degraded, status.health_flags().timed_out)
@@ -224,5 +228,17 @@ mod tests {
         assert_eq!(after(Outcome::TimedOut), (true, true));
         assert_eq!(after(Outcome::Broken), (true, false));
         assert_eq!(after(GOOD), (false, false));
+    }
+
+    #[test]
+    fn a_new_host_is_ignored_until_its_first_check_has_ended() {
+        for outcome in [GOOD, Outcome::Broken, Outcome::TimedOut] {
+            let (mut status, mut random) = (HostStatus::new(true), Random::new(1));
+            assert!(status.health_flags().pending && status.health_flags().failed_check);
+            status.conclude(outcome, &config(), false, &mut random);
+            assert!(!status.health_flags().pending);
+            assert_eq!(status.health_flags().failed_check, outcome != GOOD);
+        }
+        assert!(!HostStatus::new(false).health_flags().pending);
     }
 }

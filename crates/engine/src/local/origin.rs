@@ -249,6 +249,7 @@ impl Local {
             filter_metadata: None,
             greetings: None,
             asked_names: None,
+            drops: None,
             tls: self.origin_tls(key),
             sockets: Vec::new(),
             socket_names: Vec::new(),

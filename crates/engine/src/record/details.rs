@@ -18,6 +18,10 @@ pub const ROUTE_NOT_FOUND: &str = "route_not_found";
 pub const CLUSTER_NOT_FOUND: &str = "cluster_not_found";
 /// The cluster has no host to pick.
 pub const NO_HEALTHY_UPSTREAM: &str = "no_healthy_upstream";
+/// Its cluster drops a share of its requests.
+pub const DROP_OVERLOAD: &str = "drop_overload";
+/// Its cluster drops all requests.
+pub const UNCONDITIONAL_DROP_OVERLOAD: &str = "unconditional_drop_overload";
 /// The route's timeout passed.
 pub const RESPONSE_TIMEOUT: &str = "response_timeout";
 /// A try's timeout passed.

@@ -85,8 +85,24 @@ pub struct Cluster {
     pub filter_metadata: FilterMetadata,
     /// `filters`: sidecars greet each other on connections of opaque bytes.
     pub greetings: Option<Arc<Greetings>>,
+    /// `load_assignment.policy.drop_overloads`: which share of its requests is not served.
+    pub drops: Option<Box<DropOverload>>,
     /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
     pub asked_names: Option<AskedNames>,
+}
+
+/// Envoy `ClusterLoadAssignment.Policy.DropOverload`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropOverload {
+    /// `drop_percentage`: so many of [`DropOverload::ALL`] requests.
+    pub parts: u32,
+    /// `category`: what load reports call them.
+    pub category: Arc<str>,
+}
+
+impl DropOverload {
+    /// All requests.
+    pub const ALL: u32 = 1_000_000;
 }
 
 /// Envoy `UpstreamHttpProtocolOptions`: what a request's host is to the TLS of its connection.
@@ -359,6 +375,8 @@ pub struct Balancing {
     /// `overprovisioning_factor` in percent, at least 1: a priority, or a locality, counts as whole until fewer than
     /// 100 in so many of its hosts are healthy. Default 140.
     pub overprovisioning: u32,
+    /// `weighted_priority_health`: hosts count by their weights for how healthy a priority is.
+    pub weighs_health: bool,
     /// `locality_weighted_lb_config`: a locality is chosen first, by its weight, then a host of it.
     pub weighs_localities: bool,
     /// `override_host_status`: which hosts a request may have that asks for one by its address.
@@ -404,6 +422,7 @@ impl Balancing {
             panic_threshold: 50,
             fails_in_panic: false,
             overprovisioning: 140,
+            weighs_health: false,
             weighs_localities: false,
             overridable: HealthStatuses::USABLE,
             slow_start: None,
@@ -418,7 +437,7 @@ pub enum Balancer {
     RoundRobin,
     /// `LEAST_REQUEST`: the less loaded of `choices` random hosts; with weights, round robin by weight over load.
     LeastRequest {
-        /// `choice_count`: at least 2.
+        /// `choice_count`: at least 2; 0 looks at all of them (`selection_method: FULL_SCAN`).
         choices: u32,
         /// `active_request_bias` in thousandths: default 1000.
         bias_milli: u32,
@@ -435,6 +454,9 @@ pub enum Balancer {
         function: HashFunction,
         /// `use_hostname_for_hashing`.
         by_hostname: bool,
+        /// `hash_balance_factor`: 100 or more, or 0 for no bound. A host has at most so many percent of its share of
+        /// the requests under way.
+        bound_percent: u32,
     },
     /// `MAGLEV`: by a request's hash, in a table.
     Maglev {
@@ -442,6 +464,8 @@ pub enum Balancer {
         size: u64,
         /// `use_hostname_for_hashing`.
         by_hostname: bool,
+        /// `hash_balance_factor`, as for a ring.
+        bound_percent: u32,
     },
 }
 
@@ -452,6 +476,17 @@ impl Balancer {
         match self {
             Self::RingHash { by_hostname, .. } | Self::Maglev { by_hostname, .. } => by_hostname,
             Self::RoundRobin | Self::LeastRequest { .. } | Self::Random => false,
+        }
+    }
+
+    /// What a host may have of its share of the requests under way, where a request's hash decides; 0 for all.
+    #[must_use]
+    pub const fn bound_percent(self) -> u32 {
+        match self {
+            Self::RingHash { bound_percent, .. } | Self::Maglev { bound_percent, .. } => {
+                bound_percent
+            }
+            Self::RoundRobin | Self::LeastRequest { .. } | Self::Random => 0,
         }
     }
 

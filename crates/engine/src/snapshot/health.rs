@@ -30,6 +30,9 @@ pub struct HealthCheck {
     pub healthy_threshold: u32,
     /// `reuse_connection`: default true.
     pub reuse_connection: bool,
+    /// `common_lb_config.ignore_new_hosts_until_first_hc`: a host that was not asked yet counts for nothing, not even
+    /// as one that is not well.
+    pub ignores_new: bool,
     /// The pauses between checks.
     pub pauses: Pauses,
     /// Where it is told what checks come to.
@@ -237,15 +240,25 @@ pub struct HealthFlags {
     pub degraded: bool,
     /// `active_hc_timeout`: its last check had no answer in time.
     pub timed_out: bool,
+    /// `pending_active_hc`: no check of it has ended yet, and until then it counts for nothing.
+    pub pending: bool,
 }
 
 impl HealthFlags {
     /// Nothing is wrong.
-    pub const WELL: Self =
-        Self { failed_check: false, ejected: false, degraded: false, timed_out: false };
-    /// Of a host that is checked and was not yet.
-    pub const UNCHECKED: Self =
-        Self { failed_check: true, ejected: false, degraded: false, timed_out: false };
+    pub const WELL: Self = Self {
+        failed_check: false,
+        ejected: false,
+        degraded: false,
+        timed_out: false,
+        pending: false,
+    };
+
+    /// Of a host that is checked and was not yet; where `ignored` it counts for nothing until then.
+    #[must_use]
+    pub const fn unchecked(ignored: bool) -> Self {
+        Self { failed_check: true, pending: ignored, ..Self::WELL }
+    }
 }
 
 /// What was found out about the hosts of a cluster, by address.

@@ -81,6 +81,7 @@ stats! {
         Gauge max_host_weight;
         Counter membership_change;
         Gauge membership_degraded;
+        Gauge membership_excluded;
         Gauge membership_healthy;
         Gauge membership_total;
         Counter original_dst_host_invalid;

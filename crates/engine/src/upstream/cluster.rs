@@ -79,6 +79,8 @@ pub(crate) struct ClusterState {
     pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
     pub(crate) told_traffic: bool,
+    /// How many requests were dropped by share.
+    pub(crate) dropped: u64,
     pub(crate) pools: Vec<Option<Pool>>,
     /// What requests have asked of TLS, which classes of pools name by their places.
     pub(crate) wishes: Wishes,
@@ -148,6 +150,7 @@ impl ClusterState {
             aggregate,
             health: None,
             told_traffic: false,
+            dropped: 0,
             pools: Vec::new(),
             wishes: Wishes::default(),
             races: false,
@@ -492,6 +495,7 @@ fn is_plain(config: &Cluster) -> bool {
         && config.bolt.is_none()
         && config.proxy_headers.is_none()
         && config.outliers.is_none()
+        && config.drops.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks

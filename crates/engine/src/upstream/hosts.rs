@@ -88,8 +88,9 @@ impl ClusterState {
     pub(crate) fn health_flags(&self, endpoint: &Endpoint) -> HealthFlags {
         let health = self.health.as_ref();
         let known = health.and_then(|health| health.get(&endpoint.address)).copied();
-        let is_checked = self.config.health_check.is_some() && !endpoint.is_unchecked();
-        known.unwrap_or(if is_checked { HealthFlags::UNCHECKED } else { HealthFlags::WELL })
+        let check = self.config.health_check.as_ref().filter(|_| !endpoint.is_unchecked());
+        let unknown = check.map(|check| HealthFlags::unchecked(check.ignores_new));
+        known.or(unknown).unwrap_or(HealthFlags::WELL)
     }
 
     /// Takes note of what was found out about its hosts.

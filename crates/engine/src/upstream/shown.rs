@@ -68,7 +68,8 @@ impl ClusterState {
             let endpoint = host.endpoint.clone();
             HostDescription { endpoint, health_flags: host.health_flags, counts }
         });
-        ClusterDescription { name: Arc::clone(&self.config.name), hosts: hosts.collect() }
+        let (name, dropped) = (Arc::clone(&self.config.name), self.dropped);
+        ClusterDescription { name, hosts: hosts.collect(), dropped }
     }
 
     /// Shows its hosts.
@@ -83,6 +84,8 @@ impl ClusterState {
         stats.membership_total.set(total as u64);
         stats.membership_healthy.set(healthy as u64);
         stats.membership_degraded.set(degraded as u64);
+        let excluded = self.hosts.iter().filter(|host| host.is_excluded()).count();
+        stats.membership_excluded.set(excluded as u64);
         let table = self.shown.as_ref().and_then(|shown| shown.table.as_ref());
         let Some((table, size)) = table.zip(self.balancer.table_size()) else { return };
         match table {

@@ -290,6 +290,7 @@ pub fn check(probe: Probe) -> HealthCheck {
         unhealthy_threshold: 3,
         healthy_threshold: 2,
         reuse_connection: true,
+        ignores_new: false,
         pauses: Pauses {
             healthy: pause,
             healthy_edge: pause,

@@ -84,6 +84,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         filter_metadata: None,
         greetings: None,
         asked_names: None,
+        drops: None,
     }
 }
 

@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 use towpath_engine::message::{ClusterDescription, HostCounts, HostDescription};
 use towpath_engine::snapshot::Cluster;
-use towpath_engine::snapshot::cluster::{Health, Limits};
+use towpath_engine::snapshot::cluster::{Health, HealthStatus, Limits};
 
 use super::listeners::address;
 use super::query::Query;
@@ -219,13 +219,16 @@ fn locality(text: &str) -> [&str; 3] {
 /// In Envoy's order.
 fn health_flags(host: &HostDescription) -> String {
     let health_flags = host.health_flags;
+    let drains = host.endpoint.status == HealthStatus::Draining;
     let flags = [
         (health_flags.failed_check, "/failed_active_hc"),
         (health_flags.ejected, "/failed_outlier_check"),
-        (host.endpoint.health == Health::Unhealthy, "/failed_eds_health"),
+        (host.endpoint.health == Health::Unhealthy && !drains, "/failed_eds_health"),
         (health_flags.degraded, "/degraded_active_hc"),
         (host.endpoint.health == Health::Degraded, "/degraded_eds_health"),
+        (health_flags.pending, "/pending_active_hc"),
         (health_flags.timed_out, "/active_hc_timeout"),
+        (drains, "/eds_status_draining"),
     ];
     let text: String = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
     if text.is_empty() { "healthy".to_owned() } else { text }
@@ -235,6 +238,7 @@ fn health_status(host: &HostDescription) -> Value {
     let eds = match host.endpoint.health {
         Health::Healthy => "HEALTHY",
         Health::Degraded => "DEGRADED",
+        Health::Unhealthy if host.endpoint.status == HealthStatus::Draining => "DRAINING",
         Health::Unhealthy => "UNHEALTHY",
     };
     let health_flags = host.health_flags;
@@ -242,6 +246,7 @@ fn health_status(host: &HostDescription) -> Value {
         ("failed_active_health_check", health_flags.failed_check),
         ("failed_outlier_check", health_flags.ejected),
         ("failed_active_degraded_check", health_flags.degraded),
+        ("pending_active_hc", health_flags.pending),
         ("active_hc_timeout", health_flags.timed_out),
     ];
     let mut status = Map::from_iter([("eds_health_status".to_owned(), json!(eds))]);

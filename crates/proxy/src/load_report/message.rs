@@ -39,8 +39,19 @@ pub(super) struct ClusterStats {
     pub(super) total_dropped_requests: u64,
     #[prost(message, optional, tag = "4")]
     pub(super) load_report_interval: Option<Duration>,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) dropped_requests: Vec<DroppedRequests>,
     #[prost(string, tag = "6")]
     pub(super) cluster_service_name: String,
+}
+
+/// `ClusterStats.DroppedRequests`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DroppedRequests {
+    #[prost(string, tag = "1")]
+    pub(super) category: String,
+    #[prost(uint64, tag = "2")]
+    pub(super) dropped_count: u64,
 }
 
 /// `UpstreamLocalityStats`.

@@ -184,10 +184,14 @@ impl Reporter {
                     + stats.upstream_rq_active_overflow.value()
             };
             let dropped = (0..workers).map(dropped).sum();
-            loads.insert(Arc::clone(&cluster.name), Load { hosts: Vec::new(), dropped });
+            let category = cluster.drops.as_ref().map(|drops| Arc::clone(&drops.category));
+            let load = Load { category, dropped, ..Load::default() };
+            loads.insert(Arc::clone(&cluster.name), load);
         }
         for cluster in descriptions.into_iter().flatten() {
             let Some(load) = loads.get_mut(&cluster.name) else { continue };
+            load.dropped += cluster.dropped;
+            load.overload += cluster.dropped;
             let mut places: HashMap<_, usize> = (0..)
                 .zip(&load.hosts)
                 .map(|(index, (host, _))| (host.address.clone(), index))

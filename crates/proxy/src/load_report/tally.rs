@@ -8,7 +8,9 @@ use towpath_engine::message::HostCounts;
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_proto::Address as Place;
 
-use super::message::{Address, ClusterStats, EndpointStats, Locality, LocalityStats};
+use super::message::{
+    Address, ClusterStats, DroppedRequests, EndpointStats, Locality, LocalityStats,
+};
 
 /// A cluster whose load is reported.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub(super) struct Tracked {
     /// What was reported, or had happened before anything was to be.
     hosts: HashMap<Place, HostCounts>,
     dropped: u64,
+    overload: u64,
     /// `eds_cluster_config.service_name`.
     service: String,
 }
@@ -26,13 +29,19 @@ pub(super) struct Tracked {
 #[derive(Debug, Default)]
 pub(super) struct Load {
     pub(super) hosts: Vec<(Endpoint, HostCounts)>,
+    /// All that were not sent to a host.
     pub(super) dropped: u64,
+    /// Those of them that were dropped by share.
+    pub(super) overload: u64,
+    /// What these are called.
+    pub(super) category: Option<Arc<str>>,
 }
 
 impl Tracked {
     pub(super) fn new(load: &Load, service: String, now: Instant) -> Self {
         let hosts = load.hosts.iter().map(|(host, counts)| (host.address.clone(), *counts));
-        Self { since: now, hosts: hosts.collect(), dropped: load.dropped, service }
+        let (dropped, overload) = (load.dropped, load.overload);
+        Self { since: now, hosts: hosts.collect(), dropped, overload, service }
     }
 
     /// What is to be told since the last time; hosts one by one if that is wanted.
@@ -72,15 +81,20 @@ impl Tracked {
                 locality.upstream_endpoint_stats.push(stats);
             }
         }
+        let dropped_count = since(self.overload, load.overload);
+        let category = load.category.as_deref().unwrap_or_default().to_owned();
+        let dropped = (dropped_count > 0).then_some(DroppedRequests { category, dropped_count });
         let took = now.saturating_duration_since(self.since);
         let stats = ClusterStats {
             cluster_name: name.to_owned(),
             cluster_service_name: self.service.clone(),
             upstream_locality_stats: localities.into_values().collect(),
             total_dropped_requests: since(self.dropped, load.dropped),
+            dropped_requests: dropped.into_iter().collect(),
             load_report_interval: Some(in_protobuf(took)),
         };
-        (self.since, self.hosts, self.dropped) = (now, hosts, load.dropped);
+        (self.since, self.hosts) = (now, hosts);
+        (self.dropped, self.overload) = (load.dropped, load.overload);
         stats
     }
 }
@@ -125,7 +139,8 @@ mod tests {
     #[test]
     fn what_happened_since_is_added_up_by_locality() {
         let now = Instant::now();
-        let first = Load { hosts: vec![host(1, "r/z/", [5, 5, 0, 0])], dropped: 2 };
+        let first =
+            Load { hosts: vec![host(1, "r/z/", [5, 5, 0, 0])], dropped: 2, ..Load::default() };
         let mut tracked = Tracked::new(&first, "svc".to_owned(), now);
         let later = now + Duration::from_millis(1500);
         let load = Load {
@@ -135,9 +150,13 @@ mod tests {
                 host(3, "r/y/", [0, 0, 0, 0]),
             ],
             dropped: 5,
+            overload: 2,
+            category: Some("busy".into()),
         };
         let told = tracked.report("c", &load, true, later);
         assert_eq!((told.total_dropped_requests, &*told.cluster_service_name), (3, "svc"));
+        let busy = DroppedRequests { category: "busy".to_owned(), dropped_count: 2 };
+        assert_eq!(told.dropped_requests, [busy]);
         let took = told.load_report_interval.unwrap();
         assert_eq!((took.seconds, took.nanos), (1, 500_000_000));
         let [locality] = &told.upstream_locality_stats[..] else { panic!("{told:?}") };
@@ -151,11 +170,13 @@ mod tests {
         let load = Load {
             hosts: vec![host(1, "r/z/", [8, 6, 1, 1]), host(2, "r/z/", [1, 1, 0, 0])],
             dropped: 5,
+            overload: 2,
+            category: Some("busy".into()),
         };
         let told = tracked.report("c", &load, false, later);
         let [locality] = &told.upstream_locality_stats[..] else { panic!("{told:?}") };
         assert_eq!((locality.total_issued_requests, locality.total_requests_in_progress), (1, 1));
         assert!(locality.upstream_endpoint_stats.is_empty());
-        assert_eq!(told.total_dropped_requests, 0);
+        assert_eq!((told.total_dropped_requests, told.dropped_requests.len()), (0, 0));
     }
 }
