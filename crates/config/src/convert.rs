@@ -32,6 +32,7 @@ mod http2;
 mod http_filter;
 mod internal_redirect;
 pub(crate) mod istio;
+mod key_log;
 mod listener;
 pub(crate) mod log_entry;
 pub(crate) mod log_service;

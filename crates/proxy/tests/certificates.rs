@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Proxy, Scratch, bootstrap, origin, until};
@@ -204,4 +206,50 @@ fn another_authority_is_trusted() {
     replace(&trusted, &other.pem);
     until("the other is trusted", || is_served(&client));
     assert!(!is_served(&known));
+}
+
+/// What a client knows of its connections' secrets, as lines of a key log.
+#[derive(Debug, Default)]
+struct Secrets(Mutex<BTreeSet<String>>);
+
+impl rustls::KeyLog for Secrets {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let line = format!("{label} {} {}", hex(client_random), hex(secret));
+        self.0.lock().unwrap().insert(line);
+    }
+}
+
+/// The secrets that the proxy writes are those that its clients have, and a file that is only read by its owner.
+#[test]
+fn the_secrets_of_connections_are_written_where_that_is_asked_for() {
+    let (scratch, ours) = (Scratch::new(), Authority::new("ours"));
+    let (chain, key) = ours.sign("first.test");
+    let (chain, key) = (scratch.write("chain.pem", &chain), scratch.write("key.pem", &key));
+    let file = scratch.path("keys");
+    let asked = format!("            key_log: {{ path: {} }}", file.display());
+    let proxy = Proxy::start(&secured(&chain, &key, &asked), &[]);
+    assert!(!file.exists(), "nothing was to be written yet");
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ours.pem.as_bytes()).unwrap()).unwrap();
+    let secrets = Arc::new(Secrets::default());
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let mut config = ClientConfig::builder_with_protocol_versions(&[version])
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        config.key_log = Arc::clone(&secrets) as _;
+        let name = "localhost".try_into().unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let socket = TcpStream::connect(proxy.listener("ingress")).unwrap();
+        socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        ask(&mut StreamOwned::new(connection, socket)).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap();
+    let written: BTreeSet<String> = written.lines().map(String::from).collect();
+    let known = secrets.0.lock().unwrap();
+    assert!(known.iter().any(|line| line.starts_with("CLIENT_RANDOM ")), "{known:?}");
+    assert!(known.iter().any(|line| line.starts_with("SERVER_TRAFFIC_SECRET_0 ")), "{known:?}");
+    assert_eq!(written, *known);
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "others may not read it");
 }

@@ -100,6 +100,7 @@ impl Converter<'_> {
                 .duration("session_timeout")
                 .filter(|timeout| *timeout >= Duration::from_secs(1))
                 .unwrap_or(defaults.session_lifetime),
+            key_log: self.key_log(common),
         };
         settings.build().map_err(|error| self.unfit(at, &error)).ok()
     }

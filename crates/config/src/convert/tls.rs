@@ -98,6 +98,7 @@ impl Converter<'_> {
             stored_sessions: config
                 .number("max_session_keys")
                 .map_or(1, |keys| usize::try_from(keys).unwrap_or(usize::MAX)),
+            key_log: self.key_log(common),
         };
         settings.build().map_err(|error| self.unfit(at, &error)).ok()
     }

@@ -51,6 +51,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "validation_context_sds_secret_config",
             "combined_validation_context",
             "alpn_protocols",
+            "key_log",
         ],
         harmless: &[],
         changes: &[
@@ -61,7 +62,15 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("validation_context_certificate_provider_instance", PROVIDER),
             ("custom_tls_certificate_selector", "TLS extensions are not there"),
             ("custom_handshaker", "TLS extensions are not there"),
-            ("key_log", "keys are never written"),
+        ],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.tls.v3.TlsKeyLog",
+        honoured: &["path"],
+        harmless: &[],
+        changes: &[
+            ("local_address_range", "the secrets of all connections are written"),
+            ("remote_address_range", "the secrets of all connections are written"),
         ],
     },
     Entry {

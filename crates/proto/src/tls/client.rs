@@ -14,6 +14,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
 use super::fault::Fault;
+use super::key_log::{KeyLines, Lines};
 use super::layer::Layer;
 use super::sessions::Sessions;
 use super::staple::Staple;
@@ -38,6 +39,8 @@ pub struct ClientSettings {
     pub identity: Option<Identity>,
     /// Sessions that a worker keeps to resume, of each version; 0 means none.
     pub stored_sessions: usize,
+    /// Who is told the secrets of each connection; nobody when this is `None`. Envoy `key_log`.
+    pub key_log: Option<Arc<dyn KeyLines>>,
 }
 
 impl Default for ClientSettings {
@@ -50,6 +53,7 @@ impl Default for ClientSettings {
             trust: Trust::default(),
             identity: None,
             stored_sessions: 8,
+            key_log: None,
         }
     }
 }
@@ -201,6 +205,9 @@ impl ClientSettings {
             }
         };
         config.alpn_protocols = self.alpn;
+        if let Some(lines) = self.key_log {
+            config.key_log = Arc::new(Lines(lines));
+        }
         let (config, stored_sessions) = (Arc::new(config), self.stored_sessions);
         Ok(ClientTemplate { config, verifier, stored_sessions })
     }

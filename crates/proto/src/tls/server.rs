@@ -12,6 +12,7 @@ use super::client::{Clock, Identity, SettingsError, check_alpn, provider, versio
 use super::fault::Fault;
 use super::hello::Offer;
 use super::identities::{Choice, Identities};
+use super::key_log::{KeyLines, Lines};
 use super::layer::Layer;
 use super::staple::StaplePolicy;
 use super::suites::{CipherSuite, Group, Version};
@@ -57,6 +58,8 @@ pub struct ServerSettings {
     pub stored_sessions: usize,
     /// How long sessions can be resumed, in whole seconds. Clients are told at most seven days.
     pub session_lifetime: Duration,
+    /// Who is told the secrets of each connection; nobody when this is `None`. Envoy `key_log`.
+    pub key_log: Option<Arc<dyn KeyLines>>,
 }
 
 impl Default for ServerSettings {
@@ -76,6 +79,7 @@ impl Default for ServerSettings {
             tickets: Tickets::Own,
             stored_sessions: 1024,
             session_lifetime: Duration::from_secs(12 * 60 * 60),
+            key_log: None,
         }
     }
 }
@@ -140,6 +144,9 @@ impl ServerSettings {
             );
         config.ignore_client_order = !self.prefers_client_ciphers;
         config.alpn_protocols = self.alpn;
+        if let Some(lines) = self.key_log {
+            config.key_log = Arc::new(Lines(lines));
+        }
         let keys = match self.tickets {
             Tickets::None => None,
             Tickets::Own => Some(TicketKeys::Rotated(RwLock::new(Rotation::default()))),
