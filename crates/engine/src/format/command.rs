@@ -223,6 +223,10 @@ pub(crate) enum OfTls {
     PeerPem,
     /// `DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256`.
     ChainFingerprints,
+    /// `DOWNSTREAM_PEER_FINGERPRINT_1`.
+    OldFingerprint,
+    /// `DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1`.
+    OldFingerprints,
     /// `DOWNSTREAM_PEER_CHAIN_SERIALS`.
     ChainSerials,
 }
@@ -488,6 +492,10 @@ commands! {
     "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256" => {
         alone!(Command::DownstreamTls(OfTls::ChainFingerprints))
     },
+    "DOWNSTREAM_PEER_FINGERPRINT_1" => alone!(Command::DownstreamTls(OfTls::OldFingerprint)),
+    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1" => {
+        alone!(Command::DownstreamTls(OfTls::OldFingerprints))
+    },
     "DOWNSTREAM_PEER_CHAIN_SERIALS" => alone!(Command::DownstreamTls(OfTls::ChainSerials)),
     "DOWNSTREAM_PEER_CERT_V_END" => {
         Lookup::Command(Takes, |p| TimeFormat::new(p).map(|it| Command::PeerValidity(Bound::End, it)))
@@ -738,8 +746,6 @@ pub(super) fn is_of_downstream_tls(name: &str) -> bool {
 const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_HANDSHAKE_DURATION",
     "DOWNSTREAM_LOCAL_OTHERNAME_SAN",
-    "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1",
-    "DOWNSTREAM_PEER_FINGERPRINT_1",
     "DOWNSTREAM_PEER_ISSUER_SERIAL",
     "DOWNSTREAM_PEER_OTHERNAME_SAN",
     "DOWNSTREAM_TLS_SESSION_ID",

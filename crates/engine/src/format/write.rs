@@ -357,6 +357,10 @@ fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
             tls.peer.is_some()
         }
         OfTls::ChainFingerprints => text(out, &tls.chain_fingerprints().join(",")),
+        OfTls::OldFingerprint => {
+            text(out, tls.old_fingerprints().first().map_or("", String::as_str))
+        }
+        OfTls::OldFingerprints => text(out, &tls.old_fingerprints().join(",")),
         OfTls::ChainSerials => text(out, &tls.chain_serials().join(",")),
     }
 }

@@ -62,6 +62,11 @@ impl DownstreamTls {
         self.chain.iter().map(|der| Certificate::fingerprint(der)).collect()
     }
 
+    /// SHA-1 of each.
+    pub(crate) fn old_fingerprints(&self) -> Vec<String> {
+        self.chain.iter().map(|der| Certificate::old_fingerprint(der)).collect()
+    }
+
     /// The serial number of each.
     pub(crate) fn chain_serials(&self) -> Vec<String> {
         let parsed = self.chain.iter().filter_map(|der| Certificate::parse(der));

@@ -82,6 +82,13 @@ impl<'a> Certificate<'a> {
         hex(&sha256(der), Case::Lower)
     }
 
+    /// SHA-1 of a certificate (DER) in hexadecimal digits. It tells certificates apart that nobody forges.
+    #[must_use]
+    pub fn old_fingerprint(der: &[u8]) -> String {
+        use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+        hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, der).as_ref(), Case::Lower)
+    }
+
     /// Whether issuer and subject are the same.
     #[must_use]
     pub fn is_self_issued(&self) -> bool {
