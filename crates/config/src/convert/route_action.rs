@@ -6,8 +6,8 @@ use std::time::Duration;
 use towpath_engine::snapshot::ClusterId;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::{
-    ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathRewrite,
-    WeightedCluster,
+    ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathMatch,
+    PathRewrite, WeightedCluster,
 };
 use towpath_engine::snapshot::subset::Criteria;
 
@@ -23,9 +23,10 @@ impl Converter<'_> {
         &mut self,
         action: &Message,
         surroundings: &Surroundings,
+        matched: Option<&PathMatch>,
     ) -> Option<Forward> {
         let cluster = self.cluster_choice(action, surroundings);
-        let path = self.path_rewrite(action);
+        let path = self.path_rewrite(action, matched);
         let host = self.host_rewrite(action);
         let retry = match action.message("retry_policy") {
             Some(policy) => self.retry_policy(policy),
@@ -242,24 +243,39 @@ impl Converter<'_> {
         value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default)
     }
 
-    fn path_rewrite(&mut self, action: &Message) -> Option<PathRewrite> {
-        let prefix = action.text("prefix_rewrite");
-        let regex = action.message("regex_rewrite");
-        if !prefix.is_empty()
-            && let Some(regex) = regex
-        {
-            self.report
-                .problem(&regex.at, "only one of prefix_rewrite and regex_rewrite can be set");
+    fn path_rewrite(
+        &mut self,
+        action: &Message,
+        matched: Option<&PathMatch>,
+    ) -> Option<PathRewrite> {
+        const WAYS: [&str; 4] =
+            ["path_rewrite_policy", "path_rewrite", "regex_rewrite", "prefix_rewrite"];
+        let is_set = |name| {
+            action.has(name) && !(action.message(name).is_none() && action.text(name).is_empty())
+        };
+        let mut set = WAYS.into_iter().filter(|name| is_set(name));
+        let Some(way) = set.next() else { return Some(PathRewrite::Keep) };
+        if let Some(other) = set.next() {
+            let text = format!("only one of {other} and {way} can be set");
+            self.report.problem(action.at(way), text);
         }
-        if let Some(regex) = regex {
-            let (pattern, substitution) = self.rewrite(regex)?;
-            return Some(PathRewrite::Regex { pattern, substitution: substitution.into() });
+        match way {
+            "path_rewrite_policy" => self.template_rewrite(action.message(way)?, matched),
+            "path_rewrite" => {
+                self.header_format(action.text(way), action.at(way)).map(PathRewrite::Format)
+            }
+            "regex_rewrite" => {
+                let (pattern, substitution) = self.rewrite(action.message(way)?)?;
+                Some(PathRewrite::Regex { pattern, substitution: substitution.into() })
+            }
+            _ => {
+                if matches!(matched, Some(PathMatch::Template(_))) {
+                    let text = "cannot use prefix_rewrite with path_match_policy";
+                    self.report.problem(action.at(way), text);
+                }
+                Some(PathRewrite::Prefix(action.text(way).as_bytes().into()))
+            }
         }
-        Some(if prefix.is_empty() {
-            PathRewrite::Keep
-        } else {
-            PathRewrite::Prefix(prefix.as_bytes().into())
-        })
     }
 
     fn host_rewrite(&mut self, action: &Message) -> Option<HostRewrite> {
@@ -273,6 +289,9 @@ impl Converter<'_> {
             }
             ("host_rewrite_header", Value::String(text)) => {
                 HostRewrite::Header(self.request_header(text, &field.at)?)
+            }
+            ("host_rewrite", Value::String(text)) => {
+                HostRewrite::Format(self.format(text, false, &field.at)?)
             }
             ("auto_host_rewrite", Value::Bool(true)) => HostRewrite::Auto,
             ("auto_host_rewrite", Value::Bool(false)) => HostRewrite::Keep,

@@ -16,8 +16,9 @@ use crate::deadlines::Limit;
 use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
+use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
-use crate::exchange::rewrite::set_host;
+use crate::exchange::rewrite::{set_host, written};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{Pass, Progress, Routed, Stream, Upgrade, UpstreamState};
@@ -160,7 +161,11 @@ impl Exchange {
                 self.direct_response(index, *status, body.to_vec(), now);
             }
             Action::Redirect(redirect) => {
-                let location = redirect.location(&route.path, &stream.request);
+                let setting =
+                    Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+                let location = redirect.location(&route.path, &stream.request, |format| {
+                    written(format, stream, &stream.request, setting, now)
+                });
                 count_direct(stream);
                 let status = redirect.status;
                 self.redirect_to(index, status, &location, details::DIRECT_RESPONSE, now);

@@ -612,7 +612,7 @@ impl Stream {
     /// Finds its route, which decides its cluster as far as the route names one; whether it is to come by https.
     #[inline]
     pub(crate) fn choose_route(&mut self, http: &HttpContext, random: u64) -> bool {
-        let picked = http.config.routes.pick(&self.request, self.recorder.info(), random);
+        let picked = http.config.routes.pick(&self.request, self.recorder.known(), random);
         (self.route, self.cluster) = (RouteRef::picked(&picked), NO_CLUSTER);
         if let Picked::Route { route, .. } = &picked
             && let Action::Forward(forward) = &route.action

@@ -5,7 +5,7 @@ pub(crate) mod head;
 pub mod path;
 mod pick;
 mod redirect;
-mod rewrite;
+pub(crate) mod rewrite;
 
 pub(crate) use hash::address_hash;
 pub use hash::request_hash;

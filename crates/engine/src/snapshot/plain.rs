@@ -2,8 +2,9 @@
 
 use super::http::Http;
 use super::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HashSource, HeaderOps, HostRewrite, PathRewrite,
-    Route, RouteTable, VirtualHost, WeightedCluster, request_ops, response_ops,
+    Action, ClusterChoice, Forward, GrpcTimeout, HashPolicy, HashSource, HeaderOps, HostRewrite,
+    PathRewrite, RedirectPath, Route, RouteTable, VirtualHost, WeightedCluster, request_ops,
+    response_ops,
 };
 use crate::filter::ChainFilter;
 
@@ -83,13 +84,24 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
         || !http.early_mutations.is_empty()
         || http.filters.iter().any(asks)
         || changes_heads(&http.routes)
-        || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| hashes_client(route))
+        || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| asks_record(route))
 }
 
-/// Whether a route asks for the client's address.
-fn hashes_client(route: &Route) -> bool {
-    let Action::Forward(forward) = &route.action else { return false };
-    forward.hash.iter().any(|policy| matches!(policy.source, HashSource::SourceAddress))
+/// Whether a route asks for what is only known of recorded streams.
+fn asks_record(route: &Route) -> bool {
+    let asks_tls = route.rare.as_ref().is_some_and(|rare| rare.asks_tls());
+    asks_tls
+        || match &route.action {
+            Action::Forward(forward) => {
+                let hashes_client =
+                    |policy: &HashPolicy| matches!(policy.source, HashSource::SourceAddress);
+                matches!(forward.path, PathRewrite::Format(_))
+                    || matches!(forward.host, HostRewrite::Format(_))
+                    || forward.hash.iter().any(hashes_client)
+            }
+            Action::Redirect(redirect) => matches!(redirect.path, RedirectPath::Format(_)),
+            Action::Direct { .. } => false,
+        }
 }
 
 fn changes_heads(table: &RouteTable) -> bool {

@@ -17,8 +17,8 @@ pub use crate::fraction::Fraction;
 use crate::header_ops::HeaderMutations;
 pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
-use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
-pub use crate::matcher::{PathMatch, Text};
+use crate::matcher::{HeaderMatcher, QueryMatcher, RareTests};
+pub use crate::matcher::{PathMatch, PathTemplate, Text};
 use crate::stream_info::{FilterMetadata, Struct, Value};
 
 /// Envoy `config.route.v3.RouteConfiguration`.
@@ -136,10 +136,8 @@ pub struct Route {
     pub headers: Vec<HeaderMatcher>,
     /// All must match.
     pub query: Vec<QueryMatcher>,
-    /// `dynamic_metadata`: all must match.
-    pub metadata: Vec<MetadataMatcher>,
-    /// `filter_state`: all must match.
-    pub state: Vec<FilterStateMatcher>,
+    /// `cookies`, `tls_context`, `dynamic_metadata` and `filter_state`, where there are some.
+    pub rare: Option<Box<RareTests>>,
     /// `runtime_fraction`: the share of requests that this route takes.
     pub fraction: Option<Fraction>,
     /// `grpc`: only requests with a gRPC content type.
@@ -359,6 +357,15 @@ pub enum PathRewrite {
         /// What it becomes, with `${1}` groups (converted from Envoy's `\1`).
         substitution: Arc<[u8]>,
     },
+    /// `path_rewrite_policy` with a template, of a path that the route's own template matched.
+    Template {
+        /// The route's template: the whole path.
+        pattern: Regex,
+        /// What it becomes, with `${1}` groups.
+        substitution: Arc<[u8]>,
+    },
+    /// `path_rewrite`: the path without its query.
+    Format(Format),
 }
 
 /// How a route changes the authority.
@@ -373,6 +380,8 @@ pub enum HostRewrite {
     Auto,
     /// `host_rewrite_header`.
     Header(HeaderName),
+    /// `host_rewrite`.
+    Format(Format),
     /// `host_rewrite_path_regex`.
     PathRegex {
         /// What is looked for.
@@ -409,6 +418,8 @@ pub enum RedirectPath {
     Replace(Arc<[u8]>),
     /// As a route's rewrite.
     Rewrite(PathRewrite),
+    /// `path_rewrite`: what it says stands for `path_redirect`; nothing, if it says nothing.
+    Format(Format),
 }
 
 /// Envoy `RetryPolicy`.

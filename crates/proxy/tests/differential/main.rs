@@ -71,6 +71,7 @@ suites!(
     destinations,
     messages,
     routes,
+    route_matches,
     headers,
     timing,
     retries,
