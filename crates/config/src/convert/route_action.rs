@@ -7,7 +7,7 @@ use towpath_engine::snapshot::ClusterId;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::{
     ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathMatch,
-    PathRewrite, WeightedCluster,
+    PathRewrite, WeightedCluster, WeightedTarget,
 };
 use towpath_engine::snapshot::subset::Criteria;
 
@@ -190,14 +190,7 @@ impl Converter<'_> {
         let (count, mut clusters) = (entries.len(), Vec::new());
         for entry in entries {
             let name = entry.text("name");
-            if name.is_empty() {
-                if !entry.has("cluster_header") {
-                    self.report.problem(&entry.at, "needs a `name` or a `cluster_header`");
-                }
-                continue;
-            }
-            let id = self.cluster_id(name, surroundings.validate_clusters, entry.at("name"));
-            self.http_clusters.extend(id.map(|id| (id, entry.at("name").clone())));
+            let target = self.weighted_target(entry, surroundings);
             let weight = entry.number32("weight").unwrap_or(0);
             let weight =
                 if prefix.is_empty() { weight } else { self.runtime_weight(prefix, name, weight) };
@@ -206,13 +199,15 @@ impl Converter<'_> {
             let response_headers = self.response_ops(entry);
             let host_rewrite =
                 (!host_rewrite.is_empty()).then(|| Arc::from(host_rewrite.as_bytes()));
-            clusters.extend(id.map(|cluster| WeightedCluster {
+            let filters = self.filter_overrides(entry);
+            clusters.extend(target.map(|cluster| WeightedCluster {
                 cluster,
                 weight,
                 request_headers,
                 response_headers,
                 host_rewrite,
                 criteria: criteria(entry, wanted),
+                filters,
             }));
         }
         if clusters.is_empty() || clusters.len() < count {
@@ -224,7 +219,38 @@ impl Converter<'_> {
         }
         let total = self.total_weight(&clusters, &message.at)?;
         let by_hash = message.flag("use_hash_policy");
-        Some(ClusterChoice::Weighted { clusters, total, by_hash })
+        let number = match message.text("header_name") {
+            "" => None,
+            name => Some(self.request_header(name, message.at("header_name"))?),
+        };
+        Some(ClusterChoice::Weighted { clusters, total, by_hash, number })
+    }
+
+    fn weighted_target(
+        &mut self,
+        entry: &Message,
+        surroundings: &Surroundings,
+    ) -> Option<WeightedTarget> {
+        match (entry.text("name"), entry.text("cluster_header")) {
+            ("", "") => {
+                self.report.problem(&entry.at, "needs a `name` or a `cluster_header`");
+                None
+            }
+            (name, "") => {
+                let at = entry.at("name");
+                let id = self.cluster_id(name, surroundings.validate_clusters, at)?;
+                self.http_clusters.push((id, at.clone()));
+                Some(WeightedTarget::Named(id))
+            }
+            ("", header) => {
+                let header = self.request_header(header, entry.at("cluster_header"))?;
+                Some(WeightedTarget::Header(header))
+            }
+            _ => {
+                self.report.problem(&entry.at, "has both a `name` and a `cluster_header`");
+                None
+            }
+        }
     }
 
     /// The sum of weights, which must be one that protobuf's 32 bits can say.

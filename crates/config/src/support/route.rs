@@ -288,9 +288,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster",
-        honoured: &["clusters", "runtime_key_prefix", "use_hash_policy"],
+        honoured: &["clusters", "runtime_key_prefix", "use_hash_policy", "header_name"],
         harmless: &[("total_weight", "the weights' sum is the total")],
-        changes: &[("header_name", "the choice is random, not a header's")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster.ClusterWeight",
@@ -303,12 +303,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "response_headers_to_remove",
             "host_rewrite_literal",
             "metadata_match",
+            "cluster_header",
+            "typed_per_filter_config",
         ],
         harmless: &[],
-        changes: &[
-            ("cluster_header", "write the cluster's name"),
-            ("typed_per_filter_config", NO_ROUTE_CONFIG),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.FilterConfig",
@@ -443,5 +442,3 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[("body_format", "the body is sent as it is")],
     },
 ];
-
-const NO_ROUTE_CONFIG: &str = "filters are not configured by weighted cluster";

@@ -46,17 +46,15 @@ impl Exchange {
             &mut self.env.scratch,
             now,
         );
-        let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
-        let host: Option<Vec<u8>> = match (&forward.host, weighted_host) {
-            (_, Some(host)) => Some(host.to_vec()),
-            (HostRewrite::Keep | HostRewrite::Auto, None) => None,
-            (HostRewrite::Literal(host), None) => Some(host.to_vec()),
-            (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
-            (HostRewrite::PathRegex { pattern, substitution }, None) => {
+        let host: Option<Vec<u8>> = match &forward.host {
+            HostRewrite::Keep | HostRewrite::Auto => None,
+            HostRewrite::Literal(host) => Some(host.to_vec()),
+            HostRewrite::Header(name) => head.get_named(name).map(<[u8]>::to_vec),
+            HostRewrite::PathRegex { pattern, substitution } => {
                 let path = pattern.replace_all(without_query(head.path()), &substitution[..]);
                 Some(path.into_owned())
             }
-            (HostRewrite::Format(format), None) => {
+            HostRewrite::Format(format) => {
                 let host = self.written(index, format, &head, now);
                 Some(host).filter(|host| is_printable(host))
             }
@@ -135,12 +133,20 @@ pub(crate) fn apply_header_ops(
     scratch: &mut Scratch,
     now: Instant,
 ) {
-    if !changes(routed, subject) {
+    let weighted_host = match subject {
+        Subject::Request => routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref()),
+        Subject::Response => None,
+    };
+    if weighted_host.is_none() && !changes(routed, subject) {
         return;
     }
     let facts = crate::exchange::log::facts(stream, None, setting, now);
-    for ops in header_ops_of(routed, subject) {
+    for (level, ops) in header_ops_of(routed, subject).into_iter().enumerate() {
         ops.apply(head, subject, &facts, scratch);
+        // What follows the weighted cluster's own operations sees its host as if it had come so.
+        if let Some(host) = weighted_host.filter(|_| level == 0) {
+            head.set_authority(host);
+        }
     }
 }
 

@@ -322,6 +322,8 @@ pub enum ClusterChoice {
         total: u64,
         /// `use_hash_policy`: the request's hash chooses, where it has one.
         by_hash: bool,
+        /// `header_name`: the number in this header chooses before that, where there is one such header.
+        number: Option<HeaderName>,
     },
 }
 
@@ -329,7 +331,7 @@ pub enum ClusterChoice {
 #[derive(Debug)]
 pub struct WeightedCluster {
     /// Which.
-    pub cluster: ClusterId,
+    pub cluster: WeightedTarget,
     /// Its share of the total.
     pub weight: u32,
     /// Header operations for requests that go there.
@@ -340,6 +342,42 @@ pub struct WeightedCluster {
     pub host_rewrite: Option<Arc<[u8]>>,
     /// `metadata_match`, on top of the route's.
     pub criteria: Option<Arc<Criteria>>,
+    /// `typed_per_filter_config`.
+    pub filters: Vec<FilterOverride>,
+}
+
+/// Where one of `weighted_clusters` leads.
+#[derive(Clone, Debug)]
+pub enum WeightedTarget {
+    /// `name`.
+    Named(ClusterId),
+    /// `cluster_header`: the name is in the request.
+    Header(HeaderName),
+}
+
+impl WeightedCluster {
+    /// One that only has its share.
+    #[must_use]
+    pub fn new(cluster: ClusterId, weight: u32) -> Self {
+        Self {
+            cluster: WeightedTarget::Named(cluster),
+            weight,
+            request_headers: HeaderOps::default(),
+            response_headers: HeaderOps::default(),
+            host_rewrite: None,
+            criteria: None,
+            filters: Vec::new(),
+        }
+    }
+
+    /// The cluster, if the file names it.
+    #[must_use]
+    pub const fn named(&self) -> Option<ClusterId> {
+        match &self.cluster {
+            WeightedTarget::Named(id) => Some(*id),
+            WeightedTarget::Header(_) => None,
+        }
+    }
 }
 
 /// How a route changes the path.

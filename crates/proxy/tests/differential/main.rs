@@ -72,6 +72,7 @@ suites!(
     messages,
     routes,
     route_matches,
+    weighted,
     headers,
     timing,
     retries,

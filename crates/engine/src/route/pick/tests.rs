@@ -165,21 +165,15 @@ fn tls_is_required_of_all_or_of_strangers() {
 
 #[test]
 fn weights_share_the_random_numbers() {
-    let cluster = |id, weight| WeightedCluster {
-        cluster: ClusterId(id),
-        weight,
-        request_headers: HeaderOps::default(),
-        response_headers: HeaderOps::default(),
-        host_rewrite: None,
-        criteria: None,
-    };
+    let cluster = |id, weight| WeightedCluster::new(ClusterId(id), weight);
     let clusters = vec![cluster(0, 1), cluster(1, 0), cluster(2, 3)];
-    let choice = ClusterChoice::Weighted { clusters, total: 4, by_hash: false };
-    let ids: Vec<_> = (0..8).map(|random| choice.weighted(random).unwrap().cluster.0).collect();
+    let choice = ClusterChoice::Weighted { clusters, total: 4, by_hash: false, number: None };
+    let id = |random| choice.weighted(random).unwrap().named().unwrap().0;
+    let ids: Vec<_> = (0..8).map(id).collect();
     assert_eq!(ids, [0, 2, 2, 2, 0, 2, 2, 2]);
     assert!(ClusterChoice::One(ClusterId(0)).weighted(0).is_none());
     assert!(
-        ClusterChoice::Weighted { clusters: Vec::new(), total: 0, by_hash: false }
+        ClusterChoice::Weighted { clusters: Vec::new(), total: 0, by_hash: false, number: None }
             .weighted(0)
             .is_none()
     );
