@@ -233,9 +233,28 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy",
-        honoured: &["header", "cookie", "connection_properties", "query_parameter", "terminal"],
+        honoured: &[
+            "header",
+            "cookie",
+            "connection_properties",
+            "query_parameter",
+            "filter_state",
+            "terminal",
+        ],
         harmless: &[],
-        changes: &[("filter_state", "requests are not hashed by it")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.FilterState",
+        honoured: &["key"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.CookieAttribute",
+        honoured: &["name", "value"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.Header",
@@ -245,13 +264,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.Cookie",
-        honoured: &["name"],
+        honoured: &["name", "ttl", "path", "attributes"],
         harmless: &[],
-        changes: &[
-            ("ttl", "no cookie is made for clients that have none"),
-            ("path", "no cookie is made for clients that have none"),
-            ("attributes", "no cookie is made for clients that have none"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.ConnectionProperties",

@@ -7,7 +7,7 @@ mod pick;
 mod redirect;
 pub(crate) mod rewrite;
 
-pub(crate) use hash::address_hash;
-pub use hash::request_hash;
+pub use hash::{Hashed, request_hash};
+pub(crate) use hash::{address_hash, cookie_value};
 pub use path::{PathRules, Sanitized};
 pub use pick::Picked;

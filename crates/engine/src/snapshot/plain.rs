@@ -48,8 +48,10 @@ impl Plain {
     fn of(table: &RouteTable, host: &VirtualHost, route: &Route) -> Self {
         let Action::Forward(forward) = &route.action else { return Self::default() };
         let ClusterChoice::One(_) = forward.cluster else { return Self::default() };
+        let gives_cookies = gives_cookies(forward);
         Self {
             forwards: is_unlimited(forward)
+                && !gives_cookies
                 && host.virtual_clusters.is_empty()
                 && route.stat_prefix.is_none()
                 && forward.bridge.is_none()
@@ -59,7 +61,8 @@ impl Plain {
                 // The host's own name is not known yet.
                 && matches!(forward.host, HostRewrite::Keep)
                 && are_empty(request_ops(table, host, route, None)),
-            answers: !host.attempt_count_in_response
+            answers: !gives_cookies
+                && !host.attempt_count_in_response
                 && are_empty(response_ops(table, host, route, None)),
             names_attempt: host.attempt_count_in_request,
         }
@@ -72,6 +75,13 @@ fn is_unlimited(forward: &Forward) -> bool {
         && forward.max_stream_duration.is_none()
         && forward.grpc_timeout == GrpcTimeout::Ignored
         && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
+}
+
+/// Whether clients are given cookies that lead their requests.
+fn gives_cookies(forward: &Forward) -> bool {
+    let gives =
+        |policy: &HashPolicy| matches!(policy.source, HashSource::Cookie { given: Some(_), .. });
+    forward.hash.iter().any(gives)
 }
 
 /// Whether a configuration has a place from which a format may ask about a stream: a log, an answer of our own that is

@@ -277,8 +277,15 @@ pub struct HashPolicy {
 pub enum HashSource {
     /// `header`: all its values, each with what `regex_rewrite` looks for replaced.
     Header(Field, Option<(Regex, Arc<[u8]>)>),
-    /// `cookie`, which the client must have.
-    Cookie(Box<[u8]>),
+    /// `cookie`.
+    Cookie {
+        /// `name`.
+        name: Box<[u8]>,
+        /// `ttl`: clients that have none are given one. What follows its value in `set-cookie`.
+        given: Option<Box<[u8]>>,
+    },
+    /// `filter_state`: an object that can be hashed.
+    FilterState(Box<str>),
     /// `connection_properties.source_ip`: the client's address.
     SourceAddress,
     /// `query_parameter`: its first value.

@@ -127,6 +127,7 @@ suites!(
     health,
     outliers,
     balancing,
+    hash_cookies,
     hashing,
     slow_start,
     subsets,
