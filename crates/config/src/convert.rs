@@ -42,6 +42,7 @@ mod metadata;
 mod original_dst;
 mod outlier;
 mod overload;
+mod path_template;
 mod proxy_protocol;
 mod rbac;
 mod retry;

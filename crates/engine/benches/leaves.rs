@@ -9,6 +9,7 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use towpath_engine::balancer::{Balancer, Host};
 use towpath_engine::format::{Facts, Format, FormatOptions, JsonTemplate};
+use towpath_engine::matcher::Known;
 use towpath_engine::record::Record;
 use towpath_engine::route::PathRules;
 use towpath_engine::snapshot::cluster::{self, Endpoint};
@@ -21,7 +22,7 @@ fn routes(c: &mut Criterion) {
     for (hosts, routes) in [(8, 1), (50, 10), (500, 100)] {
         let table = cases::table(hosts, routes);
         c.bench_function(&format!("route/{hosts} hosts, {routes} routes"), |b| {
-            b.iter(|| black_box(table.pick(black_box(&head), None, 7)));
+            b.iter(|| black_box(table.pick(black_box(&head), Known::default(), 7)));
         });
     }
     let rules = PathRules {

@@ -135,21 +135,15 @@ impl Converter<'_> {
                 for entry in weighted.messages("clusters") {
                     let id = self.cluster_id(entry.text("name"), true, entry.at("name"))?;
                     self.bolt_clusters.push((id, entry.at("name").clone()));
-                    clusters.push(WeightedCluster {
-                        cluster: id,
-                        weight: entry.number32("weight").unwrap_or(0),
-                        request_headers: HeaderOps::default(),
-                        response_headers: HeaderOps::default(),
-                        host_rewrite: None,
-                        criteria: None,
-                    });
+                    let weight = entry.number32("weight").unwrap_or(0);
+                    clusters.push(WeightedCluster::new(id, weight));
                 }
                 if clusters.iter().all(|cluster| cluster.weight == 0) {
                     self.report.problem(&weighted.at, "needs a cluster with a weight above 0");
                     return None;
                 }
                 let total = self.total_weight(&clusters, &weighted.at)?;
-                Some(ClusterChoice::Weighted { clusters, total, by_hash: false })
+                Some(ClusterChoice::Weighted { clusters, total, by_hash: false, number: None })
             }
             _ => None,
         }
@@ -249,8 +243,7 @@ fn plain_route(name: &str, action: Forward) -> Route {
         path: PathMatch::Prefix(Text { bytes: Arc::from(&b"/"[..]), case_sensitive: true }),
         headers: Vec::new(),
         query: Vec::new(),
-        metadata: Vec::new(),
-        state: Vec::new(),
+        rare: None,
         fraction: None,
         grpc_only: false,
         action: Action::Forward(Box::new(action)),

@@ -56,6 +56,8 @@ pub(super) const RESOURCE_MONITOR: Kind =
     kind("resource monitor", "envoy.extensions.resource_monitors.");
 pub(super) const RESOURCE_DETECTOR: Kind =
     kind("resource detector", "envoy.extensions.tracers.opentelemetry.resource_detectors.");
+pub(super) const PATH_MATCHER: Kind = kind("path matcher", "envoy.extensions.path.match.");
+pub(super) const PATH_REWRITER: Kind = kind("path rewriter", "envoy.extensions.path.rewrite.");
 pub(super) const EARLY_MUTATION: Kind =
     kind("early header mutation", "envoy.extensions.http.early_header_mutation.");
 pub(super) const IP_DETECTION: Kind =

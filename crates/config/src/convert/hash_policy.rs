@@ -27,6 +27,7 @@ impl Converter<'_> {
             "connection_properties" => {
                 return Some(inner.flag("source_ip").then_some(HashSource::SourceAddress));
             }
+            "filter_state" => "key",
             "cookie" | "query_parameter" => "name",
             _ => return None,
         });
@@ -46,8 +47,32 @@ impl Converter<'_> {
                 };
                 HashSource::Header(field, rewrite)
             }
-            "cookie" => HashSource::Cookie(name.as_bytes().into()),
+            "cookie" => {
+                HashSource::Cookie { name: name.as_bytes().into(), given: given_cookie(inner) }
+            }
+            "filter_state" => HashSource::FilterState(name.into()),
             _ => HashSource::QueryParameter(name.as_bytes().into()),
         }))
     }
+}
+
+/// What follows the value of a cookie that clients are given, if they are given one.
+fn given_cookie(cookie: &Message) -> Option<Box<[u8]>> {
+    let ttl = cookie.duration("ttl")?.as_secs();
+    let mut text = String::new();
+    if ttl > 0 {
+        text += &format!("; Max-Age={ttl}");
+    }
+    let path = cookie.text("path");
+    if !path.is_empty() {
+        text += &format!("; Path={path}");
+    }
+    for attribute in cookie.messages("attributes") {
+        text += &match (attribute.text("name"), attribute.text("value")) {
+            (name, "") => format!("; {name}"),
+            (name, value) => format!("; {name}={value}"),
+        };
+    }
+    text += "; HttpOnly";
+    Some(text.into_bytes().into())
 }

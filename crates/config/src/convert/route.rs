@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use towpath_engine::matcher::{CertificateMatch, CookieMatcher, RareTests};
 use towpath_engine::snapshot::route::{
     Action, PathMatch, PathRewrite, Redirect, RedirectPath, Route, Text,
 };
@@ -20,8 +21,7 @@ impl Converter<'_> {
         let query = matches
             .map(|matches| self.query_matchers(matches, "query_parameters"))
             .unwrap_or_default();
-        let metadata = matches.map(|it| self.metadata_matchers(it, "dynamic_metadata"));
-        let state = matches.map(|it| self.state_matchers(it, "filter_state"));
+        let rare = matches.and_then(|matches| self.rare_tests(matches));
         let fraction = matches.and_then(|matches| matches.message("runtime_fraction"));
         let fraction = fraction.and_then(|fraction| self.runtime_fraction(fraction));
         let grpc_only = matches.is_some_and(|matches| matches.has("grpc"));
@@ -34,7 +34,7 @@ impl Converter<'_> {
             filters.extend(self.old_rate_limits(action, false));
         }
         let before = self.http_clusters.len();
-        let action = self.action(route, surroundings);
+        let action = self.action(route, surroundings, path.as_ref());
         let action = self.bridged(route, action, before);
         Some(Route {
             name: Arc::from(route.text("name")),
@@ -42,8 +42,7 @@ impl Converter<'_> {
             path: path?,
             headers,
             query,
-            metadata: metadata.unwrap_or_default(),
-            state: state.unwrap_or_default(),
+            rare,
             fraction,
             grpc_only,
             action: action?,
@@ -54,6 +53,28 @@ impl Converter<'_> {
             tracing,
             filter_metadata: filter_metadata(route),
         })
+    }
+
+    /// What few routes ask.
+    fn rare_tests(&mut self, matches: &Message) -> Option<Box<RareTests>> {
+        let cookies: Vec<_> = matches.messages("cookies").collect();
+        let cookies = cookies.into_iter().filter_map(|cookie| self.cookie_matcher(cookie));
+        let cookies = cookies.collect();
+        let certificate = matches.message("tls_context").map(|tls| CertificateMatch {
+            presented: tls.wrapped_flag("presented"),
+            validated: tls.wrapped_flag("validated"),
+        });
+        let certificate = certificate.unwrap_or_default();
+        let metadata = self.metadata_matchers(matches, "dynamic_metadata");
+        let state = self.state_matchers(matches, "filter_state");
+        let tests = RareTests { cookies, certificate, metadata, state };
+        (!tests.is_empty()).then(|| Box::new(tests))
+    }
+
+    fn cookie_matcher(&mut self, cookie: &Message) -> Option<CookieMatcher> {
+        let test = self.string_matcher(cookie.message("string_match")?)?;
+        let name = cookie.text("name").as_bytes().into();
+        Some(CookieMatcher { name, test, invert: cookie.flag("invert_match") })
     }
 
     /// The path of a `RouteMatch`.
@@ -76,19 +97,28 @@ impl Converter<'_> {
             }
             ("safe_regex", Value::Message(regex)) => PathMatch::Regex(self.full_regex(regex)?),
             ("connect_matcher", _) => PathMatch::Connect,
+            ("path_match_policy", Value::Message(policy)) => {
+                PathMatch::Template(self.template_match(policy)?)
+            }
             _ => return None,
         })
     }
 
-    fn action(&mut self, route: &Message, surroundings: &Surroundings) -> Option<Action> {
+    fn action(
+        &mut self,
+        route: &Message,
+        surroundings: &Surroundings,
+        path: Option<&PathMatch>,
+    ) -> Option<Action> {
         let field = route.oneof("action")?;
         let Value::Message(action) = &field.value else { return None };
         match field.descriptor.name() {
             "route" => {
-                self.forward(action, surroundings).map(|forward| Action::Forward(Box::new(forward)))
+                let forward = self.forward(action, surroundings, path);
+                forward.map(|forward| Action::Forward(Box::new(forward)))
             }
             "redirect" => {
-                self.redirect(action).map(|redirect| Action::Redirect(Box::new(redirect)))
+                self.redirect(action, path).map(|redirect| Action::Redirect(Box::new(redirect)))
             }
             "direct_response" => self.direct(action, surroundings),
             _ => None,
@@ -104,7 +134,7 @@ impl Converter<'_> {
         Some(Action::Direct { status, body: body.into() })
     }
 
-    fn redirect(&mut self, action: &Message) -> Option<Redirect> {
+    fn redirect(&mut self, action: &Message, path: Option<&PathMatch>) -> Option<Redirect> {
         let scheme =
             if action.flag("https_redirect") { "https" } else { action.text("scheme_redirect") };
         let status = match action.choice("response_code").as_str() {
@@ -119,7 +149,7 @@ impl Converter<'_> {
             scheme: (!scheme.is_empty()).then(|| Arc::from(scheme)),
             host: (!host.is_empty()).then(|| host.as_bytes().into()),
             port: self.redirect_port(action)?,
-            path: self.redirect_path(action)?,
+            path: self.redirect_path(action, path)?,
             status,
             strip_query: action.flag("strip_query"),
         })
@@ -136,14 +166,25 @@ impl Converter<'_> {
         u16::try_from(port).ok().map(Some)
     }
 
-    fn redirect_path(&mut self, action: &Message) -> Option<RedirectPath> {
+    fn redirect_path(
+        &mut self,
+        action: &Message,
+        matched: Option<&PathMatch>,
+    ) -> Option<RedirectPath> {
         let Some(field) = action.oneof("path_rewrite_specifier") else {
             return Some(RedirectPath::Keep);
         };
         Some(match (field.descriptor.name(), &field.value) {
             (_, Value::String(text)) if text.is_empty() => RedirectPath::Keep,
             ("path_redirect", Value::String(text)) => RedirectPath::Replace(text.as_bytes().into()),
+            ("path_rewrite", Value::String(text)) => {
+                RedirectPath::Format(self.header_format(text, &field.at)?)
+            }
             ("prefix_rewrite", Value::String(text)) => {
+                if matches!(matched, Some(PathMatch::Template(_))) {
+                    let text = "cannot use prefix_rewrite with path_match_policy";
+                    self.report.problem(&field.at, text);
+                }
                 RedirectPath::Rewrite(PathRewrite::Prefix(text.as_bytes().into()))
             }
             ("regex_rewrite", Value::Message(rewrite)) => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use towpath_engine::snapshot::ClusterId;
 use towpath_engine::snapshot::http::Upgrade;
 use towpath_engine::snapshot::route::{
-    ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathRewrite,
-    WeightedCluster,
+    ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathMatch,
+    PathRewrite, WeightedCluster, WeightedTarget,
 };
 use towpath_engine::snapshot::subset::Criteria;
 
@@ -23,9 +23,10 @@ impl Converter<'_> {
         &mut self,
         action: &Message,
         surroundings: &Surroundings,
+        matched: Option<&PathMatch>,
     ) -> Option<Forward> {
         let cluster = self.cluster_choice(action, surroundings);
-        let path = self.path_rewrite(action);
+        let path = self.path_rewrite(action, matched);
         let host = self.host_rewrite(action);
         let retry = match action.message("retry_policy") {
             Some(policy) => self.retry_policy(policy),
@@ -189,14 +190,7 @@ impl Converter<'_> {
         let (count, mut clusters) = (entries.len(), Vec::new());
         for entry in entries {
             let name = entry.text("name");
-            if name.is_empty() {
-                if !entry.has("cluster_header") {
-                    self.report.problem(&entry.at, "needs a `name` or a `cluster_header`");
-                }
-                continue;
-            }
-            let id = self.cluster_id(name, surroundings.validate_clusters, entry.at("name"));
-            self.http_clusters.extend(id.map(|id| (id, entry.at("name").clone())));
+            let target = self.weighted_target(entry, surroundings);
             let weight = entry.number32("weight").unwrap_or(0);
             let weight =
                 if prefix.is_empty() { weight } else { self.runtime_weight(prefix, name, weight) };
@@ -205,13 +199,15 @@ impl Converter<'_> {
             let response_headers = self.response_ops(entry);
             let host_rewrite =
                 (!host_rewrite.is_empty()).then(|| Arc::from(host_rewrite.as_bytes()));
-            clusters.extend(id.map(|cluster| WeightedCluster {
+            let filters = self.filter_overrides(entry);
+            clusters.extend(target.map(|cluster| WeightedCluster {
                 cluster,
                 weight,
                 request_headers,
                 response_headers,
                 host_rewrite,
                 criteria: criteria(entry, wanted),
+                filters,
             }));
         }
         if clusters.is_empty() || clusters.len() < count {
@@ -223,7 +219,38 @@ impl Converter<'_> {
         }
         let total = self.total_weight(&clusters, &message.at)?;
         let by_hash = message.flag("use_hash_policy");
-        Some(ClusterChoice::Weighted { clusters, total, by_hash })
+        let number = match message.text("header_name") {
+            "" => None,
+            name => Some(self.request_header(name, message.at("header_name"))?),
+        };
+        Some(ClusterChoice::Weighted { clusters, total, by_hash, number })
+    }
+
+    fn weighted_target(
+        &mut self,
+        entry: &Message,
+        surroundings: &Surroundings,
+    ) -> Option<WeightedTarget> {
+        match (entry.text("name"), entry.text("cluster_header")) {
+            ("", "") => {
+                self.report.problem(&entry.at, "needs a `name` or a `cluster_header`");
+                None
+            }
+            (name, "") => {
+                let at = entry.at("name");
+                let id = self.cluster_id(name, surroundings.validate_clusters, at)?;
+                self.http_clusters.push((id, at.clone()));
+                Some(WeightedTarget::Named(id))
+            }
+            ("", header) => {
+                let header = self.request_header(header, entry.at("cluster_header"))?;
+                Some(WeightedTarget::Header(header))
+            }
+            _ => {
+                self.report.problem(&entry.at, "has both a `name` and a `cluster_header`");
+                None
+            }
+        }
     }
 
     /// The sum of weights, which must be one that protobuf's 32 bits can say.
@@ -242,24 +269,39 @@ impl Converter<'_> {
         value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default)
     }
 
-    fn path_rewrite(&mut self, action: &Message) -> Option<PathRewrite> {
-        let prefix = action.text("prefix_rewrite");
-        let regex = action.message("regex_rewrite");
-        if !prefix.is_empty()
-            && let Some(regex) = regex
-        {
-            self.report
-                .problem(&regex.at, "only one of prefix_rewrite and regex_rewrite can be set");
+    fn path_rewrite(
+        &mut self,
+        action: &Message,
+        matched: Option<&PathMatch>,
+    ) -> Option<PathRewrite> {
+        const WAYS: [&str; 4] =
+            ["path_rewrite_policy", "path_rewrite", "regex_rewrite", "prefix_rewrite"];
+        let is_set = |name| {
+            action.has(name) && !(action.message(name).is_none() && action.text(name).is_empty())
+        };
+        let mut set = WAYS.into_iter().filter(|name| is_set(name));
+        let Some(way) = set.next() else { return Some(PathRewrite::Keep) };
+        if let Some(other) = set.next() {
+            let text = format!("only one of {other} and {way} can be set");
+            self.report.problem(action.at(way), text);
         }
-        if let Some(regex) = regex {
-            let (pattern, substitution) = self.rewrite(regex)?;
-            return Some(PathRewrite::Regex { pattern, substitution: substitution.into() });
+        match way {
+            "path_rewrite_policy" => self.template_rewrite(action.message(way)?, matched),
+            "path_rewrite" => {
+                self.header_format(action.text(way), action.at(way)).map(PathRewrite::Format)
+            }
+            "regex_rewrite" => {
+                let (pattern, substitution) = self.rewrite(action.message(way)?)?;
+                Some(PathRewrite::Regex { pattern, substitution: substitution.into() })
+            }
+            _ => {
+                if matches!(matched, Some(PathMatch::Template(_))) {
+                    let text = "cannot use prefix_rewrite with path_match_policy";
+                    self.report.problem(action.at(way), text);
+                }
+                Some(PathRewrite::Prefix(action.text(way).as_bytes().into()))
+            }
         }
-        Some(if prefix.is_empty() {
-            PathRewrite::Keep
-        } else {
-            PathRewrite::Prefix(prefix.as_bytes().into())
-        })
     }
 
     fn host_rewrite(&mut self, action: &Message) -> Option<HostRewrite> {
@@ -273,6 +315,9 @@ impl Converter<'_> {
             }
             ("host_rewrite_header", Value::String(text)) => {
                 HostRewrite::Header(self.request_header(text, &field.at)?)
+            }
+            ("host_rewrite", Value::String(text)) => {
+                HostRewrite::Format(self.format(text, false, &field.at)?)
             }
             ("auto_host_rewrite", Value::Bool(true)) => HostRewrite::Auto,
             ("auto_host_rewrite", Value::Bool(false)) => HostRewrite::Keep,

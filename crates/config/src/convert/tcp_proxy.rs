@@ -80,20 +80,18 @@ impl Converter<'_> {
                 let wanted = criteria(message, None);
                 let mut clusters = Vec::new();
                 for entry in weighted.messages("clusters") {
+                    let cluster = self.intern(entry.text("name"));
+                    let weight = entry.number32("weight").unwrap_or(0);
                     clusters.push(WeightedCluster {
-                        cluster: self.intern(entry.text("name")),
-                        weight: entry.number32("weight").unwrap_or(0),
-                        request_headers: HeaderOps::default(),
-                        response_headers: HeaderOps::default(),
-                        host_rewrite: None,
                         criteria: criteria(entry, wanted.as_ref()),
+                        ..WeightedCluster::new(cluster, weight)
                     });
                 }
                 if clusters.iter().all(|cluster| cluster.weight == 0) {
                     return None; // The protos' rules have said so.
                 }
                 let total = self.total_weight(&clusters, &weighted.at)?;
-                Some(ClusterChoice::Weighted { clusters, total, by_hash: false })
+                Some(ClusterChoice::Weighted { clusters, total, by_hash: false, number: None })
             }
             _ => None,
         }

@@ -286,8 +286,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.type.v3.HashPolicy",
         honoured: &["source_ip"],
-        harmless: &[],
-        changes: &[("filter_state", "requests are not hashed by it")],
+        harmless: &[(
+            "filter_state",
+            "no filter here leaves an object with a connection that could be hashed",
+        )],
+        changes: &[],
     },
     Entry {
         message: "envoy.type.v3.HashPolicy.SourceIp",

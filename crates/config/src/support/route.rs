@@ -120,13 +120,36 @@ pub(super) const ENTRIES: &[Entry] = &[
             "grpc",
             "dynamic_metadata",
             "filter_state",
+            "path_match_policy",
+            "cookies",
+            "tls_context",
         ],
         harmless: &[],
-        changes: &[
-            ("path_match_policy", "path matching extensions are not there"),
-            ("cookies", "cookies are not matched; match the header"),
-            ("tls_context", "routes do not ask for the client's TLS"),
-        ],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteMatch.TlsContextMatchOptions",
+        honoured: &["presented", "validated"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.CookieMatcher",
+        honoured: &["name", "string_match", "invert_match"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig",
+        honoured: &["path_template"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.path.rewrite.uri_template.v3.UriTemplateRewriteConfig",
+        honoured: &["path_template_rewrite"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteMatch.GrpcRouteMatchOptions",
@@ -177,6 +200,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "auto_host_rewrite",
             "host_rewrite_header",
             "host_rewrite_path_regex",
+            "host_rewrite",
+            "path_rewrite",
+            "path_rewrite_policy",
             "append_x_forwarded_host",
             "timeout",
             "idle_timeout",
@@ -200,9 +226,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("cluster_specifier_plugin", "cluster specifier plugins are not there"),
             ("inline_cluster_specifier_plugin", "cluster specifier plugins are not there"),
-            ("path_rewrite_policy", "path rewriting extensions are not there"),
-            ("path_rewrite", "write prefix_rewrite or regex_rewrite"),
-            ("host_rewrite", "write host_rewrite_literal"),
             ("flush_timeout", "idle_timeout is used for flushing"),
             ("retry_policy_typed_config", "write retry_policy"),
             ("hedge_policy", "requests are not hedged"),
@@ -210,9 +233,28 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy",
-        honoured: &["header", "cookie", "connection_properties", "query_parameter", "terminal"],
+        honoured: &[
+            "header",
+            "cookie",
+            "connection_properties",
+            "query_parameter",
+            "filter_state",
+            "terminal",
+        ],
         harmless: &[],
-        changes: &[("filter_state", "requests are not hashed by it")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.FilterState",
+        honoured: &["key"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.route.v3.RouteAction.HashPolicy.CookieAttribute",
+        honoured: &["name", "value"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.Header",
@@ -222,13 +264,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.Cookie",
-        honoured: &["name"],
+        honoured: &["name", "ttl", "path", "attributes"],
         harmless: &[],
-        changes: &[
-            ("ttl", "no cookie is made for clients that have none"),
-            ("path", "no cookie is made for clients that have none"),
-            ("attributes", "no cookie is made for clients that have none"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.HashPolicy.ConnectionProperties",
@@ -265,9 +303,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster",
-        honoured: &["clusters", "runtime_key_prefix", "use_hash_policy"],
+        honoured: &["clusters", "runtime_key_prefix", "use_hash_policy", "header_name"],
         harmless: &[("total_weight", "the weights' sum is the total")],
-        changes: &[("header_name", "the choice is random, not a header's")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.WeightedCluster.ClusterWeight",
@@ -280,12 +318,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "response_headers_to_remove",
             "host_rewrite_literal",
             "metadata_match",
+            "cluster_header",
+            "typed_per_filter_config",
         ],
         harmless: &[],
-        changes: &[
-            ("cluster_header", "write the cluster's name"),
-            ("typed_per_filter_config", NO_ROUTE_CONFIG),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.FilterConfig",
@@ -408,9 +445,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "regex_rewrite",
             "response_code",
             "strip_query",
+            "path_rewrite",
         ],
         harmless: &[],
-        changes: &[("path_rewrite", "write path_redirect, prefix_rewrite or regex_rewrite")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.DirectResponseAction",
@@ -419,5 +457,3 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[("body_format", "the body is sent as it is")],
     },
 ];
-
-const NO_ROUTE_CONFIG: &str = "filters are not configured by weighted cluster";

@@ -12,6 +12,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use towpath_engine::format::{Facts, Format};
+use towpath_engine::matcher::Known;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::record::Record;
 use towpath_engine::snapshot::HostIndex;
@@ -101,7 +102,7 @@ pub(crate) type Operation = fn(&mut Bench);
 /// What can be measured, by name.
 pub(crate) const CASES: &[(&str, Operation)] = &[
     ("route-50-hosts-10-routes", |bench| {
-        black_box(bench.mesh.pick(black_box(&bench.head), None, 7));
+        black_box(bench.mesh.pick(black_box(&bench.head), Known::default(), 7));
     }),
     ("exchange", |bench| bench.requests.exchange()),
     ("exchange-logged", |bench| bench.logged.get_or_insert_with(Requests::logged).exchange()),

@@ -13,7 +13,7 @@ use crate::exchange::criteria::criteria_of;
 use crate::exchange::stream::Stream;
 use crate::exchange::wanted::wanted_pool;
 use crate::ids::{PoolClass, PoolKey};
-use crate::route::request_hash;
+use crate::route::{Hashed, cookie_value, request_hash};
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::route::Forward;
 use crate::upstream::cluster::{ClusterState, Clusters};
@@ -44,7 +44,7 @@ pub(crate) fn choose_host(
     if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
         return note_choice(stream, cluster, None);
     }
-    let hash = host_hash(stream, clusters.is_hashed(stream.cluster));
+    let hash = host_hash(stream, conns, clusters.is_hashed(stream.cluster));
     let random = hash.unwrap_or_else(|| env.random.next());
     let (id, priority) = (stream.cluster, stream.priority);
     let criteria = criteria_of(stream);
@@ -72,7 +72,7 @@ pub(crate) fn choose_own_host(
     {
         return note_choice(stream, cluster, picked);
     }
-    let hash = host_hash(stream, cluster.config.balancing.policy.is_hashed());
+    let hash = host_hash(stream, conns, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
     let criteria = cluster.subsets.as_ref().and_then(|_| criteria_of(stream));
     let avoided = stream.retries.avoided();
@@ -129,15 +129,37 @@ pub(crate) fn note_choice(
 
 /// The hash that chooses the host of a stream, where its cluster goes by one.
 #[inline]
-fn host_hash(stream: &Stream, is_hashed: bool) -> Option<u64> {
-    let forward = is_hashed.then(|| stream.routed()?.forward()).flatten()?;
-    hash_of(stream, forward)
+fn host_hash(stream: &mut Stream, conns: &Connections, is_hashed: bool) -> Option<u64> {
+    if is_hashed { hash_and_give(stream, conns) } else { None }
 }
 
-/// The hash of a stream's request, as its route makes it.
-pub(crate) fn hash_of(stream: &Stream, forward: &Forward) -> Option<u64> {
+/// The hash of a stream's request. A cookie that its client is to have is noted for the answer.
+fn hash_and_give(stream: &mut Stream, conns: &Connections) -> Option<u64> {
+    let mut given = Vec::new();
+    let forward = stream.routed()?.forward()?;
+    let hash = hash_of(stream, forward, |name, rest| {
+        let connection = conns.table.get(stream.downstream.connection)?;
+        let value = cookie_value(&connection.peer, &connection.local);
+        given.push([name, b"=\"", &value, b"\"", rest].concat().into_boxed_slice());
+        Some(value)
+    });
+    if !given.is_empty() {
+        // Of each try anew: it is the same.
+        stream.retries.tried.get_or_insert_default().cookies = given;
+    }
+    hash
+}
+
+/// The hash of a stream's request, as its route makes it; `give` as in [`request_hash`].
+pub(crate) fn hash_of(
+    stream: &Stream,
+    forward: &Forward,
+    give: impl FnMut(&[u8], &[u8]) -> Option<[u8; 16]>,
+) -> Option<u64> {
     let client = stream.recorder.record().downstream_remote.as_ref().and_then(Address::ip);
-    request_hash(&forward.hash, stream.request.present()?, client.map(|client| client.ip()))
+    let client = client.map(|client| client.ip());
+    let head = stream.request.present()?;
+    request_hash(&forward.hash, Hashed { head, client, info: stream.recorder.info() }, give)
 }
 
 /// Where a stream wants to go by itself, if that decides in its cluster: where its header says, else where its client

@@ -377,6 +377,13 @@ impl Exchange {
             let elapsed = received.millis_since(asked);
             head.set_number(Name::XEnvoyUpstreamServiceTime, elapsed);
         }
+        if !stream.local_reply
+            && let Some(tried) = &stream.retries.tried
+        {
+            for cookie in &tried.cookies {
+                head.append(Name::SetCookie, cookie);
+            }
+        }
         if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && stream.attempts > 0
         {
             head.set_number(Name::XEnvoyAttemptCount, stream.attempts.into());

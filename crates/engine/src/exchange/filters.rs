@@ -161,7 +161,7 @@ impl Exchange {
                     let Some(stream) = self.streams.get_mut(index) else {
                         return FilterStatus::Stopped;
                     };
-                    resume.wants_tls = stream.choose_route(http, resume.random);
+                    resume.wants_tls = stream.choose_route(http, &self.snapshot, resume.random);
                     self.retrace(index, http);
                     place = next;
                 }
@@ -512,7 +512,7 @@ impl Exchange {
             OnAnswer::Collect(limit) => self.collect(index, place, resume, limit, now),
             OnAnswer::GoOn => {
                 if reroutes {
-                    resume.wants_tls = stream.choose_route(http, resume.random);
+                    resume.wants_tls = stream.choose_route(http, &self.snapshot, resume.random);
                     self.retrace(index, http);
                 }
                 self.go_on_behind(index, place, resume, now);

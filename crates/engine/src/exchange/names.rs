@@ -12,7 +12,6 @@ use towpath_proto::{Close, Instant};
 use crate::exchange::Exchange;
 use crate::exchange::choice::note_choice;
 use crate::exchange::clients::{asks, whom, whom_of_tcp};
-use crate::exchange::router::choose_cluster;
 use crate::exchange::stream::{Routed, Stream};
 use crate::exchange::wanted::wanted_pool;
 use crate::filter::{Reply, Resolve};
@@ -117,14 +116,14 @@ impl Exchange {
         index: StreamIndex,
         place: usize,
         wish: Resolve,
-        random: u64,
     ) -> AtFilter {
         let Some(stream) = self.streams.get_mut(index) else { return AtFilter::GoesOn };
         let context = stream.context.clone();
         let forward = stream.route.and_then(|route| Routed::of(&context, route)?.forward());
-        let Some(forward) = forward else { return AtFilter::GoesOn };
-        let (cluster, _) = choose_cluster(&self.snapshot, stream, forward, random);
-        let cluster = cluster.and_then(|id| self.upstreams.clusters.get(id));
+        if forward.is_none() {
+            return AtFilter::GoesOn;
+        }
+        let cluster = self.upstreams.clusters.get(stream.cluster);
         let Some(cluster) = cluster.filter(|it| it.named.is_some()) else {
             return AtFilter::GoesOn;
         };

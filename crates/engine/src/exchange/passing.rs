@@ -129,9 +129,11 @@ impl<'a> Levels<'a> {
     }
 
     pub(super) fn of_filter(&self, filter: &'a PlacedFilter) -> RouteConfigs<'a> {
-        let levels = self.routed.map_or([&[][..]; 3], |Routed { route, host, table, .. }| {
-            [&route.filters[..], &host.filters, &table.filters]
-        });
+        let levels =
+            self.routed.map_or([&[][..]; 4], |Routed { route, host, table, weighted, .. }| {
+                let weighted = weighted.map_or(&[][..], |weighted| &weighted.filters);
+                [weighted, &route.filters, &host.filters, &table.filters]
+            });
         RouteConfigs { filter: &filter.name, levels }
     }
 }

@@ -12,6 +12,7 @@ use crate::conn::Connection;
 use crate::conn::mux::Mux;
 use crate::conn::spans::SpanState;
 use crate::exchange::stream::{Progress, Stream};
+use crate::matcher::Known;
 use crate::mesh::StreamMesh;
 use crate::record::{Attempted, HeaderBytes, Heads, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
@@ -113,6 +114,13 @@ impl Recorder {
     pub(crate) fn record(&self) -> &Record {
         const NOTHING: &Record = &Record::new();
         self.0.as_ref().map_or(NOTHING, |recording| &recording.record)
+    }
+
+    /// What routes ask about beside the request's head.
+    #[inline]
+    pub(crate) fn known(&self) -> Known<'_> {
+        let Some(recording) = &self.0 else { return Known::default() };
+        Known { info: self.info(), tls: recording.record.downstream_tls.as_deref() }
     }
 
     /// Takes the record away.

@@ -256,7 +256,7 @@ impl Stream {
         head.set_scheme(url.scheme);
         head.set_authority(url.authority);
         head.set_path(url.target);
-        let picked = http.config.routes.pick(&head, self.recorder.info(), random);
+        let picked = http.config.routes.pick(&head, self.recorder.known(), random);
         let to = match &picked {
             Picked::NoHost | Picked::NoRoute { .. } => None,
             Picked::TlsRequired { .. } => Some("".into()),

@@ -121,6 +121,8 @@ pub(crate) struct Tried {
     pub(crate) name: Option<Box<Ticket>>,
     /// Which subset it asks for, where no route says that.
     pub(crate) criteria: Option<Arc<Criteria>>,
+    /// Cookies for its client, whose requests are led by them from then on.
+    pub(crate) cookies: Vec<Box<[u8]>>,
     /// Why its cluster has no host for it, if there is more to say.
     pub(crate) no_host: Option<&'static str>,
 }

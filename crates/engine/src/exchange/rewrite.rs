@@ -3,6 +3,8 @@
 //! Arrives: a stream that has its route, with the head of its request or response. Leaves: the head as the route has
 //! it.
 
+use std::borrow::Cow;
+
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
 use towpath_proto::name::Name;
@@ -10,10 +12,12 @@ use towpath_proto::name::Name;
 use crate::exchange::Exchange;
 use crate::exchange::log::Setting;
 use crate::exchange::stream::{Routed, Stream};
+use crate::format::{Facts, Format};
 use crate::header_ops::{Scratch, Subject};
 use crate::ids::StreamIndex;
+use crate::route::rewrite::{is_printable, with_path};
 use crate::snapshot::route::{
-    Forward, HeaderOps, HostRewrite, PathRewrite, request_ops, response_ops,
+    Forward, HeaderOps, HostRewrite, PathMatch, PathRewrite, request_ops, response_ops,
 };
 use crate::uri::without_query;
 
@@ -42,15 +46,17 @@ impl Exchange {
             &mut self.env.scratch,
             now,
         );
-        let weighted_host = routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref());
-        let host: Option<Vec<u8>> = match (&forward.host, weighted_host) {
-            (_, Some(host)) => Some(host.to_vec()),
-            (HostRewrite::Keep | HostRewrite::Auto, None) => None,
-            (HostRewrite::Literal(host), None) => Some(host.to_vec()),
-            (HostRewrite::Header(name), None) => head.get_named(name).map(<[u8]>::to_vec),
-            (HostRewrite::PathRegex { pattern, substitution }, None) => {
+        let host: Option<Vec<u8>> = match &forward.host {
+            HostRewrite::Keep | HostRewrite::Auto => None,
+            HostRewrite::Literal(host) => Some(host.to_vec()),
+            HostRewrite::Header(name) => head.get_named(name).map(<[u8]>::to_vec),
+            HostRewrite::PathRegex { pattern, substitution } => {
                 let path = pattern.replace_all(without_query(head.path()), &substitution[..]);
                 Some(path.into_owned())
+            }
+            HostRewrite::Format(format) => {
+                let host = self.written(index, format, &head, now);
+                Some(host).filter(|host| is_printable(host))
             }
         };
         if let Some(host) = host.filter(|host| !host.is_empty()) {
@@ -58,8 +64,7 @@ impl Exchange {
                 context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
             set_host(&mut head, &host, forward, quiet);
         }
-        if !matches!(forward.path, PathRewrite::Keep) {
-            let rewritten = forward.path.apply(&routed.route.path, head.path()).into_owned();
+        if let Some(rewritten) = self.new_path(index, forward, &routed.route.path, &head, now) {
             if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
                 let original = head.path().to_vec();
                 head.set(Name::XEnvoyOriginalPath, &original);
@@ -70,6 +75,52 @@ impl Exchange {
             stream.request.put(head, &mut self.env.heads);
         }
     }
+
+    /// The path as the route has it, if the route changes it.
+    fn new_path(
+        &self,
+        index: StreamIndex,
+        forward: &Forward,
+        matched: &PathMatch,
+        head: &Head,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        match &forward.path {
+            PathRewrite::Keep => None,
+            PathRewrite::Format(format) => {
+                with_path(head.path(), &self.written(index, format, head, now))
+            }
+            // A filter may have changed the path since the template matched it.
+            PathRewrite::Template { .. } => match forward.path.apply(matched, head.path()) {
+                Cow::Owned(path) => Some(path),
+                Cow::Borrowed(_) => None,
+            },
+            PathRewrite::Prefix(_) | PathRewrite::Regex { .. } => {
+                Some(forward.path.apply(matched, head.path()).into_owned())
+            }
+        }
+    }
+
+    /// What a format says of a stream whose request's head has been taken out.
+    fn written(&self, index: StreamIndex, format: &Format, head: &Head, now: Instant) -> Vec<u8> {
+        let Some(stream) = self.streams.get(index) else { return Vec::new() };
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        written(format, stream, head, setting, now)
+    }
+}
+
+/// What a format says of a stream with this head.
+pub(crate) fn written(
+    format: &Format,
+    stream: &Stream,
+    head: &Head,
+    setting: Setting<'_>,
+    now: Instant,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    let facts = crate::exchange::log::facts(stream, None, setting, now);
+    format.write(&mut out, &Facts { request: Some(head), ..facts });
+    out
 }
 
 /// Applies the operations of all levels.
@@ -82,12 +133,20 @@ pub(crate) fn apply_header_ops(
     scratch: &mut Scratch,
     now: Instant,
 ) {
-    if !changes(routed, subject) {
+    let weighted_host = match subject {
+        Subject::Request => routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref()),
+        Subject::Response => None,
+    };
+    if weighted_host.is_none() && !changes(routed, subject) {
         return;
     }
     let facts = crate::exchange::log::facts(stream, None, setting, now);
-    for ops in header_ops_of(routed, subject) {
+    for (level, ops) in header_ops_of(routed, subject).into_iter().enumerate() {
         ops.apply(head, subject, &facts, scratch);
+        // What follows the weighted cluster's own operations sees its host as if it had come so.
+        if let Some(host) = weighted_host.filter(|_| level == 0) {
+            head.set_authority(host);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use towpath_proto::bolt::Frame;
-use towpath_proto::head::{Head, Method, Version};
+use towpath_proto::head::{Head, HeaderName, Method, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
@@ -16,20 +16,23 @@ use crate::deadlines::Limit;
 use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
+use crate::exchange::log::Setting;
 use crate::exchange::retry::parse_number;
-use crate::exchange::rewrite::set_host;
+use crate::exchange::rewrite::{set_host, written};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
-use crate::exchange::stream::{Pass, Progress, Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::stream::{Pass, Progress, RouteRef, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
-use crate::route::Sanitized;
 use crate::route::head::normalize;
+use crate::route::{Picked, Sanitized};
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
-use crate::snapshot::route::{Action, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route};
+use crate::snapshot::route::{
+    Action, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
+};
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::upstream::pool::{Lease, Wish};
 
@@ -107,7 +110,7 @@ impl Exchange {
         };
         let random = self.env.random.next();
         // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
-        let wants_tls = stream.choose_route(http, random);
+        let wants_tls = stream.choose_route(http, &self.snapshot, random);
         if let Some(tracing) = &http.config.tracing {
             self.begin_tracing(index, http, tracing, pass);
         }
@@ -160,7 +163,11 @@ impl Exchange {
                 self.direct_response(index, *status, body.to_vec(), now);
             }
             Action::Redirect(redirect) => {
-                let location = redirect.location(&route.path, &stream.request);
+                let setting =
+                    Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+                let location = redirect.location(&route.path, &stream.request, |format| {
+                    written(format, stream, &stream.request, setting, now)
+                });
                 count_direct(stream);
                 let status = redirect.status;
                 self.redirect_to(index, status, &location, details::DIRECT_RESPONSE, now);
@@ -239,10 +246,15 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let (kind, context) = (stream.kind, stream.context.clone());
         let Some(http) = context.http() else { return };
-        let (cluster, weighted) = choose_cluster(&self.snapshot, stream, forward, random);
-        if let Some(route) = &mut stream.route {
-            route.weighted = weighted;
+        // Only a call comes here without a cluster from where its route was found.
+        if matches!(kind, Kind::Rpc(_)) {
+            let (cluster, weighted) = choose_cluster(&self.snapshot, stream, forward, random);
+            stream.cluster = cluster.unwrap_or(NO_CLUSTER);
+            if let Some(route) = &mut stream.route {
+                route.weighted = weighted;
+            }
         }
+        let cluster = Some(stream.cluster).filter(|id| *id != NO_CLUSTER);
         // What is routed by a header can name any cluster.
         let speaks = |id: &ClusterId| {
             let cluster = self.upstreams.clusters.get(*id);
@@ -496,6 +508,33 @@ impl Exchange {
 }
 
 impl Stream {
+    /// Finds its route, which decides its cluster as far as the route names one; whether it is to come by https.
+    #[inline]
+    pub(crate) fn choose_route(
+        &mut self,
+        http: &HttpContext,
+        snapshot: &Snapshot,
+        random: u64,
+    ) -> bool {
+        let picked = http.config.routes.pick(&self.request, self.recorder.known(), random);
+        (self.route, self.cluster) = (RouteRef::picked(&picked), NO_CLUSTER);
+        if let Picked::Route { route, .. } = &picked
+            && let Action::Forward(forward) = &route.action
+        {
+            match &forward.cluster {
+                ClusterChoice::One(id) => self.cluster = *id,
+                ClusterChoice::Header(_) | ClusterChoice::Weighted { .. } => {
+                    let (cluster, weighted) = choose_cluster(snapshot, self, forward, random);
+                    self.cluster = cluster.unwrap_or(NO_CLUSTER);
+                    if let Some(route) = &mut self.route {
+                        route.weighted = weighted;
+                    }
+                }
+            }
+        }
+        matches!(picked, Picked::TlsRequired { .. })
+    }
+
     /// Settles how much of its request is kept for another try.
     pub(crate) fn bound_kept_body(&mut self) {
         let limit = self.routed().and_then(|routed| routed.route.retry_buffer_limit);
@@ -517,19 +556,33 @@ pub(crate) fn choose_cluster(
 ) -> (Option<ClusterId>, Option<u16>) {
     match &forward.cluster {
         ClusterChoice::One(id) => (Some(*id), None),
-        ClusterChoice::Header(name) => {
-            let named =
-                stream.request.get_named(name).and_then(|name| std::str::from_utf8(name).ok());
-            (named.and_then(|name| snapshot.cluster_id(name)), None)
-        }
-        ClusterChoice::Weighted { clusters, by_hash, .. } => {
-            let hash = by_hash.then(|| hash_of(stream, forward)).flatten();
-            let chosen = forward.cluster.weighted(hash.unwrap_or(random));
+        ClusterChoice::Header(name) => (named_cluster(snapshot, stream, name), None),
+        ClusterChoice::Weighted { clusters, by_hash, number, .. } => {
+            let number = number.as_ref().and_then(|name| the_number(&stream.request, name));
+            let hash = || by_hash.then(|| hash_of(stream, forward, |_, _| None)).flatten();
+            let chosen = forward.cluster.weighted(number.or_else(hash).unwrap_or(random));
             let at =
                 chosen.and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));
-            (chosen.map(|chosen| chosen.cluster), at.and_then(|at| u16::try_from(at).ok()))
+            let cluster = chosen.and_then(|chosen| match &chosen.cluster {
+                WeightedTarget::Named(id) => Some(*id),
+                WeightedTarget::Header(name) => named_cluster(snapshot, stream, name),
+            });
+            (cluster, at.and_then(|at| u16::try_from(at).ok()))
         }
     }
+}
+
+/// The cluster that a request's header names.
+fn named_cluster(snapshot: &Snapshot, stream: &Stream, name: &HeaderName) -> Option<ClusterId> {
+    let named = std::str::from_utf8(stream.request.get_named(name)?).ok()?;
+    snapshot.cluster_id(named)
+}
+
+/// The number that a header says, where there is one such header.
+fn the_number(head: &Head, name: &HeaderName) -> Option<u64> {
+    let mut values = head.get_all(name);
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    std::str::from_utf8(value).ok()?.trim_ascii().parse().ok()
 }
 
 /// How long a server has for the attempt that begins.

@@ -18,7 +18,7 @@ use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, HeadPool, Version};
 
 use crate::conn::Connection;
-use crate::conn::context::{ChainContext, HttpContext};
+use crate::conn::context::ChainContext;
 use crate::deadlines::{Deadlines, Limit};
 use crate::env::Env;
 use crate::exchange::filters::Filters;
@@ -608,22 +608,6 @@ impl Stream {
             && self.filters.is_none()
             && self.recorder.is_off()
             && self.request.version() != Version::Http10
-    }
-}
-
-impl Stream {
-    /// Finds its route, which decides its cluster as far as the route names one; whether it is to come by https.
-    #[inline]
-    pub(crate) fn choose_route(&mut self, http: &HttpContext, random: u64) -> bool {
-        let picked = http.config.routes.pick(&self.request, self.recorder.info(), random);
-        (self.route, self.cluster) = (RouteRef::picked(&picked), NO_CLUSTER);
-        if let Picked::Route { route, .. } = &picked
-            && let Action::Forward(forward) = &route.action
-            && let ClusterChoice::One(id) = &forward.cluster
-        {
-            self.cluster = *id;
-        }
-        matches!(picked, Picked::TlsRequired { .. })
     }
 }
 

@@ -262,7 +262,7 @@ impl Exchange {
         if waiting.place != place {
             return;
         }
-        let wants_tls = stream.choose_route(http, waiting.resume.random);
+        let wants_tls = stream.choose_route(http, &self.snapshot, waiting.resume.random);
         if let Some(waiting) = stream.filters.as_mut().and_then(|filters| filters.waiting.as_mut())
         {
             waiting.resume.wants_tls = wants_tls;

@@ -20,7 +20,7 @@ use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex
 use crate::record::{CloseType, Flags};
 use crate::route::address_hash;
 use crate::snapshot::ClusterId;
-use crate::snapshot::route::ClusterChoice;
+use crate::snapshot::route::{ClusterChoice, WeightedCluster};
 use crate::upstream::avoided::Avoided;
 use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::Lease;
@@ -76,7 +76,7 @@ impl Exchange {
             (ClusterChoice::Weighted { .. }, _) => {
                 let chosen = tcp.config.cluster.weighted(random);
                 criteria = chosen.and_then(|chosen| chosen.criteria.as_ref()).or(criteria);
-                chosen.map(|choice| choice.cluster)
+                chosen.and_then(WeightedCluster::named)
             }
             (ClusterChoice::Header(_), _) => None,
         };

@@ -23,7 +23,7 @@ impl Exchange {
         wish: Resolve,
         now: Instant,
     ) -> Walk {
-        match self.resolve_for_filter(index, place, wish, resume.random) {
+        match self.resolve_for_filter(index, place, wish) {
             AtFilter::GoesOn => return Walk::GoesOn(place + 1),
             AtFilter::Answer(reply) => {
                 self.log_new_request(index, now);

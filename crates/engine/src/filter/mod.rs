@@ -494,8 +494,8 @@ pub struct FilterOverride {
 pub struct RouteConfigs<'a> {
     /// The filter's name in the chain.
     pub filter: &'a str,
-    /// Route, virtual host, table.
-    pub levels: [&'a [FilterOverride]; 3],
+    /// Weighted cluster, route, virtual host, table.
+    pub levels: [&'a [FilterOverride]; 4],
 }
 
 impl<'a> RouteConfigs<'a> {

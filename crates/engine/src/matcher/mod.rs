@@ -10,6 +10,7 @@ mod path;
 mod query;
 #[cfg(feature = "serving")]
 mod re2;
+mod request;
 mod string;
 mod subject;
 pub mod tree;
@@ -20,10 +21,11 @@ pub use alternative_name::{AlternativeNameKind, AlternativeNameMatcher};
 pub use header::{HeaderMatcher, HeaderTest};
 pub use log::{Comparison, LogFilter, Operator};
 pub use metadata::{FilterStateMatcher, MetadataMatcher, StateTest, ValueMatcher};
-pub use path::{PathMatch, Text};
+pub use path::{PathMatch, PathTemplate, Text};
 pub use query::{QueryMatcher, QueryTest};
 #[cfg(feature = "serving")]
 pub use re2::{full_regex, search_regex, substitution};
+pub use request::{CertificateMatch, CookieMatcher, Known, RareTests};
 pub use string::StringMatcher;
 pub use subject::{Input, Subject, Transport, Whose};
 

@@ -19,6 +19,17 @@ pub enum PathMatch {
     Regex(Regex),
     /// `connect_matcher`: CONNECT requests.
     Connect,
+    /// `path_match_policy` with a template: the whole path without its query.
+    Template(PathTemplate),
+}
+
+/// Envoy `UriTemplateMatchConfig`: a path in which some parts may be others.
+#[derive(Clone, Debug)]
+pub struct PathTemplate {
+    /// What it comes to: the whole path, with a group for each variable.
+    pub regex: Regex,
+    /// The names of the variables, in the order of the groups.
+    pub variables: Box<[Box<str>]>,
 }
 
 /// Bytes compared with or without regard to case.
@@ -49,6 +60,7 @@ impl PathMatch {
                 prefix.starts(path) && matches!(path.get(prefix.bytes.len()), None | Some(b'/'))
             }
             Self::Regex(regex) => regex.is_match(path),
+            Self::Template(template) => template.regex.is_match(path),
             Self::Connect => false,
         }
     }

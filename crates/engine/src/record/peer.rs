@@ -19,6 +19,8 @@ pub struct DownstreamTls {
     pub chain: Vec<Box<[u8]>>,
     /// What it was shown.
     pub own: Option<ShownCertificate>,
+    /// Its certificate was found good in this handshake, not in that of a session which was resumed.
+    pub is_validated: bool,
 }
 
 /// A certificate, as text.
@@ -54,6 +56,7 @@ impl DownstreamTls {
             peer: layer.peer_certificate().and_then(ShownCertificate::read),
             chain: layer.peer_certificates().map(Box::from).collect(),
             own: layer.own_certificate().and_then(ShownCertificate::read),
+            is_validated: layer.is_peer_validated(),
         }
     }
 

@@ -5,9 +5,9 @@ pub(crate) mod head;
 pub mod path;
 mod pick;
 mod redirect;
-mod rewrite;
+pub(crate) mod rewrite;
 
-pub(crate) use hash::address_hash;
-pub use hash::request_hash;
+pub use hash::{Hashed, request_hash};
+pub(crate) use hash::{address_hash, cookie_value};
 pub use path::{PathRules, Sanitized};
 pub use pick::Picked;

@@ -8,11 +8,10 @@ use towpath_proto::{Head, Name};
 
 use super::path::without_parameters;
 use crate::grpc::is_grpc;
-use crate::matcher::Subject;
+use crate::matcher::{Known, Subject};
 use crate::snapshot::route::{
     ClusterChoice, PathMatch, RequireTls, Route, RouteTable, VirtualHost, WeightedCluster,
 };
-use crate::stream_info::StreamInfo;
 use crate::uri::path_end;
 
 /// What a table says of a request.
@@ -48,12 +47,12 @@ pub enum Picked<'a> {
 }
 
 impl RouteTable {
-    /// Finds the virtual host and the route of a request, of which filters may have left something. `random`
-    /// decides `runtime_fraction`s.
+    /// Finds the virtual host and the route of a request, of which more may be known. `random` decides
+    /// `runtime_fraction`s.
     ///
     /// Allocates nothing, except when path parameters are ignored and there are some.
     #[must_use]
-    pub fn pick(&self, head: &Head, info: Option<&StreamInfo>, random: u64) -> Picked<'_> {
+    pub fn pick(&self, head: &Head, known: Known<'_>, random: u64) -> Picked<'_> {
         let authority = head.authority();
         let Some(host_index) = self.index.find(authority, self.ignore_port) else {
             return Picked::NoHost;
@@ -62,8 +61,10 @@ impl RouteTable {
         if host.require_tls != RequireTls::None && host.wants_tls(head) {
             return Picked::TlsRequired { host, host_index };
         }
-        let request = Request::new(head, info, self.ignore_path_parameters, random);
-        let Some(asked) = host.asked(head) else { return Picked::NoRoute { host, host_index } };
+        let request = Request::new(head, known, self.ignore_path_parameters, random);
+        let Some(asked) = host.asked(head, known) else {
+            return Picked::NoRoute { host, host_index };
+        };
         let found = host.routes[asked.clone()].iter().position(|route| request.matches(route));
         match found.map(|place| asked.start + place) {
             Some(route_index) => {
@@ -76,10 +77,14 @@ impl RouteTable {
 
 impl VirtualHost {
     /// The places of the routes that may take a request.
-    fn asked(&self, head: &Head) -> Option<Range<usize>> {
+    fn asked(&self, head: &Head, known: Known<'_>) -> Option<Range<usize>> {
         let all = 0..self.routes.len();
         let Some(matcher) = &self.matcher else { return Some(all) };
-        let found = matcher.find(&Subject { request: Some(head), ..Subject::default() })?;
+        let found = matcher.find(&Subject {
+            request: Some(head),
+            info: known.info,
+            ..Subject::default()
+        })?;
         Some(found.start.min(all.end)..found.end.min(all.end))
     }
 
@@ -97,7 +102,7 @@ impl VirtualHost {
 /// What routes ask of a request, taken apart once.
 struct Request<'a> {
     head: &'a Head,
-    info: Option<&'a StreamInfo>,
+    known: Known<'a>,
     target: &'a [u8],
     /// Without its query; empty for CONNECT.
     path: Cow<'a, [u8]>,
@@ -105,12 +110,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn new(
-        head: &'a Head,
-        info: Option<&'a StreamInfo>,
-        ignore_parameters: bool,
-        random: u64,
-    ) -> Self {
+    fn new(head: &'a Head, known: Known<'a>, ignore_parameters: bool, random: u64) -> Self {
         let target = head.path();
         let path = &target[..path_end(target)];
         let path = if ignore_parameters && path.contains(&b';') {
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
         } else {
             Cow::Borrowed(path)
         };
-        Self { head, info, target, path, random }
+        Self { head, known, target, path, random }
     }
 
     #[inline]
@@ -128,13 +128,23 @@ impl<'a> Request<'a> {
             && (!route.grpc_only || is_grpc(self.head))
             && route.headers.iter().all(|header| header.matches(self.head))
             && route.query.iter().all(|query| query.matches(self.target))
-            && route.metadata.iter().all(|matcher| matcher.matches(self.info))
-            && route.state.iter().all(|matcher| matcher.matches(self.info))
+            && route.rare.as_ref().is_none_or(|rare| rare.pass(self.head, self.known))
     }
 
     #[inline]
     fn matches_path(&self, wanted: &PathMatch) -> bool {
-        wanted.matches(self.head.method(), &self.path)
+        match wanted {
+            // Parameters are a part of what a template looks at, whatever the table says.
+            PathMatch::Template(_) => {
+                let path = &self.target[..path_end(self.target)];
+                wanted.matches(self.head.method(), path)
+            }
+            PathMatch::Prefix(_)
+            | PathMatch::Exact(_)
+            | PathMatch::SeparatedPrefix(_)
+            | PathMatch::Regex(_)
+            | PathMatch::Connect => wanted.matches(self.head.method(), &self.path),
+        }
     }
 }
 

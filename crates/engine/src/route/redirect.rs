@@ -2,12 +2,18 @@
 
 use towpath_proto::{Head, Name};
 
+use crate::format::Format;
 use crate::snapshot::route::{PathMatch, Redirect, RedirectPath};
 
 impl Redirect {
-    /// The `location` of a request's answer.
+    /// The `location` of a request's answer; `write` says what a format says of it.
     #[must_use]
-    pub fn location(&self, matched: &PathMatch, head: &Head) -> Vec<u8> {
+    pub fn location(
+        &self,
+        matched: &PathMatch,
+        head: &Head,
+        write: impl FnOnce(&Format) -> Vec<u8>,
+    ) -> Vec<u8> {
         let mut out = Vec::new();
         let scheme = self.scheme.as_ref().map_or_else(|| head.scheme(), |scheme| scheme.as_bytes());
         out.extend_from_slice(scheme);
@@ -20,35 +26,54 @@ impl Redirect {
             out.push(b':');
             out.extend_from_slice(port.to_string().as_bytes());
         }
-        self.path(matched, head.path(), &mut out);
+        match &self.path {
+            RedirectPath::Format(format) => match write(format) {
+                path if path.is_empty() => self.path(matched, head.path(), &mut out),
+                path => self.replaced(&path, head.path(), &mut out),
+            },
+            RedirectPath::Keep | RedirectPath::Replace(_) | RedirectPath::Rewrite(_) => {
+                self.path(matched, head.path(), &mut out);
+            }
+        }
         out
     }
 
     fn path(&self, matched: &PathMatch, target: &[u8], out: &mut Vec<u8>) {
-        let query = |target: &[u8]| target.iter().position(|byte| *byte == b'?');
         let start = out.len();
         match &self.path {
-            RedirectPath::Keep => out.extend_from_slice(target),
-            RedirectPath::Replace(path) => {
-                out.extend_from_slice(path);
-                // A query in the file stays, and no other is added.
-                if query(path).is_some() {
-                    return;
-                }
-                if let Some(at) = query(target) {
-                    out.extend_from_slice(&target[at..]);
-                }
-            }
+            RedirectPath::Keep | RedirectPath::Format(_) => out.extend_from_slice(target),
+            RedirectPath::Replace(path) => return self.replaced(path, target, out),
             RedirectPath::Rewrite(rewrite) => {
                 out.extend_from_slice(&rewrite.apply(matched, target));
             }
         }
+        self.strip(start, out);
+    }
+
+    fn replaced(&self, path: &[u8], target: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(path);
+        // A query in the file stays, and no other is added.
+        if query_start(path).is_some() {
+            return;
+        }
+        if let Some(at) = query_start(target) {
+            out.extend_from_slice(&target[at..]);
+        }
+        self.strip(start, out);
+    }
+
+    fn strip(&self, start: usize, out: &mut Vec<u8>) {
         if self.strip_query
-            && let Some(at) = query(&out[start..])
+            && let Some(at) = query_start(&out[start..])
         {
             out.truncate(start + at);
         }
     }
+}
+
+fn query_start(target: &[u8]) -> Option<usize> {
+    target.iter().position(|byte| *byte == b'?')
 }
 
 /// The request's authority. Its port goes when another is put there, or when it is the default one of a scheme
@@ -73,7 +98,7 @@ mod tests {
     fn location(redirect: &Redirect, authority: &str, target: &str) -> String {
         let head = Head::request(b"GET", b"http", authority.as_bytes(), target.as_bytes());
         let prefix = PathMatch::Prefix(Text::new("/p", true));
-        String::from_utf8(redirect.location(&prefix, &head)).unwrap()
+        String::from_utf8(redirect.location(&prefix, &head, |_| Vec::new())).unwrap()
     }
 
     fn redirect() -> Redirect {

@@ -18,7 +18,7 @@ impl PathRewrite {
                     PathMatch::Prefix(text) | PathMatch::SeparatedPrefix(text) => {
                         text.bytes.len().min(end)
                     }
-                    PathMatch::Exact(_) | PathMatch::Regex(_) => end,
+                    PathMatch::Exact(_) | PathMatch::Regex(_) | PathMatch::Template(_) => end,
                     PathMatch::Connect => return target.into(),
                 };
                 [prefix, &target[length..]].concat().into()
@@ -27,8 +27,27 @@ impl PathRewrite {
                 let path = pattern.replace_all(&target[..end], &substitution[..]);
                 [&path, &target[end..]].concat().into()
             }
+            Self::Template { pattern, substitution } => {
+                match pattern.replace_all(&target[..end], &substitution[..]) {
+                    Cow::Owned(path) => [&path, &target[end..]].concat().into(),
+                    Cow::Borrowed(_) => target.into(),
+                }
+            }
+            // What it says depends on more than the target: see `with_path`.
+            Self::Format(_) => target.into(),
         }
     }
+}
+
+/// The target with another path; the query is kept. Nothing where the path is empty, or has bytes in it that no
+/// request line may have.
+pub(crate) fn with_path(target: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+    is_printable(path).then(|| [path, &target[path_end(target)..]].concat())
+}
+
+/// Whether a text that a format made may stand in a request line or an authority.
+pub(crate) fn is_printable(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
 }
 
 impl StripPort {

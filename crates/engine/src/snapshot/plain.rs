@@ -2,8 +2,9 @@
 
 use super::http::Http;
 use super::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HashSource, HeaderOps, HostRewrite, PathRewrite,
-    Route, RouteTable, VirtualHost, WeightedCluster, request_ops, response_ops,
+    Action, ClusterChoice, Forward, GrpcTimeout, HashPolicy, HashSource, HeaderOps, HostRewrite,
+    PathRewrite, RedirectPath, Route, RouteTable, VirtualHost, WeightedCluster, request_ops,
+    response_ops,
 };
 use crate::filter::ChainFilter;
 
@@ -47,8 +48,10 @@ impl Plain {
     fn of(table: &RouteTable, host: &VirtualHost, route: &Route) -> Self {
         let Action::Forward(forward) = &route.action else { return Self::default() };
         let ClusterChoice::One(_) = forward.cluster else { return Self::default() };
+        let gives_cookies = gives_cookies(forward);
         Self {
             forwards: is_unlimited(forward)
+                && !gives_cookies
                 && host.virtual_clusters.is_empty()
                 && route.stat_prefix.is_none()
                 && forward.bridge.is_none()
@@ -58,7 +61,8 @@ impl Plain {
                 // The host's own name is not known yet.
                 && matches!(forward.host, HostRewrite::Keep)
                 && are_empty(request_ops(table, host, route, None)),
-            answers: !host.attempt_count_in_response
+            answers: !gives_cookies
+                && !host.attempt_count_in_response
                 && are_empty(response_ops(table, host, route, None)),
             names_attempt: host.attempt_count_in_request,
         }
@@ -73,6 +77,13 @@ fn is_unlimited(forward: &Forward) -> bool {
         && forward.retry.as_deref().is_none_or(|retry| retry.per_try_idle_timeout.is_none())
 }
 
+/// Whether clients are given cookies that lead their requests.
+fn gives_cookies(forward: &Forward) -> bool {
+    let gives =
+        |policy: &HashPolicy| matches!(policy.source, HashSource::Cookie { given: Some(_), .. });
+    forward.hash.iter().any(gives)
+}
+
 /// Whether a configuration has a place from which a format may ask about a stream: a log, an answer of our own that is
 /// worded, or an operation on heads.
 pub(crate) fn is_recorded(http: &Http) -> bool {
@@ -83,13 +94,24 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
         || !http.early_mutations.is_empty()
         || http.filters.iter().any(asks)
         || changes_heads(&http.routes)
-        || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| hashes_client(route))
+        || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| asks_record(route))
 }
 
-/// Whether a route asks for the client's address.
-fn hashes_client(route: &Route) -> bool {
-    let Action::Forward(forward) = &route.action else { return false };
-    forward.hash.iter().any(|policy| matches!(policy.source, HashSource::SourceAddress))
+/// Whether a route asks for what is only known of recorded streams.
+fn asks_record(route: &Route) -> bool {
+    let asks_tls = route.rare.as_ref().is_some_and(|rare| rare.asks_tls());
+    asks_tls
+        || match &route.action {
+            Action::Forward(forward) => {
+                let hashes_client =
+                    |policy: &HashPolicy| matches!(policy.source, HashSource::SourceAddress);
+                matches!(forward.path, PathRewrite::Format(_))
+                    || matches!(forward.host, HostRewrite::Format(_))
+                    || forward.hash.iter().any(hashes_client)
+            }
+            Action::Redirect(redirect) => matches!(redirect.path, RedirectPath::Format(_)),
+            Action::Direct { .. } => false,
+        }
 }
 
 fn changes_heads(table: &RouteTable) -> bool {

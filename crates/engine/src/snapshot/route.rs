@@ -17,8 +17,8 @@ pub use crate::fraction::Fraction;
 use crate::header_ops::HeaderMutations;
 pub use crate::header_ops::{HeaderAction, HeaderOp, HeaderOps};
 use crate::matcher::tree::Tree;
-use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, QueryMatcher};
-pub use crate::matcher::{PathMatch, Text};
+use crate::matcher::{HeaderMatcher, QueryMatcher, RareTests};
+pub use crate::matcher::{PathMatch, PathTemplate, Text};
 use crate::stream_info::{FilterMetadata, Struct, Value};
 
 /// Envoy `config.route.v3.RouteConfiguration`.
@@ -136,10 +136,8 @@ pub struct Route {
     pub headers: Vec<HeaderMatcher>,
     /// All must match.
     pub query: Vec<QueryMatcher>,
-    /// `dynamic_metadata`: all must match.
-    pub metadata: Vec<MetadataMatcher>,
-    /// `filter_state`: all must match.
-    pub state: Vec<FilterStateMatcher>,
+    /// `cookies`, `tls_context`, `dynamic_metadata` and `filter_state`, where there are some.
+    pub rare: Option<Box<RareTests>>,
     /// `runtime_fraction`: the share of requests that this route takes.
     pub fraction: Option<Fraction>,
     /// `grpc`: only requests with a gRPC content type.
@@ -279,8 +277,15 @@ pub struct HashPolicy {
 pub enum HashSource {
     /// `header`: all its values, each with what `regex_rewrite` looks for replaced.
     Header(Field, Option<(Regex, Arc<[u8]>)>),
-    /// `cookie`, which the client must have.
-    Cookie(Box<[u8]>),
+    /// `cookie`.
+    Cookie {
+        /// `name`.
+        name: Box<[u8]>,
+        /// `ttl`: clients that have none are given one. What follows its value in `set-cookie`.
+        given: Option<Box<[u8]>>,
+    },
+    /// `filter_state`: an object that can be hashed.
+    FilterState(Box<str>),
     /// `connection_properties.source_ip`: the client's address.
     SourceAddress,
     /// `query_parameter`: its first value.
@@ -324,6 +329,8 @@ pub enum ClusterChoice {
         total: u64,
         /// `use_hash_policy`: the request's hash chooses, where it has one.
         by_hash: bool,
+        /// `header_name`: the number in this header chooses before that, where there is one such header.
+        number: Option<HeaderName>,
     },
 }
 
@@ -331,7 +338,7 @@ pub enum ClusterChoice {
 #[derive(Debug)]
 pub struct WeightedCluster {
     /// Which.
-    pub cluster: ClusterId,
+    pub cluster: WeightedTarget,
     /// Its share of the total.
     pub weight: u32,
     /// Header operations for requests that go there.
@@ -342,6 +349,42 @@ pub struct WeightedCluster {
     pub host_rewrite: Option<Arc<[u8]>>,
     /// `metadata_match`, on top of the route's.
     pub criteria: Option<Arc<Criteria>>,
+    /// `typed_per_filter_config`.
+    pub filters: Vec<FilterOverride>,
+}
+
+/// Where one of `weighted_clusters` leads.
+#[derive(Clone, Debug)]
+pub enum WeightedTarget {
+    /// `name`.
+    Named(ClusterId),
+    /// `cluster_header`: the name is in the request.
+    Header(HeaderName),
+}
+
+impl WeightedCluster {
+    /// One that only has its share.
+    #[must_use]
+    pub fn new(cluster: ClusterId, weight: u32) -> Self {
+        Self {
+            cluster: WeightedTarget::Named(cluster),
+            weight,
+            request_headers: HeaderOps::default(),
+            response_headers: HeaderOps::default(),
+            host_rewrite: None,
+            criteria: None,
+            filters: Vec::new(),
+        }
+    }
+
+    /// The cluster, if the file names it.
+    #[must_use]
+    pub const fn named(&self) -> Option<ClusterId> {
+        match &self.cluster {
+            WeightedTarget::Named(id) => Some(*id),
+            WeightedTarget::Header(_) => None,
+        }
+    }
 }
 
 /// How a route changes the path.
@@ -359,6 +402,15 @@ pub enum PathRewrite {
         /// What it becomes, with `${1}` groups (converted from Envoy's `\1`).
         substitution: Arc<[u8]>,
     },
+    /// `path_rewrite_policy` with a template, of a path that the route's own template matched.
+    Template {
+        /// The route's template: the whole path.
+        pattern: Regex,
+        /// What it becomes, with `${1}` groups.
+        substitution: Arc<[u8]>,
+    },
+    /// `path_rewrite`: the path without its query.
+    Format(Format),
 }
 
 /// How a route changes the authority.
@@ -373,6 +425,8 @@ pub enum HostRewrite {
     Auto,
     /// `host_rewrite_header`.
     Header(HeaderName),
+    /// `host_rewrite`.
+    Format(Format),
     /// `host_rewrite_path_regex`.
     PathRegex {
         /// What is looked for.
@@ -409,6 +463,8 @@ pub enum RedirectPath {
     Replace(Arc<[u8]>),
     /// As a route's rewrite.
     Rewrite(PathRewrite),
+    /// `path_rewrite`: what it says stands for `path_redirect`; nothing, if it says nothing.
+    Format(Format),
 }
 
 /// Envoy `RetryPolicy`.

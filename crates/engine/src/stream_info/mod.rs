@@ -39,6 +39,8 @@ pub struct StateObject {
     pub sharing: Sharing,
     /// It is not replaced.
     pub read_only: bool,
+    /// It may be a part of a request's hash.
+    pub is_hashable: bool,
 }
 
 /// Envoy `StreamSharingMayImpactPooling`: whether an object goes along with an upstream connection.

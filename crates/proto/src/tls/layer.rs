@@ -283,6 +283,15 @@ impl Layer {
         self.common().and_then(CommonState::peer_certificates).unwrap_or_default()
     }
 
+    /// Whether the client has shown a certificate in this handshake that is a good one, though any is taken. One of a
+    /// session that was resumed was shown before.
+    #[must_use]
+    pub fn is_peer_validated(&self) -> bool {
+        let Side::Server(_, accepted) = &self.side else { return false };
+        let chain = self.peer_chain();
+        !chain.is_empty() && !self.is_resumed() && accepted.guard.approves(chain)
+    }
+
     /// The certificate that this server has shown (DER); on the server's side only, once it is chosen.
     #[must_use]
     pub fn own_certificate(&self) -> Option<&[u8]> {

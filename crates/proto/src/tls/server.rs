@@ -101,6 +101,8 @@ pub struct ServerTemplate {
     config: Arc<ServerConfig>,
     identities: Arc<Identities>,
     clients: Arc<dyn ClientCertVerifier>,
+    /// What would judge them, where all are taken.
+    strict: Option<Arc<dyn ClientCertVerifier>>,
     keys: Option<Arc<TicketKeys>>,
     sessions: Arc<KeptSessions>,
     stored_sessions: usize,
@@ -122,9 +124,14 @@ impl ServerSettings {
             identities.scan_all();
         }
         let identities = Arc::new(identities);
+        let mut strict: Option<Arc<dyn ClientCertVerifier>> = None;
         let clients: Arc<dyn ClientCertVerifier> = match self.trust {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(trust) => {
+                if trust.accept_untrusted {
+                    let trust = Trust { accept_untrusted: false, ..trust.clone() };
+                    strict = Some(Arc::new(ClientVerifier::new(trust, &provider)?));
+                }
                 let mut verifier = ClientVerifier::new(trust, &provider)?;
                 if self.requires_certificate {
                     verifier.require();
@@ -161,6 +168,7 @@ impl ServerSettings {
             config: Arc::new(config),
             identities,
             clients,
+            strict,
             keys: keys.map(Arc::new),
             sessions: Arc::default(),
             stored_sessions: self.stored_sessions,
@@ -191,7 +199,8 @@ impl ServerTemplate {
         };
         let mut without_alpn = config.clone();
         without_alpn.alpn_protocols.clear();
-        let guard = Guard { clients: Arc::clone(&self.clients), clock: clock.clone() };
+        let (clients, strict) = (Arc::clone(&self.clients), self.strict.clone());
+        let guard = Guard { clients, strict, clock: clock.clone() };
         Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn), guard, choice }
     }
 }
@@ -210,14 +219,30 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     clients: Arc<dyn ClientCertVerifier>,
+    /// What would judge them, where all are taken.
+    strict: Option<Arc<dyn ClientCertVerifier>>,
     clock: Clock,
 }
 
 impl Guard {
     pub(super) fn judge(&self, chain: &[CertificateDer<'_>]) -> Result<(), Fault> {
+        self.judge_by(&*self.clients, chain)
+    }
+
+    /// Whether a chain that was taken is a good one.
+    pub(super) fn approves(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let strict = self.strict.as_deref();
+        strict.is_none_or(|strict| self.judge_by(strict, chain).is_ok())
+    }
+
+    fn judge_by(
+        &self,
+        verifier: &dyn ClientCertVerifier,
+        chain: &[CertificateDer<'_>],
+    ) -> Result<(), Fault> {
         let Some((leaf, intermediates)) = chain.split_first() else { return Ok(()) };
         let now = self.clock.provider().current_time().ok_or(Fault::Time)?;
-        let judged = self.clients.verify_client_cert(leaf, intermediates, now);
+        let judged = verifier.verify_client_cert(leaf, intermediates, now);
         judged.map(drop).map_err(|error| Fault::of(&error))
     }
 }

@@ -89,6 +89,7 @@ impl Converter<'_> {
             value: self.substitution(value.message("format_string")?)?,
             sharing,
             skips_empty: value.flag("skip_if_empty"),
+            is_hashable: maker == "envoy.hashable_string",
         })
     }
 }

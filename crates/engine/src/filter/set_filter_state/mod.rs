@@ -29,6 +29,8 @@ pub struct Setting {
     pub sharing: Sharing,
     /// `skip_if_empty`.
     pub skips_empty: bool,
+    /// It is an `envoy.hashable_string`.
+    pub is_hashable: bool,
 }
 
 impl RouteConfig for SetFilterState {}
@@ -70,7 +72,12 @@ impl Setting {
         // What is too much for one stream is left out.
         let _ = info.set_state(
             &self.name,
-            StateObject { value: value.into(), sharing: self.sharing, ..StateObject::default() },
+            StateObject {
+                value: value.into(),
+                sharing: self.sharing,
+                is_hashable: self.is_hashable,
+                ..StateObject::default()
+            },
         );
     }
 }

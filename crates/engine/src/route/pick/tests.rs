@@ -13,8 +13,7 @@ fn route(path: PathMatch) -> Route {
         path,
         headers: Vec::new(),
         query: Vec::new(),
-        metadata: Vec::new(),
-        state: Vec::new(),
+        rare: None,
         fraction: None,
         grpc_only: false,
         action: Action::Direct { status: 200, body: (*b"").into() },
@@ -54,7 +53,7 @@ fn get(authority: &str, target: &str) -> Head {
 }
 
 fn picked(table: &RouteTable, head: &Head, random: u64) -> Option<usize> {
-    match table.pick(head, None, random) {
+    match table.pick(head, Known::default(), random) {
         Picked::Route { route_index, .. } => Some(route_index),
         Picked::NoHost | Picked::NoRoute { .. } | Picked::TlsRequired { .. } => None,
     }
@@ -133,20 +132,23 @@ fn the_first_route_of_which_all_holds_wins() {
 #[test]
 fn without_host_or_route_it_says_so() {
     let table = table(vec![host("a.com", vec![route(PathMatch::Exact(Text::new("/x", true)))])]);
-    assert!(matches!(table.pick(&get("b.com", "/x"), None, 0), Picked::NoHost));
+    assert!(matches!(table.pick(&get("b.com", "/x"), Known::default(), 0), Picked::NoHost));
     assert!(matches!(
-        table.pick(&get("A.com", "/y"), None, 0),
+        table.pick(&get("A.com", "/y"), Known::default(), 0),
         Picked::NoRoute { host_index: 0, .. }
     ));
     assert_eq!(picked(&table, &get("A.com", "/x"), 0), Some(0));
-    assert!(matches!(RouteTable::default().pick(&get("", "/"), None, 0), Picked::NoHost));
+    assert!(matches!(
+        RouteTable::default().pick(&get("", "/"), Known::default(), 0),
+        Picked::NoHost
+    ));
 }
 
 #[test]
 fn tls_is_required_of_all_or_of_strangers() {
     let mut table = one(PathMatch::Prefix(Text::new("/", true)));
     let asked = |table: &RouteTable, head: &Head| {
-        matches!(table.pick(head, None, 0), Picked::TlsRequired { host_index: 0, .. })
+        matches!(table.pick(head, Known::default(), 0), Picked::TlsRequired { host_index: 0, .. })
     };
     let (plain, mut secured, mut internal) = (get("h", "/"), get("h", "/"), get("h", "/"));
     secured.set(Name::XForwardedProto, b"https");
@@ -163,21 +165,15 @@ fn tls_is_required_of_all_or_of_strangers() {
 
 #[test]
 fn weights_share_the_random_numbers() {
-    let cluster = |id, weight| WeightedCluster {
-        cluster: ClusterId(id),
-        weight,
-        request_headers: HeaderOps::default(),
-        response_headers: HeaderOps::default(),
-        host_rewrite: None,
-        criteria: None,
-    };
+    let cluster = |id, weight| WeightedCluster::new(ClusterId(id), weight);
     let clusters = vec![cluster(0, 1), cluster(1, 0), cluster(2, 3)];
-    let choice = ClusterChoice::Weighted { clusters, total: 4, by_hash: false };
-    let ids: Vec<_> = (0..8).map(|random| choice.weighted(random).unwrap().cluster.0).collect();
+    let choice = ClusterChoice::Weighted { clusters, total: 4, by_hash: false, number: None };
+    let id = |random| choice.weighted(random).unwrap().named().unwrap().0;
+    let ids: Vec<_> = (0..8).map(id).collect();
     assert_eq!(ids, [0, 2, 2, 2, 0, 2, 2, 2]);
     assert!(ClusterChoice::One(ClusterId(0)).weighted(0).is_none());
     assert!(
-        ClusterChoice::Weighted { clusters: Vec::new(), total: 0, by_hash: false }
+        ClusterChoice::Weighted { clusters: Vec::new(), total: 0, by_hash: false, number: None }
             .weighted(0)
             .is_none()
     );

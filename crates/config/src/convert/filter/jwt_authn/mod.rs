@@ -96,8 +96,15 @@ impl Converter<'_> {
         named: &BTreeMap<Box<str>, Arc<Requirement>>,
     ) -> Option<Rule> {
         let matches = rule.message("match")?;
-        for name in ["runtime_fraction", "grpc", "tls_context", "dynamic_metadata", "filter_state"]
-        {
+        const ELSEWHERE: [&str; 6] = [
+            "runtime_fraction",
+            "grpc",
+            "tls_context",
+            "dynamic_metadata",
+            "filter_state",
+            "cookies",
+        ];
+        for name in ELSEWHERE {
             if matches.has(name) {
                 let text = "a rule of jwt_authn looks at path, headers and query alone";
                 self.report.unsupported(matches.at(name), text);
