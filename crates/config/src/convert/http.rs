@@ -8,7 +8,7 @@ use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::http::{
     CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
-    LocalReplyMapper, ServerHeader, StripPort,
+    LocalReplyMapper, ServerHeader, StripPort, ToldNode,
 };
 use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
 use towpath_proto::{Name, PreparedField, http1};
@@ -88,6 +88,10 @@ impl Converter<'_> {
             early_mutations: self.early_mutations(message),
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
+            told: message.wrapped_flag("add_user_agent").unwrap_or(false).then(|| {
+                let (cluster, id) = (&self.snapshot.node.cluster, &self.snapshot.node.id);
+                Box::new(ToldNode { cluster: Arc::from(&**cluster), id: Arc::from(&**id) })
+            }),
             generate_request_id: message.wrapped_flag("generate_request_id").unwrap_or(true),
             preserve_external_request_id: message.flag("preserve_external_request_id"),
             request_id_in_response: message.flag("always_set_request_id_in_response"),

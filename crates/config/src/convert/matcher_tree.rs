@@ -269,8 +269,9 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         let name = config.descriptor.full_name();
         let (_, read) = INPUTS.iter().find(|(known, _)| *known == name)?;
         let input = read(converter, config)?;
-        if matches!(input, Input::Metadata) && !(self.place.allows)(&input) {
-            let text = format!("{} does not look at metadata", self.place.name);
+        let is_left = matches!(input, Input::Metadata | Input::FilterState { .. });
+        if is_left && !(self.place.allows)(&input) {
+            let text = format!("{} does not look at what filters leave", self.place.name);
             converter.report.unsupported(at, text);
             return None;
         }
@@ -290,7 +291,7 @@ macro_rules! input {
 
 type ReadInput = fn(&mut Converter<'_>, &Message) -> Option<Input>;
 
-const INPUTS: [(&str, ReadInput); 15] = [
+const INPUTS: [(&str, ReadInput); 16] = [
     ("envoy.type.matcher.v3.HttpRequestHeaderMatchInput", request_header),
     ("envoy.type.matcher.v3.HttpRequestQueryParamMatchInput", |_, config| {
         Some(Input::QueryParameter(config.text("query_param").as_bytes().into()))
@@ -304,6 +305,10 @@ const INPUTS: [(&str, ReadInput); 15] = [
     (input!("network", "ServerNameInput"), |_, _| Some(Input::ServerName)),
     (input!("network", "TransportProtocolInput"), |_, _| Some(Input::Transport)),
     (input!("network", "ApplicationProtocolInput"), |_, _| Some(Input::Protocols)),
+    (input!("network", "FilterStateInput"), |_, config| {
+        let (name, field) = (config.text("key").into(), config.text("field").into());
+        Some(Input::FilterState { name, field })
+    }),
     (METADATA_INPUT, |_, _| Some(Input::Metadata)),
     (input!("ssl", "UriSanInput"), |_, _| Some(Input::Uris)),
     (input!("ssl", "DnsSanInput"), |_, _| Some(Input::Domains)),

@@ -10,6 +10,8 @@ use towpath_engine::snapshot::route::{
     Mirror, RequireTls, RetryPolicy, Route, RouteTable, VirtualCluster, VirtualHost,
 };
 
+use towpath_proto::head::HeaderName;
+
 use super::Converter;
 use super::matcher_tree::Place;
 use super::metadata::filter_metadata;
@@ -65,8 +67,14 @@ impl Converter<'_> {
             most_specific_last: message.flag("most_specific_header_mutations_wins"),
             ignore_port: message.flag("ignore_port_in_host_matching"),
             ignore_path_parameters: message.flag("ignore_path_parameters_in_path_matching"),
+            internal_only: self.internal_only(message),
             max_direct_response_body: max_body,
         }
+    }
+
+    fn internal_only(&mut self, table: &Message) -> Vec<HeaderName> {
+        let names: Vec<_> = table.texts("internal_only_headers").collect();
+        names.into_iter().filter_map(|(name, at)| self.header_name(name, at)).collect()
     }
 
     fn host_index(&mut self, table: &Message, hosts: &[&Message]) -> HostIndex {
@@ -92,7 +100,7 @@ impl Converter<'_> {
     ) -> Option<Tree<Range<usize>>> {
         let place = Place {
             name: "a matcher of routes",
-            allows: |input| matches!(input, Input::RequestHeader(_)),
+            allows: |input| matches!(input, Input::RequestHeader(_) | Input::FilterState { .. }),
         };
         self.matcher_tree(matcher, place, &[ROUTE, ROUTE_LIST], &mut |converter, action| {
             let start = routes.len();

@@ -52,6 +52,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "tracing",
             "original_ip_detection_extensions",
             "early_header_mutation_extensions",
+            "add_user_agent",
         ],
         harmless: &[
             ("http3_protocol_options", "no HTTP/3 comes in; see codec_type"),
@@ -64,7 +65,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("scoped_routes", "scoped routes are not there"),
-            ("add_user_agent", "x-envoy-downstream-service-* are not added"),
             ("stream_flush_timeout", "stream_idle_timeout is used for flushing"),
             ("path_normalization_options", "write normalize_path"),
             ("proxy_status_config", "the Proxy-Status header is not there"),

@@ -82,6 +82,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         "envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
         &["filter", "path"],
     ),
+    whole("envoy.extensions.matching.common_inputs.network.v3.FilterStateInput", &["key", "field"]),
     whole(
         "envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput.PathSegment",
         &["key"],

@@ -19,11 +19,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "ignore_path_parameters_in_path_matching",
             "typed_per_filter_config",
             "request_mirror_policies",
+            "internal_only_headers",
         ],
         harmless: &[("metadata", "nothing here reads it")],
         changes: &[
             ("vhds", "xDS is not there"),
-            ("internal_only_headers", "headers of external requests are not cut"),
             ("cluster_specifier_plugins", "cluster specifier plugins are not there"),
         ],
     },

@@ -140,8 +140,6 @@ pub(crate) struct Downstream {
     pub(crate) ready: bool,
     /// Rules have not judged yet what it sends.
     pub(crate) unjudged: bool,
-    /// Nothing has come that its filter state may say.
-    pub(crate) unread: bool,
     pub(crate) serial: u64,
     /// What is known of it alone, if anything is.
     pub(crate) particulars: Option<Box<Particulars>>,
@@ -164,6 +162,8 @@ pub(crate) struct Particulars {
     pub(crate) source: Option<Source>,
     /// Objects of the filter state that its streams begin with.
     pub(crate) state: Vec<(Box<str>, StateObject)>,
+    /// Its first bytes have come, where some of these say what they say of them.
+    pub(crate) is_read: bool,
     /// Its chain lets in fewer.
     pub(crate) over_rate: bool,
     /// What its TLS says, once that was asked for.
@@ -333,7 +333,6 @@ impl Downstream {
     pub(crate) fn new(context: Rc<ChainContext>, serial: u64) -> Self {
         Self {
             unjudged: !context.rbac.is_empty() || context.chain.filters.looks_at_first_bytes(),
-            unread: context.chain.filters.looks_at_first_bytes(),
             context,
             requests: 0,
             closing: false,

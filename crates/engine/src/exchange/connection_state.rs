@@ -17,7 +17,10 @@ impl Exchange {
     /// Sets what the chain of a connection says for its first bytes, once.
     pub(crate) fn set_first_state(&mut self, id: ConnectionId, now: Instant) {
         let connection = self.conns.table.get(id);
-        let is_first = connection.and_then(|it| it.downstream()).is_some_and(|it| it.unread);
+        let is_first = connection.and_then(|it| it.downstream()).is_some_and(|downstream| {
+            downstream.context.chain.filters.looks_at_first_bytes()
+                && !downstream.particulars.as_ref().is_some_and(|it| it.is_read)
+        });
         if is_first {
             self.set_state(id, Moment::Received, now);
         }
@@ -69,8 +72,9 @@ impl Exchange {
             }
         }
         if let Some(downstream) = connection.downstream_mut() {
-            downstream.unread &= moment != Moment::Received;
-            downstream.particulars.get_or_insert_default().state = state;
+            let particulars = downstream.particulars.get_or_insert_default();
+            particulars.state = state;
+            particulars.is_read |= moment == Moment::Received;
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::matcher::StringMatcher;
 use crate::number::AddressText;
 use crate::record::{DownstreamTls, Heads, ShownCertificate};
 use crate::snapshot::client::Detected;
-use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader};
+use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader, ToldNode};
 use crate::upstream::cluster::Clusters;
 
 /// Where a request comes from, in Envoy's sense.
@@ -116,6 +116,14 @@ pub(crate) fn mark_request(
             strip_external(head);
         }
     }
+    if origin != Origin::Internal {
+        for name in &config.routes.internal_only {
+            head.remove_named(name);
+        }
+    }
+    if let Some(told) = &config.told {
+        tell_node(head, told);
+    }
     if config.append_forwarded_port
         && (hops == 0 || !config.use_remote_address || head.get(Name::XForwardedPort).is_none())
         && let Address::Ip(local) = &connection.local
@@ -132,6 +140,18 @@ pub(crate) fn mark_request(
         head.append(Name::Via, config.via.as_bytes());
     }
     Ok((origin, client))
+}
+
+/// Says through which proxy a request comes.
+#[cold]
+fn tell_node(head: &mut Head, told: &ToldNode) {
+    head.set(Name::XEnvoyDownstreamServiceCluster, told.cluster.as_bytes());
+    if head.get(Name::UserAgent).is_none_or(<[u8]>::is_empty) {
+        head.set(Name::UserAgent, told.cluster.as_bytes());
+    }
+    if !told.id.is_empty() {
+        head.set(Name::XEnvoyDownstreamServiceNode, told.id.as_bytes());
+    }
 }
 
 /// The scheme that `x-forwarded-proto` names; ours where it names none.

@@ -7,7 +7,7 @@ use towpath_proto::{Address, Head};
 
 use crate::field::Field;
 use crate::record::DownstreamTls;
-use crate::stream_info::StreamInfo;
+use crate::stream_info::{StreamInfo, Value};
 use crate::uri::query;
 
 /// What is known of a connection, and of a request on it.
@@ -97,6 +97,13 @@ pub enum Input {
     Domains,
     /// `SubjectInput` of the client's certificate.
     CertificateSubject,
+    /// `FilterStateInput`: what an object of the filter state says, or one of its fields if it has some.
+    FilterState {
+        /// `key`.
+        name: Box<str>,
+        /// `field`; empty for all of it.
+        field: Box<str>,
+    },
     /// `DynamicMetadataInput`: a value, which is no text. A matcher of metadata says where it stands.
     Metadata,
 }
@@ -105,7 +112,13 @@ impl Input {
     /// Whether it is a part of a request's head, or what filters left of the request.
     #[must_use]
     pub const fn is_of_request(&self) -> bool {
-        matches!(self, Self::RequestHeader(_) | Self::QueryParameter(_) | Self::Metadata)
+        matches!(
+            self,
+            Self::RequestHeader(_)
+                | Self::QueryParameter(_)
+                | Self::FilterState { .. }
+                | Self::Metadata
+        )
     }
 
     /// Whether it is known only while a filter chain is chosen.
@@ -153,6 +166,14 @@ impl Input {
             Self::Uris => comma_separated(&peer()?.uris),
             Self::Domains => comma_separated(&peer()?.domains),
             Self::CertificateSubject => not_empty(&peer()?.subject),
+            Self::FilterState { name, field } => subject.info?.read_state(name, |object| {
+                let object = object?;
+                let Some(fields) = object.fields.as_ref().filter(|_| !field.is_empty()) else {
+                    return Some(Cow::Owned(object.value.to_vec()));
+                };
+                let Some(Value::String(text)) = fields.get(&**field) else { return None };
+                Some(Cow::Owned(text.as_bytes().to_vec()))
+            }),
             Self::Metadata => None,
         }
     }

@@ -81,6 +81,8 @@ pub struct Http {
     pub internal_addresses: InternalAddresses,
     /// `via`, appended to both heads when not empty.
     pub via: Arc<str>,
+    /// `add_user_agent`: what servers are told of this proxy.
+    pub told: Option<Box<ToldNode>>,
     /// `generate_request_id`. Default true.
     pub generate_request_id: bool,
     /// `preserve_external_request_id`.
@@ -249,6 +251,15 @@ pub enum StripPort {
     Matching,
     /// Any. `strip_any_host_port`.
     Any,
+}
+
+/// What `add_user_agent` tells.
+#[derive(Clone, Debug)]
+pub struct ToldNode {
+    /// `x-envoy-downstream-service-cluster`, and `user-agent` where a request has none.
+    pub cluster: Arc<str>,
+    /// `x-envoy-downstream-service-node`, if it is not empty.
+    pub id: Arc<str>,
 }
 
 /// One of `upgrade_configs`.

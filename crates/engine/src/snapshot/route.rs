@@ -42,6 +42,8 @@ pub struct RouteTable {
     pub ignore_port: bool,
     /// `ignore_path_parameters_in_path_matching`.
     pub ignore_path_parameters: bool,
+    /// `internal_only_headers`: only requests from inside may have them.
+    pub internal_only: Vec<HeaderName>,
     /// `max_direct_response_body_size_bytes`; checked by the loader.
     pub max_direct_response_body: usize,
 }

@@ -97,6 +97,7 @@ suites!(
     virtual_clusters,
     mirrors,
     internal,
+    internal_headers,
     tls,
     tls_downstream,
     tls_revoked,
