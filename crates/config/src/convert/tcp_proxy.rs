@@ -4,13 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::TcpProxy;
-use towpath_engine::snapshot::listener::{TcpLogOptions, Tunneling};
+use towpath_engine::snapshot::listener::{TcpHash, TcpLogOptions, Tunneling};
 use towpath_engine::snapshot::route::{ClusterChoice, HeaderOps, WeightedCluster};
 
 use super::Converter;
 use super::route_action::unless_zero;
 use super::subset::criteria;
 use crate::message::{Message, Value};
+
+/// By what a TCP proxy hashes its clients.
+fn tcp_hash(policy: &Message) -> Option<TcpHash> {
+    if policy.has("source_ip") {
+        return Some(TcpHash::Source);
+    }
+    let state = policy.message("filter_state")?;
+    Some(TcpHash::State(state.text("key").into()))
+}
 
 impl Converter<'_> {
     pub(super) fn tcp_proxy(&mut self, message: &Message) -> Option<TcpProxy> {
@@ -22,7 +31,7 @@ impl Converter<'_> {
             idle_timeout: unless_zero(
                 message.duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT),
             ),
-            hashes_client: message.messages("hash_policy").any(|policy| policy.has("source_ip")),
+            hash: message.messages("hash_policy").next().and_then(tcp_hash),
             max_duration: message.duration("max_downstream_connection_duration"),
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
             criteria: criteria(message, None),

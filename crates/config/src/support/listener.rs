@@ -285,11 +285,14 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.type.v3.HashPolicy",
-        honoured: &["source_ip"],
-        harmless: &[(
-            "filter_state",
-            "no filter here leaves an object with a connection that could be hashed",
-        )],
+        honoured: &["source_ip", "filter_state"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.type.v3.HashPolicy.FilterState",
+        honoured: &["key"],
+        harmless: &[],
         changes: &[],
     },
     Entry {

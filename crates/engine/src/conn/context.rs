@@ -280,7 +280,7 @@ fn no_listener() -> (Listener, FilterChain) {
         stat_prefix: "local".into(),
         cluster: ClusterChoice::One(NO_CLUSTER),
         idle_timeout: None,
-        hashes_client: false,
+        hash: None,
         max_duration: None,
         max_connect_attempts: 1,
         criteria: None,

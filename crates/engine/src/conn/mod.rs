@@ -348,10 +348,15 @@ impl Downstream {
         self.particulars.as_ref().is_some_and(|it| it.restored)
     }
 
+    /// An object of its filter state.
+    pub(crate) fn state(&self, wanted: &str) -> Option<&StateObject> {
+        let state = &self.particulars.as_ref()?.state;
+        state.iter().find(|(name, _)| &**name == wanted).map(|(_, object)| object)
+    }
+
     /// The cluster that its filter state names.
     pub(crate) fn cluster_by_state(&self) -> Option<Arc<str>> {
-        let state = &self.particulars.as_ref()?.state;
-        let (_, object) = state.iter().find(|(name, _)| &**name == "envoy.tcp_proxy.cluster")?;
+        let object = self.state("envoy.tcp_proxy.cluster")?;
         std::str::from_utf8(&object.value).ok().map(Arc::from)
     }
 

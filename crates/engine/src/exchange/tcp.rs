@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
+use crate::conn::Connection;
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
@@ -14,12 +15,13 @@ use crate::exchange::choice::destination;
 use crate::exchange::clients::whom_of_tcp;
 use crate::exchange::criteria::criteria_of;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
-use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::{CloseType, Flags};
-use crate::route::address_hash;
+use crate::route::{address_hash, state_hash};
 use crate::snapshot::ClusterId;
+use crate::snapshot::listener::TcpHash;
 use crate::snapshot::route::{ClusterChoice, WeightedCluster};
 use crate::upstream::avoided::Avoided;
 use crate::upstream::cluster::{ClusterState, Resource};
@@ -111,11 +113,9 @@ impl Exchange {
                 cluster.pick_destination(wanted, class, env, now)
             }),
             None => {
-                let hashes = stream.context.tcp().is_some_and(|tcp| tcp.config.hashes_client)
-                    && self.upstreams.clusters.is_hashed(id);
                 let client = self.conns.table.get(stream.downstream.connection);
-                let client = client.filter(|_| hashes).and_then(|client| client.peer.ip());
-                let hash = client.map(|client| address_hash(client.ip()));
+                let is_hashed = self.upstreams.clusters.is_hashed(id);
+                let hash = client.filter(|_| is_hashed).and_then(|client| hash_of(stream, client));
                 let random = hash.unwrap_or_else(|| env.random.next());
                 let has_some = |it: &ClusterState| it.subsets.is_some() || it.aggregate.is_some();
                 let asks = self.upstreams.clusters.get(id).is_some_and(has_some);
@@ -305,6 +305,14 @@ impl Exchange {
         listeners.count_downstream_close(downstream, Closer::Local, conns, env, now);
         conns.end_connection(downstream, how, env);
         listeners.check_drained(env);
+    }
+}
+
+/// What its TCP proxy makes of a client for balancers that go by a hash.
+fn hash_of(stream: &Stream, client: &Connection) -> Option<u64> {
+    match stream.context.tcp()?.config.hash.as_ref()? {
+        TcpHash::Source => client.peer.ip().map(|client| address_hash(client.ip())),
+        TcpHash::State(name) => state_hash(client.downstream()?.state(name)?),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cookie::cookie;
 use crate::format::address_text;
 use crate::number::AddressText;
 use crate::snapshot::route::{HashPolicy, HashSource};
-use crate::stream_info::StreamInfo;
+use crate::stream_info::{StateObject, StreamInfo};
 use crate::uri::query;
 
 /// What is hashed of a request.
@@ -51,6 +51,12 @@ pub(crate) fn address_hash(client: IpAddr) -> u64 {
     xx_hash(AddressText::of(client).as_bytes(), 0)
 }
 
+/// The hash of an object of the filter state that can be hashed.
+#[must_use]
+pub(crate) fn state_hash(object: &StateObject) -> Option<u64> {
+    object.is_hashable.then(|| xx_hash(&object.value, 0))
+}
+
 /// The value of the cookie that a connection between these two is given: that of all its requests.
 #[must_use]
 pub(crate) fn cookie_value(remote: &Address, local: &Address) -> [u8; 16] {
@@ -86,10 +92,7 @@ impl HashSource {
                 (None, Some(given)) => give(name, given).map(|value| xx_hash(&value, 0)),
                 (None, None) => None,
             },
-            Self::FilterState(name) => info?.read_state(name, |object| {
-                let object = object.filter(|object| object.is_hashable)?;
-                Some(xx_hash(&object.value, 0))
-            }),
+            Self::FilterState(name) => info?.read_state(name, |object| state_hash(object?)),
             Self::SourceAddress => client.map(address_hash),
             Self::QueryParameter(name) => {
                 query::first(head.path(), name).map(|value| xx_hash(value, 0))
@@ -104,7 +107,6 @@ mod tests {
 
     use super::*;
     use crate::field::Field;
-    use crate::stream_info::StateObject;
 
     #[test]
     fn policies_are_joined_until_a_terminal_one() {

@@ -8,6 +8,6 @@ mod redirect;
 pub(crate) mod rewrite;
 
 pub use hash::{Hashed, request_hash};
-pub(crate) use hash::{address_hash, cookie_value};
+pub(crate) use hash::{address_hash, cookie_value, state_hash};
 pub use path::{PathRules, Sanitized};
 pub use pick::Picked;

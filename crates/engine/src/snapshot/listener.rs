@@ -505,8 +505,8 @@ pub struct TcpProxy {
     pub idle_timeout: Option<Duration>,
     /// `max_downstream_connection_duration`.
     pub max_duration: Option<Duration>,
-    /// `hash_policy` with `source_ip`: where the cluster's balancer goes by a hash, that of the client's address.
-    pub hashes_client: bool,
+    /// `hash_policy`: by what the cluster's balancer goes, where it goes by a hash.
+    pub hash: Option<TcpHash>,
     /// Upstream connections tried before giving up; at least 1.
     pub max_connect_attempts: u32,
     /// `metadata_match`: which subset of the cluster's hosts takes the connections.
@@ -519,6 +519,15 @@ pub struct TcpProxy {
     pub access_logs: Vec<AccessLog>,
     /// `access_log_options`: when there are further lines.
     pub log_options: TcpLogOptions,
+}
+
+/// What a TCP proxy's `hash_policy` makes a hash of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TcpHash {
+    /// `source_ip`: the client's address.
+    Source,
+    /// `filter_state`: this object of the connection, if it can be hashed.
+    State(Box<str>),
 }
 
 /// Envoy `TcpProxy.TunnelingConfig`.

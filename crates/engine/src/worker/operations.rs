@@ -671,7 +671,7 @@ fn snapshot(random: &mut Random) -> Snapshot {
             stat_prefix: "tcp".into(),
             cluster: ClusterChoice::One(app),
             idle_timeout: Some(Duration::from_secs(600)),
-            hashes_client: false,
+            hash: None,
             max_duration: None,
             max_connect_attempts: 2,
             criteria: None,

@@ -289,7 +289,7 @@ impl Plan {
             stat_prefix: "tcp".into(),
             cluster: ClusterChoice::One(id),
             idle_timeout: Some(Duration::from_secs(600)),
-            hashes_client: false,
+            hash: None,
             max_duration: None,
             max_connect_attempts: 1,
             criteria: None,
