@@ -41,6 +41,7 @@ mod metadata;
 mod original_dst;
 mod outlier;
 mod overload;
+mod override_host;
 mod proxy_protocol;
 mod rbac;
 mod retry;

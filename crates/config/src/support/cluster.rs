@@ -302,6 +302,18 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost",
+        honoured: &["override_host_sources", "selected_host_key", "fallback_policy"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost.OverrideHostSource",
+        honoured: &["header", "metadata"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.load_balancing_policies.random.v3.Random",
         honoured: &["locality_lb_config"],
         harmless: &[],

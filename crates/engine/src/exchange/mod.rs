@@ -7,6 +7,7 @@ pub(crate) mod accept;
 pub(crate) mod answered;
 mod app;
 pub(crate) mod arriving;
+mod asked;
 pub(crate) mod callout;
 pub(crate) mod choice;
 pub(crate) mod clients;

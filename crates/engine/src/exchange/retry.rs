@@ -31,6 +31,7 @@ use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPolicy};
 use crate::snapshot::subset::Criteria;
+use crate::upstream::asked::AskedHosts;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
@@ -121,6 +122,8 @@ pub(crate) struct Tried {
     pub(crate) name: Option<Box<Ticket>>,
     /// Which subset it asks for, where no route says that.
     pub(crate) criteria: Option<Arc<Criteria>>,
+    /// The hosts that it names, once its cluster has asked for them.
+    pub(crate) asked: Option<AskedHosts>,
     /// Why its cluster has no host for it, if there is more to say.
     pub(crate) no_host: Option<&'static str>,
 }

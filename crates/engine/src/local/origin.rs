@@ -243,6 +243,7 @@ impl Local {
             health_check: None,
             outliers: None,
             subsets: None,
+            override_hosts: None,
             zones: None,
             tallies: Tallies::default(),
             mesh: None,

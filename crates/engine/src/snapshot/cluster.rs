@@ -7,6 +7,7 @@ use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
+use super::override_host::OverrideHosts;
 use super::proxy_header::ProxyHeaders;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
@@ -36,6 +37,8 @@ pub struct Cluster {
     pub zones: Option<Arc<Zones>>,
     /// `lb_subset_config`: among which hosts, by what requests ask for.
     pub subsets: Option<Arc<Subsets>>,
+    /// `envoy.load_balancing_policies.override_host`: where requests name hosts, before any is chosen.
+    pub override_hosts: Option<Arc<OverrideHosts>>,
     /// `connect_timeout`: default 5 s.
     pub connect_timeout: Duration,
     /// How to connect.

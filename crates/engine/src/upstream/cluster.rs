@@ -26,6 +26,7 @@ use crate::stats::{
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
 use crate::upstream::aggregate::Aggregate;
+use crate::upstream::asked::Places;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
@@ -69,6 +70,8 @@ pub(crate) struct ClusterState {
     pub(crate) balancer: Balancer,
     /// Those of its hosts, where requests ask for them.
     pub(crate) subsets: Option<Box<LiveSubsets>>,
+    /// Where its hosts are, if requests name them.
+    pub(crate) places: Option<Box<Places>>,
     /// Where its clients wanted to go, if that decides.
     pub(crate) destinations: Option<Box<Destinations>>,
     /// Where the names are that its requests choose, if these decide.
@@ -145,6 +148,7 @@ impl ClusterState {
             pools_of: Vec::new(),
             balancer,
             subsets: None,
+            places: None,
             destinations,
             named,
             aggregate,
@@ -496,6 +500,7 @@ fn is_plain(config: &Cluster) -> bool {
         && config.proxy_headers.is_none()
         && config.outliers.is_none()
         && config.drops.is_none()
+        && config.override_hosts.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks

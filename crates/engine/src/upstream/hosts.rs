@@ -12,6 +12,7 @@ use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::cluster::{Endpoint, Health};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
+use crate::upstream::asked::Places;
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::host_pools::HostPools;
 use crate::upstream::pool::Pool;
@@ -56,6 +57,8 @@ impl ClusterState {
             self.hosts.push(host);
             self.pools_of.push(pools);
         }
+        let is_asked = self.config.override_hosts.is_some();
+        self.places = is_asked.then(|| Box::new(Places::of(&self.hosts)));
         self.rebuild_balancer(random, now);
         old.into_values().flat_map(|pools| pools.iter().collect::<Vec<_>>()).collect()
     }

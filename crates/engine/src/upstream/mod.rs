@@ -4,6 +4,7 @@
 //! [`Lease`](pool::Lease).
 
 pub(crate) mod aggregate;
+pub(crate) mod asked;
 pub(crate) mod avoided;
 pub(crate) mod cluster;
 pub(crate) mod connect;

@@ -78,6 +78,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         health_check: None,
         outliers: None,
         subsets: None,
+        override_hosts: None,
         zones: None,
         tallies: Default::default(),
         mesh: None,

@@ -105,6 +105,7 @@ suites!(
     connection_rates,
     network_filters,
     original_sources,
+    override_hosts,
     grpc,
     http2_upstreams,
     compression,
