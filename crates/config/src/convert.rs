@@ -33,6 +33,7 @@ mod http_filter;
 mod internal_redirect;
 pub(crate) mod istio;
 mod listener;
+mod load_report;
 pub(crate) mod log_entry;
 pub(crate) mod log_service;
 mod matcher;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::load_report::LoadReports;
 use towpath_engine::snapshot::cluster::{
     Balancer, Balancing, Discovery, DropOverload, HashFunction, HealthStatuses, SlowStart, Zones,
 };
@@ -21,6 +22,8 @@ const LEAST_REQUEST: &str =
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
+const CLIENT_SIDE: &str = "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin";
+const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 const OVERRIDE_HOST: &str =
     "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
@@ -71,33 +74,38 @@ impl Converter<'_> {
             return None;
         }
         let common = cluster.message("common_lb_config");
-        let Chosen { policy, localities, weighs, slow_start, subsets, override_hosts } =
-            match cluster.message("load_balancing_policy") {
-                Some(policy) => {
-                    for field in ["zone_aware_lb_config", "locality_weighted_lb_config"] {
-                        if let Some(common) = common.filter(|common| common.has(field)) {
-                            self.report.problem(common.at(field), TWO_PLACES);
-                        }
+        let Chosen {
+            policy,
+            localities,
+            weighs,
+            slow_start,
+            subsets,
+            override_hosts,
+            load_reports,
+        } = match cluster.message("load_balancing_policy") {
+            Some(policy) => {
+                for field in ["zone_aware_lb_config", "locality_weighted_lb_config"] {
+                    if let Some(common) = common.filter(|common| common.has(field)) {
+                        self.report.problem(common.at(field), TWO_PLACES);
                     }
-                    if let Some(config) = cluster.message("lb_subset_config") {
-                        self.report.problem(&config.at, NOT_BESIDE);
-                    }
-                    self.typed_balancer(policy, &[SUBSET, OVERRIDE_HOST])?
                 }
-                None => {
-                    let policy = self.named_balancer(cluster)?;
-                    let config = match policy {
-                        Balancer::RoundRobin => cluster.message("round_robin_lb_config"),
-                        Balancer::LeastRequest { .. } => cluster.message("least_request_lb_config"),
-                        Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => {
-                            None
-                        }
-                    };
-                    let slow_start = config.and_then(|config| self.slow_start(config));
-                    let subsets = self.lb_subsets(cluster);
-                    Chosen { localities: common, slow_start, subsets, ..Chosen::new(policy) }
+                if let Some(config) = cluster.message("lb_subset_config") {
+                    self.report.problem(&config.at, NOT_BESIDE);
                 }
-            };
+                self.typed_balancer(policy, &[SUBSET, OVERRIDE_HOST, CLIENT_SIDE, WRR_LOCALITY])?
+            }
+            None => {
+                let policy = self.named_balancer(cluster)?;
+                let config = match policy {
+                    Balancer::RoundRobin => cluster.message("round_robin_lb_config"),
+                    Balancer::LeastRequest { .. } => cluster.message("least_request_lb_config"),
+                    Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => None,
+                };
+                let slow_start = config.and_then(|config| self.slow_start(config));
+                let subsets = self.lb_subsets(cluster);
+                Chosen { localities: common, slow_start, subsets, ..Chosen::new(policy) }
+            }
+        };
         let health = assignment.and_then(|assignment| assignment.message("policy"));
         let factor = health.and_then(|policy| policy.number32("overprovisioning_factor"));
         if policy.is_by_hostname() && matches!(discovery, Some(Discovery::Static)) {
@@ -118,7 +126,8 @@ impl Converter<'_> {
             slow_start,
         };
         let (subsets, override_hosts) = (subsets.map(Arc::new), override_hosts.map(Arc::new));
-        Some(Balanced { balancing, subsets, override_hosts, zones })
+        let load_reports = load_reports.map(Arc::new);
+        Some(Balanced { balancing, subsets, override_hosts, load_reports, zones })
     }
 
     /// Which share of its requests a cluster drops. Envoy knows one category.
@@ -215,9 +224,28 @@ impl Converter<'_> {
             let chosen = self.typed_balancer(config.message("subset_lb_policy")?, &[])?;
             return Some(Chosen { subsets, ..chosen });
         }
+        if config.descriptor.full_name() == WRR_LOCALITY {
+            let policy = config.message("endpoint_picking_policy")?;
+            let chosen = self.typed_balancer(policy, &[SUBSET, OVERRIDE_HOST, CLIENT_SIDE])?;
+            if chosen.load_reports.is_none() || chosen.override_hosts.is_some() {
+                let text =
+                    "only supports ClientSideWeightedRoundRobin as its endpoint picking policy";
+                self.report.problem(&policy.at, text);
+                return None;
+            }
+            return Some(Chosen { weighs: true, ..chosen });
+        }
+        if config.descriptor.full_name() == CLIENT_SIDE {
+            let slow_start = self.slow_start(config);
+            let load_reports = Some(self.reported_loads(config));
+            return Some(Chosen { slow_start, load_reports, ..Chosen::new(Balancer::RoundRobin) });
+        }
         if config.descriptor.full_name() == OVERRIDE_HOST {
             let override_hosts = Some(self.override_hosts(config));
-            let chosen = self.typed_balancer(config.message("fallback_policy")?, &[SUBSET])?;
+            let chosen = self.typed_balancer(
+                config.message("fallback_policy")?,
+                &[SUBSET, CLIENT_SIDE, WRR_LOCALITY],
+            )?;
             return Some(Chosen { override_hosts, ..chosen });
         }
         let hashing = |config: &'m Message| config.message("consistent_hashing_lb_config");
@@ -323,12 +351,13 @@ pub(super) struct Balanced {
     pub(super) balancing: Balancing,
     pub(super) subsets: Option<Arc<Subsets>>,
     pub(super) override_hosts: Option<Arc<OverrideHosts>>,
+    pub(super) load_reports: Option<Arc<LoadReports>>,
     pub(super) zones: Option<Arc<Zones>>,
 }
 
 impl Balanced {
     fn new(balancing: Balancing) -> Self {
-        Self { balancing, subsets: None, override_hosts: None, zones: None }
+        Self { balancing, subsets: None, override_hosts: None, load_reports: None, zones: None }
     }
 }
 
@@ -340,6 +369,7 @@ struct Chosen<'m> {
     slow_start: Option<SlowStart>,
     subsets: Option<Subsets>,
     override_hosts: Option<OverrideHosts>,
+    load_reports: Option<LoadReports>,
 }
 
 impl Chosen<'_> {
@@ -351,6 +381,7 @@ impl Chosen<'_> {
             slow_start: None,
             subsets: None,
             override_hosts: None,
+            load_reports: None,
         }
     }
 }

@@ -117,7 +117,7 @@ impl Converter<'_> {
         let mesh = mesh_cluster(message);
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
-        let Balanced { balancing, subsets, override_hosts, zones } = balancing?;
+        let Balanced { balancing, subsets, override_hosts, load_reports, zones } = balancing?;
         let is_watched = match discovery {
             Discovery::Static | Discovery::Dns(_) => true,
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
@@ -139,6 +139,7 @@ impl Converter<'_> {
             balancing,
             subsets,
             override_hosts,
+            load_reports,
             zones,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),

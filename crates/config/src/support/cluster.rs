@@ -302,6 +302,26 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+        honoured: &[
+            "enable_oob_load_report",
+            "blackout_period",
+            "weight_expiration_period",
+            "weight_update_period",
+            "error_utilization_penalty",
+            "metric_names_for_computing_utilization",
+            "slow_start_config",
+        ],
+        harmless: &[("oob_reporting_period", "of enable_oob_load_report, which is refused")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
+        honoured: &["endpoint_picking_policy"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost",
         honoured: &["override_host_sources", "selected_host_key", "fallback_policy"],
         harmless: &[],

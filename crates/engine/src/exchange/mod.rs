@@ -27,6 +27,7 @@ pub(crate) mod grpc;
 pub(crate) mod hand_over;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;
+mod load;
 pub(crate) mod log;
 mod mirror;
 pub(crate) mod names;

@@ -124,6 +124,8 @@ pub(crate) struct Tried {
     pub(crate) criteria: Option<Arc<Criteria>>,
     /// The hosts that it names, once its cluster has asked for them.
     pub(crate) asked: Option<AskedHosts>,
+    /// A host has said what its load is.
+    pub(crate) said_load: bool,
     /// Why its cluster has no host for it, if there is more to say.
     pub(crate) no_host: Option<&'static str>,
 }

@@ -244,6 +244,7 @@ impl Local {
             outliers: None,
             subsets: None,
             override_hosts: None,
+            load_reports: None,
             zones: None,
             tallies: Tallies::default(),
             mesh: None,

@@ -13,6 +13,7 @@ use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
+use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
 use crate::stream_info::FilterMetadata;
@@ -37,6 +38,8 @@ pub struct Cluster {
     pub zones: Option<Arc<Zones>>,
     /// `lb_subset_config`: among which hosts, by what requests ask for.
     pub subsets: Option<Arc<Subsets>>,
+    /// `envoy.load_balancing_policies.client_side_weighted_round_robin`: hosts weigh what they say of their load.
+    pub load_reports: Option<Arc<LoadReports>>,
     /// `envoy.load_balancing_policies.override_host`: where requests name hosts, before any is chosen.
     pub override_hosts: Option<Arc<OverrideHosts>>,
     /// `connect_timeout`: default 5 s.

@@ -70,6 +70,8 @@ pub(crate) struct ClusterState {
     pub(crate) balancer: Balancer,
     /// Those of its hosts, where requests ask for them.
     pub(crate) subsets: Option<Box<LiveSubsets>>,
+    /// When its hosts are next weighed, if they say themselves what they weigh.
+    pub(crate) weigh_at: Option<Instant>,
     /// Where its hosts are, if requests name them.
     pub(crate) places: Option<Box<Places>>,
     /// Where its clients wanted to go, if that decides.
@@ -148,6 +150,7 @@ impl ClusterState {
             pools_of: Vec::new(),
             balancer,
             subsets: None,
+            weigh_at: None,
             places: None,
             destinations,
             named,
@@ -335,6 +338,9 @@ impl ClusterState {
         avoided: Avoided<'_>,
         now: Instant,
     ) -> Option<PoolKey> {
+        if self.weigh_at.is_some() {
+            self.weigh_if_due(random, now);
+        }
         let (id, hosts, pools_of) = (self.id, &self.hosts, &self.pools_of);
         let skip = |host: usize| avoided.has(id, hosts.get(host), pools_of.get(host));
         let attempts = avoided.attempts;
@@ -437,6 +443,7 @@ impl ClusterState {
         let before = std::mem::replace(&mut self.config, config);
         let config = Arc::clone(&self.config);
         self.plain = is_plain(&config);
+        self.weigh_at = None;
         (self.tls, self.sockets) = tls;
         self.leaves = false;
         if config.balancing != before.balancing
@@ -501,6 +508,7 @@ fn is_plain(config: &Cluster) -> bool {
         && config.outliers.is_none()
         && config.drops.is_none()
         && config.override_hosts.is_none()
+        && config.load_reports.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks

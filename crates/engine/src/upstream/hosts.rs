@@ -30,6 +30,8 @@ impl ClusterState {
                 pools.put(pool.class, u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
+        // What hosts have said is forgotten with the last that have it: not before the same ones are there again.
+        let said: Vec<_> = self.hosts.iter_mut().filter_map(|host| host.load.take()).collect();
         self.hosts.clear();
         self.pools_of.clear();
         // Of thousands of clusters most have a few hosts, and a vector that grows begins with room for four.
@@ -57,6 +59,8 @@ impl ClusterState {
             self.hosts.push(host);
             self.pools_of.push(pools);
         }
+        self.weigh_others(now);
+        drop(said);
         let is_asked = self.config.override_hosts.is_some();
         self.places = is_asked.then(|| Box::new(Places::of(&self.hosts)));
         self.rebuild_balancer(random, now);
@@ -64,7 +68,7 @@ impl ClusterState {
     }
 
     /// The balancer takes note of the hosts.
-    fn rebuild_balancer(&mut self, random: u64, now: Instant) {
+    pub(crate) fn rebuild_balancer(&mut self, random: u64, now: Instant) {
         if self.config.balancing.slow_start.is_some() {
             for host in &mut self.hosts {
                 if host.health() == Health::Healthy {

@@ -22,6 +22,7 @@ pub(crate) mod protocol;
 pub(crate) mod shown;
 pub(crate) mod subsets;
 mod wanted;
+mod weighing;
 pub(crate) mod wishes;
 
 use towpath_proto::{Close, ConnectionId, Instant};

@@ -79,6 +79,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         outliers: None,
         subsets: None,
         override_hosts: None,
+        load_reports: None,
         zones: None,
         tallies: Default::default(),
         mesh: None,

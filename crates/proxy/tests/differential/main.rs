@@ -124,6 +124,7 @@ suites!(
     matchers,
     oauth2,
     metadata,
+    load_reports,
     local_ratelimit,
     lua,
     ratelimit,
