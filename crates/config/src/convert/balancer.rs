@@ -22,7 +22,10 @@ const LEAST_REQUEST: &str =
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
-const CLIENT_SIDE: &str = "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin";
+const CLIENT_SIDE: &str = concat!(
+    "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.",
+    "ClientSideWeightedRoundRobin"
+);
 const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 const OVERRIDE_HOST: &str =
     "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";

@@ -245,6 +245,7 @@ impl Local {
             subsets: None,
             override_hosts: None,
             load_reports: None,
+            ends: Default::default(),
             zones: None,
             tallies: Tallies::default(),
             mesh: None,

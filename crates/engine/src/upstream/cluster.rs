@@ -681,7 +681,7 @@ impl Upstreams {
         id
     }
 
-    /// Takes what was found out about the hosts of a cluster.
+    /// Takes what was found out about the hosts of a cluster. Answers the pools of those that are not well any more.
     pub(crate) fn update_health(
         &mut self,
         id: ClusterId,
@@ -689,19 +689,23 @@ impl Upstreams {
         conns: &mut Connections,
         env: &mut Env,
         now: Instant,
-    ) {
+    ) -> Vec<u32> {
         let Some(cluster) = self.clusters.get_mut(id) else {
             self.clusters.early_health.insert(id, health);
-            return;
+            return Vec::new();
         };
+        let before = cluster.config.ends.on_change.then(|| cluster.flags());
         let fell = cluster.take_health(health, env.random.next(), now);
         if env.index == 0 {
             cluster.show_hosts();
         }
+        let changed = before.is_some_and(|before| before != cluster.flags());
+        let drained = if changed { cluster.places_of_pools() } else { fell.clone() };
         self.clusters.follow_local();
-        for pool in fell {
+        for pool in drained {
             self.drain_pool(PoolKey { cluster: id, pool }, conns, env, now);
         }
+        fell
     }
 
     /// The host of a pool is not well, or gone: none of its connections is used for another stream.

@@ -128,6 +128,16 @@ impl ClusterState {
         Vec::new()
     }
 
+    /// What is known of its hosts.
+    pub(crate) fn flags(&self) -> Vec<HealthFlags> {
+        self.hosts.iter().map(|host| host.health_flags).collect()
+    }
+
+    /// All of its pools.
+    pub(crate) fn places_of_pools(&self) -> Vec<u32> {
+        self.pool_keys().iter().map(|pool_key| pool_key.pool).collect()
+    }
+
     /// Forgives hosts that come back; answers the pools of those that are not well any more.
     pub(crate) fn note_changes(&mut self, health_flags: &[HealthFlags]) -> Vec<u32> {
         let mut fell = Vec::new();

@@ -80,6 +80,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         subsets: None,
         override_hosts: None,
         load_reports: None,
+        ends: Default::default(),
         zones: None,
         tallies: Default::default(),
         mesh: None,

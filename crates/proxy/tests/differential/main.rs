@@ -89,6 +89,7 @@ suites!(
     admin,
     drain,
     drops,
+    ends,
     excluded,
     expressions,
     statistics,
