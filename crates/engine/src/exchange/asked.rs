@@ -106,8 +106,8 @@ fn tell(stream: &Stream, cluster: &ClusterState, picked: Option<PoolKey>, config
 
 /// A value at a place, in what its namespace is to have.
 fn nested(place: &MetadataPath, value: Value) -> Option<Struct> {
-    let within = |value, key: &Box<str>| Value::Struct(Struct::from([(key.clone(), value)]));
-    match place.path.iter().rev().fold(value, within) {
+    let within = |value, key: &str| Value::Struct(Struct::from([(Box::from(key), value)]));
+    match place.path.iter().rev().map(|key| &**key).fold(value, within) {
         Value::Struct(said) => Some(said),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::List(_) => None,
     }

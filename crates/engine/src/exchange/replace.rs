@@ -158,7 +158,7 @@ impl Exchange {
                 let is_opaque = |stream: &Stream| {
                     stream.context.tcp().is_some_and(|tcp| tcp.config.tunneling.is_none())
                 };
-                if self.streams.get(index).is_some_and(|stream| is_opaque(stream)) {
+                if self.streams.get(index).is_some_and(is_opaque) {
                     self.close_tcp(index, Close::Flush, now);
                 }
             }
