@@ -30,6 +30,7 @@ pub mod header_ops;
 pub mod health;
 mod ids;
 pub mod json;
+pub mod load_report;
 pub mod local;
 mod logger;
 pub mod matcher;

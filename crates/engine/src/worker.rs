@@ -151,13 +151,7 @@ impl Worker {
             }
             Message::To(ToWorker::Name(news)) => self.exchange.on_name(&news, now),
             Message::To(ToWorker::Health { cluster, hosts }) => {
-                self.exchange.upstreams.update_health(
-                    cluster,
-                    hosts,
-                    &mut self.exchange.conns,
-                    &mut self.exchange.env,
-                    now,
-                )
+                self.exchange.update_health(cluster, hosts, now)
             }
             Message::To(ToWorker::Drain(drain)) => self.exchange.listeners.begin_drain(
                 drain,

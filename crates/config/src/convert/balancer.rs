@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::load_report::LoadReports;
 use towpath_engine::snapshot::cluster::{
     Balancer, Balancing, Discovery, DropOverload, HashFunction, HealthStatuses, SlowStart, Zones,
 };
+use towpath_engine::snapshot::override_host::OverrideHosts;
 use towpath_engine::snapshot::subset::Subsets;
 
 use super::Converter;
@@ -20,6 +22,13 @@ const LEAST_REQUEST: &str =
 const RING_HASH: &str = "envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash";
 const MAGLEV: &str = "envoy.extensions.load_balancing_policies.maglev.v3.Maglev";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
+const CLIENT_SIDE: &str = concat!(
+    "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.",
+    "ClientSideWeightedRoundRobin"
+);
+const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
+const OVERRIDE_HOST: &str =
+    "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 
 impl Converter<'_> {
@@ -52,7 +61,7 @@ impl Converter<'_> {
                     overridable: overridable(cluster),
                     ..Balancing::new(Balancer::RoundRobin)
                 };
-                return Some(Balanced { balancing, subsets: None, zones: None });
+                return Some(Balanced::new(balancing));
             }
             (true, false) => self.report.problem(
                 cluster.at("lb_policy"),
@@ -68,9 +77,15 @@ impl Converter<'_> {
             return None;
         }
         let common = cluster.message("common_lb_config");
-        let Chosen { policy, localities, weighs, slow_start, subsets } = match cluster
-            .message("load_balancing_policy")
-        {
+        let Chosen {
+            policy,
+            localities,
+            weighs,
+            slow_start,
+            subsets,
+            override_hosts,
+            load_reports,
+        } = match cluster.message("load_balancing_policy") {
             Some(policy) => {
                 for field in ["zone_aware_lb_config", "locality_weighted_lb_config"] {
                     if let Some(common) = common.filter(|common| common.has(field)) {
@@ -80,7 +95,7 @@ impl Converter<'_> {
                 if let Some(config) = cluster.message("lb_subset_config") {
                     self.report.problem(&config.at, NOT_BESIDE);
                 }
-                self.typed_balancer(policy, &[SUBSET])?
+                self.typed_balancer(policy, &[SUBSET, OVERRIDE_HOST, CLIENT_SIDE, WRR_LOCALITY])?
             }
             None => {
                 let policy = self.named_balancer(cluster)?;
@@ -91,7 +106,7 @@ impl Converter<'_> {
                 };
                 let slow_start = config.and_then(|config| self.slow_start(config));
                 let subsets = self.lb_subsets(cluster);
-                Chosen { policy, localities: common, weighs: false, slow_start, subsets }
+                Chosen { localities: common, slow_start, subsets, ..Chosen::new(policy) }
             }
         };
         let health = assignment.and_then(|assignment| assignment.message("policy"));
@@ -113,7 +128,9 @@ impl Converter<'_> {
             overridable: overridable(cluster),
             slow_start,
         };
-        Some(Balanced { balancing, subsets: subsets.map(Arc::new), zones })
+        let (subsets, override_hosts) = (subsets.map(Arc::new), override_hosts.map(Arc::new));
+        let load_reports = load_reports.map(Arc::new);
+        Some(Balanced { balancing, subsets, override_hosts, load_reports, zones })
     }
 
     /// Which share of its requests a cluster drops. Envoy knows one category.
@@ -210,6 +227,30 @@ impl Converter<'_> {
             let chosen = self.typed_balancer(config.message("subset_lb_policy")?, &[])?;
             return Some(Chosen { subsets, ..chosen });
         }
+        if config.descriptor.full_name() == WRR_LOCALITY {
+            let policy = config.message("endpoint_picking_policy")?;
+            let chosen = self.typed_balancer(policy, &[SUBSET, OVERRIDE_HOST, CLIENT_SIDE])?;
+            if chosen.load_reports.is_none() || chosen.override_hosts.is_some() {
+                let text =
+                    "only supports ClientSideWeightedRoundRobin as its endpoint picking policy";
+                self.report.problem(&policy.at, text);
+                return None;
+            }
+            return Some(Chosen { weighs: true, ..chosen });
+        }
+        if config.descriptor.full_name() == CLIENT_SIDE {
+            let slow_start = self.slow_start(config);
+            let load_reports = Some(self.reported_loads(config));
+            return Some(Chosen { slow_start, load_reports, ..Chosen::new(Balancer::RoundRobin) });
+        }
+        if config.descriptor.full_name() == OVERRIDE_HOST {
+            let override_hosts = Some(self.override_hosts(config));
+            let chosen = self.typed_balancer(
+                config.message("fallback_policy")?,
+                &[SUBSET, CLIENT_SIDE, WRR_LOCALITY],
+            )?;
+            return Some(Chosen { override_hosts, ..chosen });
+        }
         let hashing = |config: &'m Message| config.message("consistent_hashing_lb_config");
         let policy = match config.descriptor.full_name() {
             RING_HASH => self.ring_hash(Some(config), hashing(config))?,
@@ -225,11 +266,11 @@ impl Converter<'_> {
         Some(match policy.is_hashed() {
             true => {
                 let weighs = config.has("locality_weighted_lb_config");
-                Chosen { policy, localities: None, weighs, slow_start, subsets: None }
+                Chosen { weighs, slow_start, ..Chosen::new(policy) }
             }
             false => {
                 let localities = config.message("locality_lb_config");
-                Chosen { policy, localities, weighs: false, slow_start, subsets: None }
+                Chosen { localities, slow_start, ..Chosen::new(policy) }
             }
         })
     }
@@ -312,7 +353,15 @@ fn overridable(cluster: &Message) -> HealthStatuses {
 pub(super) struct Balanced {
     pub(super) balancing: Balancing,
     pub(super) subsets: Option<Arc<Subsets>>,
+    pub(super) override_hosts: Option<Arc<OverrideHosts>>,
+    pub(super) load_reports: Option<Arc<LoadReports>>,
     pub(super) zones: Option<Arc<Zones>>,
+}
+
+impl Balanced {
+    fn new(balancing: Balancing) -> Self {
+        Self { balancing, subsets: None, override_hosts: None, load_reports: None, zones: None }
+    }
 }
 
 /// A policy, and what its configuration says of localities.
@@ -322,6 +371,22 @@ struct Chosen<'m> {
     weighs: bool,
     slow_start: Option<SlowStart>,
     subsets: Option<Subsets>,
+    override_hosts: Option<OverrideHosts>,
+    load_reports: Option<LoadReports>,
+}
+
+impl Chosen<'_> {
+    fn new(policy: Balancer) -> Self {
+        Self {
+            policy,
+            localities: None,
+            weighs: false,
+            slow_start: None,
+            subsets: None,
+            override_hosts: None,
+            load_reports: None,
+        }
+    }
 }
 
 /// What the older fields say of hashing.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::cluster::{Discovery, Limits};
+use towpath_engine::snapshot::cluster::{Discovery, Ends, Limits};
 use towpath_engine::snapshot::{BufferLimit, Cluster};
 use towpath_proto::{ConnectOptions, SocketState};
 
@@ -117,7 +117,7 @@ impl Converter<'_> {
         let mesh = mesh_cluster(message);
         let buffer_limit = message.number("per_connection_buffer_limit_bytes");
         let (discovery, endpoints) = (discovery?, endpoints?);
-        let Balanced { balancing, subsets, zones } = balancing?;
+        let Balanced { balancing, subsets, override_hosts, load_reports, zones } = balancing?;
         let is_watched = match discovery {
             Discovery::Static | Discovery::Dns(_) => true,
             Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
@@ -138,6 +138,9 @@ impl Converter<'_> {
             endpoints: endpoints.addresses.into(),
             balancing,
             subsets,
+            override_hosts,
+            load_reports,
+            ends: ends(message),
             zones,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
@@ -263,3 +266,12 @@ const CLIENT_IDLE: Duration = Duration::from_secs(60);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IPPROTO_IP: i32 = 0;
 const IP_FREEBIND: i32 = 15;
+
+/// Which connections end when hosts change.
+fn ends(cluster: &Message) -> Ends {
+    let common = cluster.message("common_lb_config");
+    Ends {
+        on_failure: cluster.flag("close_connections_on_host_health_failure"),
+        on_change: common.is_some_and(|it| it.flag("close_connections_on_host_set_change")),
+    }
+}

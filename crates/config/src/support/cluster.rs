@@ -41,6 +41,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "load_balancing_policy",
             "lb_subset_config",
             "health_checks",
+            "close_connections_on_host_health_failure",
             "outlier_detection",
             "original_dst_lb_config",
             "cleanup_interval",
@@ -60,7 +61,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("transport_socket_matcher", "write transport_socket_matches"),
-            ("close_connections_on_host_health_failure", "connections to a failing host stay"),
             ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
             (
                 "connection_pool_per_downstream_connection",
@@ -164,9 +164,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "consistent_hashing_lb_config",
             "override_host_status",
             "ignore_new_hosts_until_first_hc",
+            "close_connections_on_host_set_change",
         ],
         harmless: &[("update_merge_window", "updates of hosts are applied at once")],
-        changes: &[("close_connections_on_host_set_change", "connections to other hosts stay")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.HealthStatusSet",
@@ -298,6 +299,41 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.load_balancing_policies.common.v3.SlowStartConfig",
         honoured: &["slow_start_window", "aggression", "min_weight_percent"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: concat!(
+            "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.",
+            "ClientSideWeightedRoundRobin"
+        ),
+        honoured: &[
+            "enable_oob_load_report",
+            "blackout_period",
+            "weight_expiration_period",
+            "weight_update_period",
+            "error_utilization_penalty",
+            "metric_names_for_computing_utilization",
+            "slow_start_config",
+        ],
+        harmless: &[("oob_reporting_period", "of enable_oob_load_report, which is refused")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
+        honoured: &["endpoint_picking_policy"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost",
+        honoured: &["override_host_sources", "selected_host_key", "fallback_policy"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost.OverrideHostSource",
+        honoured: &["header", "metadata"],
         harmless: &[],
         changes: &[],
     },

@@ -33,6 +33,7 @@ pub(crate) use self::priority::PastPriorities;
 use self::priority::{Class, Load, Priority, Sizes};
 use self::zone::ZoneRouting;
 pub(crate) use self::zone::{LocalHosts, ZoneSetup};
+use crate::load_report::HostLoad;
 use crate::snapshot::cluster::{Balancer as Policy, Balancing, Endpoint, Health, HealthStatus};
 use crate::snapshot::health::HealthFlags;
 
@@ -47,13 +48,16 @@ pub struct Host {
     pub health_flags: HealthFlags,
     /// When it was first healthy, or its checks last made it so; kept where hosts start slowly.
     pub healthy_since: Option<Instant>,
+    /// What it says of its load, where that is what it is weighed by.
+    pub(crate) load: Option<Arc<HostLoad>>,
 }
 
 impl Host {
     /// A host with nothing to do.
     #[must_use]
     pub const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, active: 0, health_flags: HealthFlags::WELL, healthy_since: None }
+        let health_flags = HealthFlags::WELL;
+        Self { endpoint, active: 0, health_flags, healthy_since: None, load: None }
     }
 
     /// Whether it counts for nothing: it drains, or was not asked yet how it is and is to be left out until then.

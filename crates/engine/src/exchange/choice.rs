@@ -8,6 +8,9 @@ use towpath_proto::{Address, Instant};
 
 use crate::conn::Connections;
 use crate::env::Env;
+use crate::exchange::asked::{
+    asked_pool, keep_asked, pick_asked, take_asked, tell_choice, tell_chosen,
+};
 use crate::exchange::clients::{asks, whom};
 use crate::exchange::criteria::criteria_of;
 use crate::exchange::stream::Stream;
@@ -16,6 +19,7 @@ use crate::ids::{PoolClass, PoolKey};
 use crate::route::{Hashed, cookie_value, request_hash};
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::route::Forward;
+use crate::upstream::aggregate::Aim;
 use crate::upstream::cluster::{ClusterState, Clusters};
 
 /// The pool of the host that its cluster chooses for a stream.
@@ -49,11 +53,17 @@ pub(crate) fn choose_host(
     let (id, priority) = (stream.cluster, stream.priority);
     let criteria = criteria_of(stream);
     let of = whom(stream, conns, clusters.tells_clients(id));
+    let mut asked = take_asked(stream);
     let asks = asks(&stream.recorder, &stream.request, of);
-    let class =
-        |cluster: &mut ClusterState| cluster.class_for(cluster.class(priority, version), &asks);
-    let picked =
-        clusters.pick(id, random, &class, stream.retries.avoided(), criteria.as_deref(), now);
+    let mut aim = |cluster: &mut ClusterState| {
+        let class = cluster.class_for(cluster.class(priority, version), &asks)?;
+        let named = pick_asked(&mut asked, &stream.recorder, &stream.request, cluster, class);
+        Some(named.map_or(Aim::Any(class), Aim::Named))
+    };
+    let avoided = stream.retries.avoided();
+    let picked = clusters.pick(id, random, &mut aim, avoided, criteria.as_deref(), now);
+    keep_asked(stream, asked);
+    tell_choice(stream, clusters, picked);
     note_choice(stream, clusters.get(stream.cluster)?, picked)
 }
 
@@ -72,12 +82,19 @@ pub(crate) fn choose_own_host(
     {
         return note_choice(stream, cluster, picked);
     }
+    if cluster.config.override_hosts.is_some()
+        && let Some(picked) = asked_pool(stream, cluster, class)
+    {
+        tell_chosen(stream, cluster, Some(picked));
+        return note_choice(stream, cluster, Some(picked));
+    }
     let hash = host_hash(stream, conns, cluster.config.balancing.policy.is_hashed());
     let random = hash.unwrap_or_else(|| env.random.next());
     let criteria = cluster.subsets.as_ref().and_then(|_| criteria_of(stream));
     let avoided = stream.retries.avoided();
     let picked =
         class.and_then(|class| cluster.pick(random, class, avoided, criteria.as_deref(), now));
+    tell_chosen(stream, cluster, picked);
     note_choice(stream, cluster, picked)
 }
 

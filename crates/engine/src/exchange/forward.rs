@@ -14,6 +14,7 @@ use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 use crate::conn::mux::{Arrival, Mux, Part, Violation};
 use crate::conn::{Connection, ConnectionTimer, Reading, Role};
 use crate::exchange::Exchange;
+use crate::exchange::load::note_load;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::filter::Direction;
@@ -278,6 +279,11 @@ impl Exchange {
                 stream.response_end = Progress::Ended;
                 if let Item::Trailers(trailers) = &item {
                     stream.trailers_status = grpc::status_of(trailers);
+                    let tried = stream.retries.pool_key;
+                    let clusters = &self.upstreams.clusters;
+                    if let Some(tried) = tried.filter(|tried| clusters.reads_load(*tried)) {
+                        note_load(stream, clusters, tried, Some(trailers), now);
+                    }
                     if let Some(recording) = stream.recorder.recording_mut() {
                         recording.trailers = Some(trailers.clone());
                     }

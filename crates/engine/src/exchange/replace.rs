@@ -5,8 +5,10 @@ use std::sync::Arc;
 use towpath_proto::{Close, Instant};
 
 use crate::exchange::Exchange;
+use crate::exchange::stream::Stream;
 use crate::ids::{PoolKey, ResetReason};
 use crate::snapshot::cluster::Endpoint;
+use crate::snapshot::health::ClusterHealth;
 use crate::snapshot::{Cluster, ClusterId, Snapshot};
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::shown::Shown;
@@ -79,7 +81,8 @@ impl Exchange {
             }
             cluster.show_hosts();
         }
-        let pools = if is_alike { Vec::new() } else { cluster.pool_keys() };
+        let stays = is_alike && !config.ends.on_change;
+        let pools = if stays { Vec::new() } else { cluster.pool_keys() };
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);
         }
@@ -116,6 +119,49 @@ impl Exchange {
         self.upstreams.clusters.follow_local();
         for pool in gone {
             self.retire_pool(PoolKey { cluster: id, pool }, now);
+        }
+        self.drain_if_asked(id, now);
+    }
+
+    /// Where that is asked for, no connection of a cluster whose hosts are others is used for another stream.
+    fn drain_if_asked(&mut self, id: ClusterId, now: Instant) {
+        let Some(cluster) = self.upstreams.clusters.get(id) else { return };
+        if !cluster.config.ends.on_change {
+            return;
+        }
+        for pool_key in cluster.pool_keys() {
+            self.upstreams.drain_pool(pool_key, &mut self.conns, &mut self.env, now);
+        }
+    }
+
+    /// Takes what was found out about the hosts of a cluster.
+    pub(crate) fn update_health(
+        &mut self,
+        id: ClusterId,
+        health: Arc<ClusterHealth>,
+        now: Instant,
+    ) {
+        let Self { upstreams, conns, env, .. } = self;
+        let fell = upstreams.update_health(id, health, conns, env, now);
+        let ends = self.upstreams.clusters.get(id).is_some_and(|it| it.config.ends.on_failure);
+        for pool in fell.into_iter().filter(|_| ends) {
+            self.cut_opaque(PoolKey { cluster: id, pool }, now);
+        }
+    }
+
+    /// Ends the opaque bytes to the host of a pool. Tunnels through HTTP go on.
+    fn cut_opaque(&mut self, pool_key: PoolKey, now: Instant) {
+        let open = self.upstreams.clusters.pool(pool_key).map(|pool| pool.open.clone());
+        for id in open.unwrap_or_default() {
+            let Some(connection) = self.conns.table.get(id) else { continue };
+            for index in connection.streams.all() {
+                let is_opaque = |stream: &Stream| {
+                    stream.context.tcp().is_some_and(|tcp| tcp.config.tunneling.is_none())
+                };
+                if self.streams.get(index).is_some_and(is_opaque) {
+                    self.close_tcp(index, Close::Flush, now);
+                }
+            }
         }
     }
 

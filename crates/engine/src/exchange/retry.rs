@@ -31,6 +31,7 @@ use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPolicy};
 use crate::snapshot::subset::Criteria;
+use crate::upstream::asked::AskedHosts;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
@@ -123,6 +124,10 @@ pub(crate) struct Tried {
     pub(crate) criteria: Option<Arc<Criteria>>,
     /// Cookies for its client, whose requests are led by them from then on.
     pub(crate) cookies: Vec<Box<[u8]>>,
+    /// The hosts that it names, once its cluster has asked for them.
+    pub(crate) asked: Option<AskedHosts>,
+    /// A host has said what its load is.
+    pub(crate) said_load: bool,
     /// Why its cluster has no host for it, if there is more to say.
     pub(crate) no_host: Option<&'static str>,
 }

@@ -11,6 +11,7 @@ use crate::conn::Connection;
 use crate::conn::mux::ONLY;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::asked::{keep_asked, pick_asked, take_asked, tell_choice};
 use crate::exchange::choice::destination;
 use crate::exchange::clients::whom_of_tcp;
 use crate::exchange::criteria::criteria_of;
@@ -23,6 +24,7 @@ use crate::route::{address_hash, state_hash};
 use crate::snapshot::ClusterId;
 use crate::snapshot::listener::TcpHash;
 use crate::snapshot::route::{ClusterChoice, WeightedCluster};
+use crate::upstream::aggregate::Aim;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::pool::Lease;
@@ -120,9 +122,20 @@ impl Exchange {
                 let has_some = |it: &ClusterState| it.subsets.is_some() || it.aggregate.is_some();
                 let asks = self.upstreams.clusters.get(id).is_some_and(has_some);
                 let criteria = asks.then(|| criteria_of(stream)).flatten();
+                let mut asked = take_asked(stream);
+                let mut aim = |cluster: &mut ClusterState| {
+                    let class = class(cluster)?;
+                    let (recorder, request) = (&stream.recorder, &stream.request);
+                    let named = pick_asked(&mut asked, recorder, request, cluster, class);
+                    Some(named.map_or(Aim::Any(class), Aim::Named))
+                };
                 let tried = stream.retries.tried.get_or_insert_default();
                 let avoided = Avoided { hosts: &tried.hosts, attempts: 3, ..Avoided::default() };
-                self.upstreams.clusters.pick(id, random, &class, avoided, criteria.as_deref(), now)
+                let clusters = &mut self.upstreams.clusters;
+                let picked = clusters.pick(id, random, &mut aim, avoided, criteria.as_deref(), now);
+                keep_asked(stream, asked);
+                tell_choice(stream, clusters, picked);
+                picked
             }
         };
         self.connect_tcp(index, id, picked, now);

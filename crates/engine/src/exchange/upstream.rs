@@ -11,6 +11,7 @@ use crate::conn::ConnectionTimer;
 use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::load::note_load;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Progress, Stream, Streams, Upgrade, UpstreamState};
@@ -216,6 +217,9 @@ impl Exchange {
         if let Some(pool_key) = pool_key {
             let outcome = HostOutcome::Answered(status_for_host(stream));
             self.upstreams.note(pool_key, outcome, &mut self.env);
+            if self.upstreams.clusters.reads_load(pool_key) {
+                note_load(stream, &self.upstreams.clusters, pool_key, None, now);
+            }
         }
         if (status >= 400 || objection.is_some())
             && self.retry_status(index, leg, objection, status, now)

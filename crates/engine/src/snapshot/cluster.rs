@@ -7,11 +7,13 @@ use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
+use super::override_host::OverrideHosts;
 use super::proxy_header::ProxyHeaders;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
+use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
 use crate::stream_info::FilterMetadata;
@@ -36,6 +38,12 @@ pub struct Cluster {
     pub zones: Option<Arc<Zones>>,
     /// `lb_subset_config`: among which hosts, by what requests ask for.
     pub subsets: Option<Arc<Subsets>>,
+    /// Which connections end when hosts change.
+    pub ends: Ends,
+    /// `envoy.load_balancing_policies.client_side_weighted_round_robin`: hosts weigh what they say of their load.
+    pub load_reports: Option<Arc<LoadReports>>,
+    /// `envoy.load_balancing_policies.override_host`: where requests name hosts, before any is chosen.
+    pub override_hosts: Option<Arc<OverrideHosts>>,
     /// `connect_timeout`: default 5 s.
     pub connect_timeout: Duration,
     /// How to connect.
@@ -89,6 +97,17 @@ pub struct Cluster {
     pub drops: Option<Box<DropOverload>>,
     /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
     pub asked_names: Option<AskedNames>,
+}
+
+/// Which connections end when hosts change, beside those to hosts that are gone or not well any more: of these none is
+/// used for another stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// `close_connections_on_host_health_failure`: opaque bytes to a host that is not well any more are cut.
+    pub on_failure: bool,
+    /// `close_connections_on_host_set_change`: when any host comes, goes or changes its health, no connection of the
+    /// cluster is used for another stream.
+    pub on_change: bool,
 }
 
 /// Envoy `ClusterLoadAssignment.Policy.DropOverload`.

@@ -20,6 +20,7 @@ pub mod log;
 pub mod names;
 pub mod original_src;
 pub mod overload;
+pub mod override_host;
 pub(crate) mod plain;
 pub mod proxy_header;
 pub mod proxy_protocol;

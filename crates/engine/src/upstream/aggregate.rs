@@ -15,6 +15,15 @@ use crate::snapshot::subset::Criteria;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::cluster::{ClusterState, Clusters};
 
+/// What a stream wants of the cluster that is to take it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aim {
+    /// A host of it, by a pool of this class.
+    Any(PoolClass),
+    /// This one, which it has named.
+    Named(PoolKey),
+}
+
 /// What an aggregate keeps.
 #[derive(Debug)]
 pub(crate) struct Aggregate {
@@ -43,17 +52,19 @@ impl Clusters {
         &mut self,
         id: ClusterId,
         random: u64,
-        class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
+        aim: &mut dyn FnMut(&mut ClusterState) -> Option<Aim>,
         avoided: Avoided<'_>,
         criteria: Option<&Criteria>,
         now: Instant,
     ) -> Option<PoolKey> {
         let cluster = self.get_mut(id)?;
         if cluster.aggregate.is_none() {
-            let class = class(cluster)?;
-            return cluster.pick(random, class, avoided, criteria, now);
+            return match aim(cluster)? {
+                Aim::Any(class) => cluster.pick(random, class, avoided, criteria, now),
+                Aim::Named(pool_key) => Some(pool_key),
+            };
         }
-        self.pick_of_aggregate(id, random, class, avoided, criteria, now)
+        self.pick_of_aggregate(id, random, aim, avoided, criteria, now)
     }
 
     /// Whether a request's hash decides which host of a cluster it goes to.
@@ -78,7 +89,7 @@ impl Clusters {
         &mut self,
         id: ClusterId,
         random: u64,
-        class: &dyn Fn(&mut ClusterState) -> Option<PoolClass>,
+        aim: &mut dyn FnMut(&mut ClusterState) -> Option<Aim>,
         mut avoided: Avoided<'_>,
         criteria: Option<&Criteria>,
         now: Instant,
@@ -101,7 +112,10 @@ impl Clusters {
         let chosen = joined.choose(clusters.len(), balancer, threshold, random, past);
         let chosen = chosen.and_then(|(at, among, random)| {
             let cluster = self.get_mut(*clusters.get(at)?)?;
-            let class = class(cluster)?;
+            let class = match aim(cluster)? {
+                Aim::Any(class) => class,
+                Aim::Named(pool_key) => return Some(pool_key),
+            };
             if cluster.subsets.is_some() {
                 return cluster.pick_of_subset(Some(among), random, class, avoided, criteria, now);
             }

@@ -26,6 +26,7 @@ use crate::stats::{
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
 use crate::upstream::aggregate::Aggregate;
+use crate::upstream::asked::Places;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
@@ -69,6 +70,10 @@ pub(crate) struct ClusterState {
     pub(crate) balancer: Balancer,
     /// Those of its hosts, where requests ask for them.
     pub(crate) subsets: Option<Box<LiveSubsets>>,
+    /// When its hosts are next weighed, if they say themselves what they weigh.
+    pub(crate) weigh_at: Option<Instant>,
+    /// Where its hosts are, if requests name them.
+    pub(crate) places: Option<Box<Places>>,
     /// Where its clients wanted to go, if that decides.
     pub(crate) destinations: Option<Box<Destinations>>,
     /// Where the names are that its requests choose, if these decide.
@@ -145,6 +150,8 @@ impl ClusterState {
             pools_of: Vec::new(),
             balancer,
             subsets: None,
+            weigh_at: None,
+            places: None,
             destinations,
             named,
             aggregate,
@@ -331,6 +338,9 @@ impl ClusterState {
         avoided: Avoided<'_>,
         now: Instant,
     ) -> Option<PoolKey> {
+        if self.weigh_at.is_some() {
+            self.weigh_if_due(random, now);
+        }
         let (id, hosts, pools_of) = (self.id, &self.hosts, &self.pools_of);
         let skip = |host: usize| avoided.has(id, hosts.get(host), pools_of.get(host));
         let attempts = avoided.attempts;
@@ -433,6 +443,7 @@ impl ClusterState {
         let before = std::mem::replace(&mut self.config, config);
         let config = Arc::clone(&self.config);
         self.plain = is_plain(&config);
+        self.weigh_at = None;
         (self.tls, self.sockets) = tls;
         self.leaves = false;
         if config.balancing != before.balancing
@@ -496,6 +507,8 @@ fn is_plain(config: &Cluster) -> bool {
         && config.proxy_headers.is_none()
         && config.outliers.is_none()
         && config.drops.is_none()
+        && config.override_hosts.is_none()
+        && config.load_reports.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks
@@ -668,7 +681,7 @@ impl Upstreams {
         id
     }
 
-    /// Takes what was found out about the hosts of a cluster.
+    /// Takes what was found out about the hosts of a cluster. Answers the pools of those that are not well any more.
     pub(crate) fn update_health(
         &mut self,
         id: ClusterId,
@@ -676,19 +689,23 @@ impl Upstreams {
         conns: &mut Connections,
         env: &mut Env,
         now: Instant,
-    ) {
+    ) -> Vec<u32> {
         let Some(cluster) = self.clusters.get_mut(id) else {
             self.clusters.early_health.insert(id, health);
-            return;
+            return Vec::new();
         };
+        let before = cluster.config.ends.on_change.then(|| cluster.flags());
         let fell = cluster.take_health(health, env.random.next(), now);
         if env.index == 0 {
             cluster.show_hosts();
         }
+        let changed = before.is_some_and(|before| before != cluster.flags());
+        let drained = if changed { cluster.places_of_pools() } else { fell.clone() };
         self.clusters.follow_local();
-        for pool in fell {
+        for pool in drained {
             self.drain_pool(PoolKey { cluster: id, pool }, conns, env, now);
         }
+        fell
     }
 
     /// The host of a pool is not well, or gone: none of its connections is used for another stream.

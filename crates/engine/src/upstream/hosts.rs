@@ -12,6 +12,7 @@ use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::cluster::{Endpoint, Health};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
+use crate::upstream::asked::Places;
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::host_pools::HostPools;
 use crate::upstream::pool::Pool;
@@ -29,6 +30,8 @@ impl ClusterState {
                 pools.put(pool.class, u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
+        // What hosts have said is forgotten with the last that have it: not before the same ones are there again.
+        let said: Vec<_> = self.hosts.iter_mut().filter_map(|host| host.load.take()).collect();
         self.hosts.clear();
         self.pools_of.clear();
         // Of thousands of clusters most have a few hosts, and a vector that grows begins with room for four.
@@ -56,12 +59,16 @@ impl ClusterState {
             self.hosts.push(host);
             self.pools_of.push(pools);
         }
+        self.weigh_others(now);
+        drop(said);
+        let is_asked = self.config.override_hosts.is_some();
+        self.places = is_asked.then(|| Box::new(Places::of(&self.hosts)));
         self.rebuild_balancer(random, now);
         old.into_values().flat_map(|pools| pools.iter().collect::<Vec<_>>()).collect()
     }
 
     /// The balancer takes note of the hosts.
-    fn rebuild_balancer(&mut self, random: u64, now: Instant) {
+    pub(crate) fn rebuild_balancer(&mut self, random: u64, now: Instant) {
         if self.config.balancing.slow_start.is_some() {
             for host in &mut self.hosts {
                 if host.health() == Health::Healthy {
@@ -119,6 +126,16 @@ impl ClusterState {
             return fell;
         }
         Vec::new()
+    }
+
+    /// What is known of its hosts.
+    pub(crate) fn flags(&self) -> Vec<HealthFlags> {
+        self.hosts.iter().map(|host| host.health_flags).collect()
+    }
+
+    /// All of its pools.
+    pub(crate) fn places_of_pools(&self) -> Vec<u32> {
+        self.pool_keys().iter().map(|pool_key| pool_key.pool).collect()
     }
 
     /// Forgives hosts that come back; answers the pools of those that are not well any more.

@@ -4,6 +4,7 @@
 //! [`Lease`](pool::Lease).
 
 pub(crate) mod aggregate;
+pub(crate) mod asked;
 pub(crate) mod avoided;
 pub(crate) mod cluster;
 pub(crate) mod connect;
@@ -21,6 +22,7 @@ pub(crate) mod protocol;
 pub(crate) mod shown;
 pub(crate) mod subsets;
 mod wanted;
+mod weighing;
 pub(crate) mod wishes;
 
 use towpath_proto::{Close, ConnectionId, Instant};
