@@ -27,6 +27,7 @@ pub(crate) mod hand_over;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;
 pub(crate) mod log;
+mod memory;
 mod mirror;
 pub(crate) mod names;
 pub(crate) mod offer;

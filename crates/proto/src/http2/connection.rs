@@ -556,6 +556,18 @@ impl Connection {
         window.min(self.send_window.available()).saturating_sub(stream.queued)
     }
 
+    /// Bytes that were given for a stream and wait for a window.
+    #[must_use]
+    pub fn queued(&self, number: u32) -> usize {
+        self.streams.get(number).map_or(0, |stream| stream.queued)
+    }
+
+    /// Bytes of all streams that wait for a window.
+    #[must_use]
+    pub fn all_queued(&self) -> usize {
+        self.streams.iter().map(|stream| stream.queued).sum()
+    }
+
     /// Bytes that were received and not understood.
     #[must_use]
     pub fn buffered(&self) -> usize {

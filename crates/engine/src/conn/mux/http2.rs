@@ -291,6 +291,16 @@ impl Http2 {
         self.connection.buffered()
     }
 
+    /// Bytes of a stream that wait for a window.
+    pub(crate) fn queued(&self, number: u32) -> usize {
+        self.connection.queued(number)
+    }
+
+    /// The same of all streams.
+    pub(crate) fn all_queued(&self) -> usize {
+        self.connection.all_queued()
+    }
+
     /// Whether answers wait for windows whose streams are over otherwise.
     pub(crate) fn has_unsent(&self) -> bool {
         self.connection.streams() > self.active as usize
