@@ -26,8 +26,11 @@ impl Exchange {
         let track = overload.track();
         stats.held_bytes.set(self.held_bytes());
         let Some(level) = level else { return };
-        let streams = self.largest(track, Track::lowest(level));
-        for (index, serial) in streams {
+        let lowest = Track::lowest(level);
+        let count = self.reset_waiting_answers(track, lowest, now);
+        stats.count.add(count as u64);
+        let streams = self.largest(track, lowest);
+        for (index, serial) in streams.into_iter().take(MOST_AT_ONCE - count) {
             if self.streams.get(index).is_none_or(|stream| stream.serial != serial) {
                 continue;
             }
@@ -38,6 +41,25 @@ impl Exchange {
             self.abandon(index, details::OVERLOAD, now);
         }
         stats.held_bytes.set(self.held_bytes());
+    }
+
+    /// Ends answers that wait for their clients' windows and whose streams are over otherwise: nothing will be logged of
+    /// it. How many, which is no more than are reset at once.
+    fn reset_waiting_answers(&mut self, track: Track, lowest: u32, now: Instant) -> usize {
+        let is_large = |held: usize| track.class(held as u64).is_some_and(|class| class >= lowest);
+        let waits = |it: &Connection| it.downstream().is_some() && it.mux.has_unsent();
+        let connections = self.conns.table.slots.iter().flatten().filter(|it| waits(it));
+        let ids: Vec<_> = connections.map(|connection| connection.id).collect();
+        let mut count = 0;
+        for id in ids {
+            self.conns.encode_for(id, &mut self.env);
+            let Some(connection) = self.conns.table.get_mut(id) else { continue };
+            let Mux::Http2(http2) = &mut connection.mux else { continue };
+            let most = MOST_AT_ONCE - count;
+            count += http2.reset_released(most, is_large, &mut self.conns.out);
+            self.end_if_through(id, now);
+        }
+        count
     }
 
     /// Clients' requests of these classes, with their serial numbers: those that hold most, first.
@@ -54,7 +76,6 @@ impl Exchange {
             }
         }
         found.sort_unstable_by_key(|(class, ..)| *class);
-        found.truncate(MOST_AT_ONCE);
         found.into_iter().map(|(_, index, serial)| (index, serial)).collect()
     }
 
@@ -99,17 +120,11 @@ impl Connection {
 
     /// Bytes of one stream that wait for a window.
     fn queued(&self, number: u32) -> usize {
-        match &self.mux {
-            Mux::Http2(http2) => http2.queued(number),
-            _ => 0,
-        }
+        if let Mux::Http2(http2) = &self.mux { http2.queued(number) } else { 0 }
     }
 
     /// Bytes of all streams that wait for a window.
     fn all_queued(&self) -> usize {
-        match &self.mux {
-            Mux::Http2(http2) => http2.all_queued(),
-            _ => 0,
-        }
+        if let Mux::Http2(http2) = &self.mux { http2.all_queued() } else { 0 }
     }
 }

@@ -154,6 +154,18 @@ impl Http2 {
         self.flush(out);
     }
 
+    /// Ends answers that wait for windows and hold so much that they are `wanted`; no more than `most`. How many.
+    pub(crate) fn reset_released(
+        &mut self,
+        most: usize,
+        wanted: impl Fn(usize) -> bool,
+        out: &mut Out,
+    ) -> usize {
+        let count = self.connection.reset_released(self.code, most, wanted);
+        self.flush(out);
+        count
+    }
+
     pub(crate) fn take_unread(&mut self) -> Option<http2::Unread> {
         self.connection.take_unread()
     }
