@@ -43,8 +43,8 @@ impl Exchange {
         stats.held_bytes.set(self.held_bytes());
     }
 
-    /// Ends answers that wait for their clients' windows and whose streams are over otherwise: nothing will be logged of
-    /// it. How many, which is no more than are reset at once.
+    /// Ends answers that wait for their clients' windows and whose streams are over otherwise: nothing will be logged
+    /// of it. How many, which is no more than are reset at once.
     fn reset_waiting_answers(&mut self, track: Track, lowest: u32, now: Instant) -> usize {
         let is_large = |held: usize| track.class(held as u64).is_some_and(|class| class >= lowest);
         let waits = |it: &Connection| it.downstream().is_some() && it.mux.has_unsent();

@@ -356,8 +356,8 @@ impl Connection {
         u32::try_from(stalled.len()).unwrap_or(u32::MAX)
     }
 
-    /// Ends streams that were released and of which so many bytes wait for a window that they are `wanted`; no more than
-    /// `most`. How many.
+    /// Ends streams that were released and of which so many bytes wait for a window that they are `wanted`; no more
+    /// than `most`. How many.
     pub fn reset_released(
         &mut self,
         code: Code,
