@@ -159,7 +159,7 @@ impl Worker {
                 &mut self.exchange.env,
                 now,
             ),
-            Message::To(ToWorker::Overload(levels)) => self.exchange.set_levels(levels),
+            Message::To(ToWorker::Overload(levels)) => self.exchange.set_levels(levels, now),
             Message::To(ToWorker::FailHealth(fails)) => {
                 self.exchange.env.draining.set_health_fails(fails)
             }

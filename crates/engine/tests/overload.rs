@@ -16,9 +16,13 @@ use std::sync::Arc;
 
 use rig::Rig;
 use scene::Plan;
-use towpath_engine::message::ToWorker;
+use scene::bench::Bench;
+use scene::filters::add_filter;
+use towpath_engine::filter::buffer::Buffer;
+use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::overload::{Action, Overload, Point, Trigger};
+use towpath_engine::snapshot::overload::{Action, Overload, Point, Track, Trigger};
+use towpath_proto::Input;
 
 /// One resource for each action and point, in their order.
 fn overload() -> Overload {
@@ -43,7 +47,7 @@ fn rig(adjust: impl FnOnce(&mut Snapshot)) -> Rig {
 
 /// Has the resource with this place at its limit, and no other.
 fn load(rig: &mut Rig, place: Option<usize>) {
-    let pressures: Vec<_> = (0..7).map(|at| Some(f64::from(u8::from(Some(at) == place)))).collect();
+    let pressures: Vec<_> = (0..8).map(|at| Some(f64::from(u8::from(Some(at) == place)))).collect();
     rig.tell(ToWorker::Overload(overload().levels(&pressures)));
 }
 
@@ -118,7 +122,7 @@ fn who_connects_is_turned_away_or_waits() {
 
 #[test]
 fn listeners_that_go_past_it_serve() {
-    for place in 0..7 {
+    for place in 0..8 {
         let mut rig = rig(|snapshot| {
             for listener in &mut snapshot.listeners {
                 Arc::get_mut(listener).unwrap().bypasses_overload = true;
@@ -141,4 +145,61 @@ fn a_configuration_without_it_lets_go() {
     snapshot.generation = 3;
     rig.configure(snapshot);
     assert!(!rig.is_held, "nobody would ever let them in");
+}
+
+const HELD: &str = "envoy.overload_actions.reset_high_memory_stream.held_bytes";
+const RESET: &str = "envoy.overload_actions.reset_high_memory_stream.count";
+/// What one client sends of a request that is collected.
+const PART: usize = 40_000;
+
+/// Clients that send parts of requests without end: a filter waits for the rest. Streams that hold 32 KiB are reset.
+fn collecting() -> Bench {
+    let mut snapshot = Plan::new(1).snapshot();
+    add_filter(&mut snapshot, "buffer", Buffer { limit: 1 << 20 });
+    snapshot.overload = Some(Arc::new(Overload { track: Track(16), ..overload() }));
+    Bench::of(snapshot)
+}
+
+/// A client sends so much of its request, and waits.
+fn send_part(bench: &mut Bench, length: usize) {
+    bench.accept(scene::HTTP);
+    bench.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n");
+    bench.ask(&vec![b'x'; length]);
+}
+
+/// The control thread measures: pressure is what is held, of 1 MB.
+fn measure(bench: &mut Bench) -> u64 {
+    let held = bench.number(HELD);
+    let mut pressures = vec![Some(0.0); 8];
+    pressures[Action::ResetStreams as usize] = Some(held as f64 / 1e6);
+    let levels = overload().levels(&pressures);
+    bench.give(Input::Message(Message::To(ToWorker::Overload(levels))));
+    bench.sent();
+    bench.number(HELD)
+}
+
+#[test]
+fn what_is_held_of_all_streams_has_a_bound() {
+    let mut bench = collecting();
+    let mut most = 0;
+    for _ in 0..100 {
+        send_part(&mut bench, PART);
+        most = most.max(measure(&mut bench));
+    }
+    // Half of 1 MB is where it begins; what comes between two measurements is added.
+    assert!(most <= 500_000 + 2 * PART as u64, "{most}");
+    assert!(most >= 400_000, "what is kept was not counted: {most}");
+    assert!(bench.number(RESET) >= 80, "{}", bench.number(RESET));
+    assert_eq!(bench.closed.len() as u64, bench.number(RESET));
+}
+
+#[test]
+fn streams_that_hold_little_are_left_alone() {
+    let mut bench = collecting();
+    for _ in 0..20 {
+        send_part(&mut bench, 30_000);
+        measure(&mut bench);
+    }
+    measure(&mut bench);
+    assert_eq!((bench.number(HELD), bench.number(RESET)), (600_000, 0));
 }

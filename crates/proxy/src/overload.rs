@@ -129,7 +129,9 @@ impl Manager {
             .record(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         self.refreshed = now;
         self.shrink(levels.action(Action::ShrinkHeap) >= 1.0, now);
-        (self.told != Some(levels)).then(|| {
+        // Workers whose streams may be reset say each time what they hold.
+        let asks = self.config.actions.iter().any(|(action, _)| *action == Action::ResetStreams);
+        (asks || self.told != Some(levels)).then(|| {
             self.told = Some(levels);
             levels
         })

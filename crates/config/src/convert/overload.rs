@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::overload::{
-    Action, Monitor, Overload, Point, Resource, Shrink, Trigger,
+    Action, Monitor, Overload, Point, Resource, Shrink, Track, Trigger,
 };
 
 use super::Converter;
@@ -33,7 +33,6 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 /// Actions that Envoy has and this proxy has not.
 const OTHER_ACTIONS: &[(&str, &str)] = &[
     ("envoy.overload_actions.reduce_timeouts", "timeouts are not scaled"),
-    ("envoy.overload_actions.reset_high_memory_stream", "memory is not counted by stream"),
     ("envoy.overload_actions.close_idle_http_connections", "write idle_timeout"),
 ];
 
@@ -60,6 +59,9 @@ impl Converter<'_> {
             }
             overload.monitors.push(monitor);
         }
+        let factory = manager.message("buffer_factory_config");
+        let power = factory.and_then(|it| it.number("minimum_account_to_track_power_of_two"));
+        overload.track = Track(power.and_then(|power| u8::try_from(power).ok()).unwrap_or(0));
         for message in manager.messages("actions") {
             self.overload_action(message, &mut overload);
         }
@@ -114,7 +116,14 @@ impl Converter<'_> {
             self.report.problem(message.at("name"), format!("a second overload action `{name}`"));
             return;
         }
-        if let Some((any, at)) = message.any("typed_config") {
+        if action == Action::ResetStreams && overload.track == Track::default() {
+            self.report
+                .problem(message.at("name"), format!("`{name}` wants a `buffer_factory_config`"));
+            return;
+        }
+        if let Some((any, at)) =
+            message.any("typed_config").filter(|_| action != Action::ResetStreams)
+        {
             if action != Action::ShrinkHeap {
                 self.report.problem(at, format!("`{name}` has no configuration"));
                 return;

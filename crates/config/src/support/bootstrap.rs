@@ -200,8 +200,20 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.overload.v3.OverloadManager",
-        honoured: &["refresh_interval", "resource_monitors", "actions", "loadshed_points"],
-        harmless: &[("buffer_factory_config", "only for an action that is not there")],
+        honoured: &[
+            "refresh_interval",
+            "resource_monitors",
+            "actions",
+            "loadshed_points",
+            "buffer_factory_config",
+        ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.overload.v3.BufferFactoryConfig",
+        honoured: &["minimum_account_to_track_power_of_two"],
+        harmless: &[],
         changes: &[],
     },
     Entry {

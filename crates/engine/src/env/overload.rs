@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::env::Env;
 use crate::random::Random;
 use crate::snapshot::Listener;
-use crate::snapshot::overload::{self, Action, Levels, Point};
-use crate::stats::{LoadShedStats, Scope};
+use crate::snapshot::overload::{self, Action, Levels, Point, Track};
+use crate::stats::{HighMemoryStats, LoadShedStats, Scope};
 
 /// What the control thread said last.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Overload {
     levels: Levels,
     points: [Option<Arc<LoadShedStats>>; Point::ALL.len()],
     config: Arc<overload::Overload>,
+    /// Where streams that hold most are reset.
+    pub(crate) high_memory: Option<Arc<HighMemoryStats>>,
     /// Listening sockets are left alone.
     pub(crate) is_holding: bool,
 }
@@ -25,6 +27,11 @@ impl Overload {
     /// Whether an action is wholly on.
     pub(crate) fn is_full(&self, action: Action) -> bool {
         self.levels.action(action) >= 1.0
+    }
+
+    /// Which streams are looked at.
+    pub(crate) fn track(&self) -> Track {
+        self.config.track
     }
 
     fn acts(&self, action: Action, random: &mut Random) -> bool {
@@ -69,15 +76,19 @@ impl Env {
         }
         let (levels, is_holding) =
             before.map_or_else(Default::default, |before| (before.levels, before.is_holding));
+        let resets = config.actions.iter().any(|(action, _)| *action == Action::ResetStreams);
+        let high_memory = resets.then(|| self.registry.set(self.index, Scope::HighMemory));
         let config = Arc::clone(config);
-        self.overload = Some(Box::new(Overload { levels, points, config, is_holding }));
+        let overload = Overload { levels, points, config, high_memory, is_holding };
+        self.overload = Some(Box::new(overload));
     }
 
-    /// The load has changed.
-    pub(crate) fn set_levels(&mut self, levels: Levels) {
-        if let Some(overload) = &mut self.overload {
-            overload.levels = levels;
-        }
+    /// The load has changed; answers how much streams are to be reset, if that has.
+    pub(crate) fn set_levels(&mut self, levels: Levels) -> Option<f64> {
+        let overload = self.overload.as_mut()?;
+        let before = std::mem::replace(&mut overload.levels, levels);
+        let [before, level] = [before, levels].map(|it| it.action(Action::ResetStreams));
+        ((level - before).abs() > 0.0).then_some(level)
     }
 
     /// Whether who connects to a listener is turned away.

@@ -475,10 +475,9 @@ impl Exchange {
             && !stream.keeps_request_end();
         let early = refused || unread;
         let drains = self.env.draining.closes(&context.listener, &mut self.env.random, now);
-        let is_last = self.env.overload.is_some() && self.ends_keep_alive(downstream);
+        let is_last = self.env.overload.is_some()
+            && Self::ends_keep_alive(downstream, &self.conns, &mut self.env);
         let draining = drains || is_last;
-        let Some(same) = self.streams.get_mut(index) else { return };
-        stream = same;
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
             let closes = closing || early || draining;

@@ -29,6 +29,7 @@ pub(crate) mod judge;
 pub(crate) mod lazy_head;
 mod load;
 pub(crate) mod log;
+mod memory;
 mod mirror;
 pub(crate) mod names;
 pub(crate) mod offer;

@@ -3,8 +3,10 @@
 
 use towpath_proto::{ConnectionId, Instant, Output};
 
+use crate::conn::Connections;
 use crate::conn::context::ChainContext;
 use crate::downstream::listener::ListenerPhase;
+use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::stream::Progress;
@@ -24,9 +26,10 @@ impl Exchange {
     }
 
     /// The load has changed.
-    pub(crate) fn set_levels(&mut self, levels: Levels) {
+    pub(crate) fn set_levels(&mut self, levels: Levels, now: Instant) {
         let held = self.env.overload.as_ref().is_some_and(|overload| overload.is_holding);
-        self.env.set_levels(levels);
+        let resets = self.env.set_levels(levels);
+        self.look_at_memory(resets, now);
         let holds = self.env.overload.as_ref().map(|it| it.is_full(Action::StopConnections));
         if holds.is_some_and(|holds| holds != held) {
             self.hold_listeners(held);
@@ -80,11 +83,11 @@ impl Exchange {
 
     /// Whether a client's connection that would go on ends with the response at hand.
     #[cold]
-    pub(crate) fn ends_keep_alive(&mut self, id: ConnectionId) -> bool {
-        let Some(downstream) = self.conns.table.get(id).and_then(|it| it.downstream()) else {
+    pub(crate) fn ends_keep_alive(id: ConnectionId, conns: &Connections, env: &mut Env) -> bool {
+        let Some(downstream) = conns.table.get(id).and_then(|it| it.downstream()) else {
             return false;
         };
-        if downstream.closing || !self.env.ends_keep_alive(&downstream.context.listener) {
+        if downstream.closing || !env.ends_keep_alive(&downstream.context.listener) {
             return false;
         }
         if let Some(http) = downstream.context.http() {

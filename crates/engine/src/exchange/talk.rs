@@ -38,6 +38,11 @@ pub(crate) struct Talks {
 }
 
 impl Filters {
+    /// Bytes of content that they hold.
+    pub(super) fn held(&self) -> usize {
+        self.watching.iter().map(|(_, filter)| filter.held()).sum()
+    }
+
     fn next_step(&mut self) -> Option<(usize, Step)> {
         let talks = self.talks.as_ref()?;
         if talks.is_driven {

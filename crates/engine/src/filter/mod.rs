@@ -188,6 +188,11 @@ pub trait StreamFilter: fmt::Debug {
         false
     }
 
+    /// Bytes of content that it holds.
+    fn held(&self) -> usize {
+        0
+    }
+
     /// The host that the request is to go to, whatever the balancer would say (Envoy `setUpstreamOverrideHost`).
     fn wanted_host(&self) -> Option<&WantedHost> {
         None

@@ -16,6 +16,38 @@ pub struct Overload {
     pub points: Vec<(Point, Vec<Trigger>)>,
     /// `ShrinkHeapConfig`.
     pub shrink: Shrink,
+    /// `buffer_factory_config`: which streams [`Action::ResetStreams`] looks at.
+    pub track: Track,
+}
+
+/// `minimum_account_to_track_power_of_two`, from 10 to 56: streams that hold less than half of that power of two are
+/// never reset. Others are in one of [`Track::CLASSES`] classes, each for twice as much as the one below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Track(pub u8);
+
+impl Track {
+    /// How many classes there are; the last one has no upper end.
+    pub const CLASSES: u32 = 8;
+
+    /// The class of a stream that holds so many bytes.
+    #[must_use]
+    pub const fn class(self, held: u64) -> Option<u32> {
+        let Some(units) = held.checked_shr(self.0.saturating_sub(1) as u32) else { return None };
+        match units.checked_ilog2() {
+            Some(class) if class < Self::CLASSES => Some(class),
+            Some(_) => Some(Self::CLASSES - 1),
+            None => None,
+        }
+    }
+
+    /// The lowest class that is reset at a level, from 0 to 1: at 0 it is the highest, as in Envoy.
+    #[must_use]
+    pub fn lowest(level: f64) -> u32 {
+        let classes = f64::from(Self::CLASSES);
+        // In range: a level is not above 1.
+        let others = (level.clamp(0.0, 1.0) * classes).min(classes - 1.0) as u32;
+        Self::CLASSES - 1 - others
+    }
 }
 
 /// When memory that is not in use goes back to the system, as long as [`Action::ShrinkHeap`] is on: all of it.
@@ -109,16 +141,19 @@ pub enum Action {
     RejectConnections = 3,
     /// Memory that is not in use goes back to the system.
     ShrinkHeap = 4,
+    /// Streams that hold most are reset, each time that its level changes.
+    ResetStreams = 5,
 }
 
 impl Action {
     /// All, by their places.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::StopRequests,
         Self::DisableKeepAlive,
         Self::StopConnections,
         Self::RejectConnections,
         Self::ShrinkHeap,
+        Self::ResetStreams,
     ];
 
     /// Envoy's name, which statistics have.
@@ -130,6 +165,7 @@ impl Action {
             Self::StopConnections => "envoy.overload_actions.stop_accepting_connections",
             Self::RejectConnections => "envoy.overload_actions.reject_incoming_connections",
             Self::ShrinkHeap => "envoy.overload_actions.shrink_heap",
+            Self::ResetStreams => "envoy.overload_actions.reset_high_memory_stream",
         }
     }
 }
@@ -218,6 +254,15 @@ mod tests {
         let trigger = Trigger { monitor: 0, from: 0.5, full: 0.75 };
         let levels = [0.5, 0.5625, 0.625, 0.75, 0.9].map(|it| trigger.level(it));
         assert_eq!(levels, [0.0, 0.25, 0.5, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn classes_of_streams_are_powers_of_two() {
+        let track = Track(10);
+        let classes = [0, 511, 512, 1023, 1024, 65_535, 65_536, 1 << 40].map(|it| track.class(it));
+        let expected = [None, None, Some(0), Some(0), Some(1), Some(6), Some(7), Some(7)];
+        assert_eq!(classes, expected);
+        assert_eq!([0.0, 0.12, 0.125, 0.5, 0.875, 1.0].map(Track::lowest), [7, 7, 6, 3, 0, 0]);
     }
 
     #[test]

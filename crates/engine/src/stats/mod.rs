@@ -48,8 +48,8 @@ pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use names::{DnsCacheBreakerStats, DnsCacheStats};
 pub use overload_sets::{
-    LoadShedStats, OverloadActionStats, OverloadStats, ProactiveResourceStats, ResourceStats,
-    ShrinkStats,
+    HighMemoryStats, LoadShedStats, OverloadActionStats, OverloadStats, ProactiveResourceStats,
+    ResourceStats, ShrinkStats,
 };
 pub use prometheus::Prometheus;
 pub use push::Push;

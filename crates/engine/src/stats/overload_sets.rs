@@ -44,6 +44,15 @@ stats! {
 }
 
 stats! {
+    /// `envoy.overload_actions.reset_high_memory_stream.…`, without `overload.`, as in Envoy; `held_bytes`, which Envoy
+    /// has not, is what streams and connections of workers held when they were looked at last.
+    HighMemoryStats {
+        Counter count;
+        Gauge held_bytes;
+    }
+}
+
+stats! {
     /// `overload.envoy.overload_actions.shrink_heap.…`
     ShrinkStats {
         Gauge active;

@@ -119,6 +119,8 @@ pub enum Scope {
     Filesystem,
     /// `overload`, and the name of a resource monitor, an action or a load shed point; it may be empty.
     Overload(Arc<str>),
+    /// `envoy.overload_actions.reset_high_memory_stream`: of workers.
+    HighMemory,
     /// `http_filter_name.<stat prefix>`: header_to_metadata's.
     HeaderToMetadata(Arc<str>),
     /// `http.<stat prefix>`.
@@ -392,6 +394,7 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.stateful_session.{prefix}")
             }
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
+            Self::HighMemory => f.write_str("envoy.overload_actions.reset_high_memory_stream"),
             Self::Overload(name) if name.is_empty() => f.write_str("overload"),
             Self::Overload(name) => write!(f, "overload.{name}"),
             Self::DnsCache(name) => write!(f, "dns_cache.{name}"),
@@ -549,6 +552,7 @@ impl Scope {
             Self::Config => "towpath_config",
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
+            Self::HighMemory => "envoy_overload_actions_reset_high_memory_stream",
             Self::Overload(_) => "overload",
             Self::HeaderToMetadata(_) => "http_header_to_metadata",
             Self::Http(_) | Self::HttpTranscoder(_) => "http",
@@ -780,6 +784,7 @@ impl Scope {
             | Self::ListenerManager
             | Self::LoadReporter
             | Self::MetadataExchange
+            | Self::HighMemory
             | Self::Overload(_)
             | Self::ProxyProtocolErrors
             | Self::Runtime

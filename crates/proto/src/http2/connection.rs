@@ -356,6 +356,24 @@ impl Connection {
         u32::try_from(stalled.len()).unwrap_or(u32::MAX)
     }
 
+    /// Ends streams that were released and of which so many bytes wait for a window that they are `wanted`; no more
+    /// than `most`. How many.
+    pub fn reset_released(
+        &mut self,
+        code: Code,
+        most: usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> usize {
+        let waiting = self.streams.iter_mut().filter(|(_, it)| it.released && !it.reset);
+        let waiting = waiting.filter(|(_, stream)| wanted(stream.queued));
+        let numbers: Vec<u32> = waiting.map(|(number, _)| number).take(most).collect();
+        for &number in &numbers {
+            self.reset(number, code);
+            self.remove_if_over(number);
+        }
+        numbers.len()
+    }
+
     /// Forgets a stream that was released once it has said all.
     pub(super) fn remove_if_over(&mut self, number: u32) {
         let Some(stream) = self.streams.get(number) else { return };
@@ -554,6 +572,18 @@ impl Connection {
         };
         let window = stream.send_window.available(self.peer.initial_window);
         window.min(self.send_window.available()).saturating_sub(stream.queued)
+    }
+
+    /// Bytes that were given for a stream and wait for a window.
+    #[must_use]
+    pub fn queued(&self, number: u32) -> usize {
+        self.streams.get(number).map_or(0, |stream| stream.queued)
+    }
+
+    /// Bytes of all streams that wait for a window.
+    #[must_use]
+    pub fn all_queued(&self) -> usize {
+        self.streams.iter().map(|stream| stream.queued).sum()
     }
 
     /// Bytes that were received and not understood.

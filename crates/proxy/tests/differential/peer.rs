@@ -235,6 +235,7 @@ fn is_compared(name: &str) -> bool {
         "cluster.",
         "connection_limit.",
         "dns_cache.",
+        "envoy.overload_actions.reset_high_memory_stream.count",
         "http.",
         "http2.",
         "listener.",

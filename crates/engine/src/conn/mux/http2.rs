@@ -154,6 +154,18 @@ impl Http2 {
         self.flush(out);
     }
 
+    /// Ends answers that wait for windows and hold so much that they are `wanted`; no more than `most`. How many.
+    pub(crate) fn reset_released(
+        &mut self,
+        most: usize,
+        wanted: impl Fn(usize) -> bool,
+        out: &mut Out,
+    ) -> usize {
+        let count = self.connection.reset_released(self.code, most, wanted);
+        self.flush(out);
+        count
+    }
+
     pub(crate) fn take_unread(&mut self) -> Option<http2::Unread> {
         self.connection.take_unread()
     }
@@ -289,6 +301,16 @@ impl Http2 {
 
     pub(crate) fn buffered(&self) -> usize {
         self.connection.buffered()
+    }
+
+    /// Bytes of a stream that wait for a window.
+    pub(crate) fn queued(&self, number: u32) -> usize {
+        self.connection.queued(number)
+    }
+
+    /// The same of all streams.
+    pub(crate) fn all_queued(&self) -> usize {
+        self.connection.all_queued()
     }
 
     /// Whether answers wait for windows whose streams are over otherwise.

@@ -260,6 +260,11 @@ impl StreamFilter for Limited {
         side.pace.as_ref().is_some_and(|pace| pace.held() > self.limit)
     }
 
+    fn held(&self) -> usize {
+        let paces = [&self.request.pace, &self.response.pace];
+        paces.into_iter().flatten().map(|pace| pace.held()).sum()
+    }
+
     fn on_said(&mut self, said: Said, stream: &mut TalkView<'_>) {
         let Said::Late(way) = said else { return };
         let side = if way == Direction::Request { &mut self.request } else { &mut self.response };

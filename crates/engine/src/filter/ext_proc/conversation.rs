@@ -446,6 +446,10 @@ impl StreamFilter for Conversation {
         self.steps.pop_front()
     }
 
+    fn held(&self) -> usize {
+        self.request.bytes() + self.response.bytes()
+    }
+
     fn is_full(&self, way: Direction) -> bool {
         let flow = match way {
             Direction::Request => &self.request,

@@ -312,6 +312,10 @@ impl StreamFilter for Delayed {
         slowed.is_some_and(|slowed| slowed.pace.held() > slowed.limit)
     }
 
+    fn held(&self) -> usize {
+        self.slowed.as_ref().map_or(0, |slowed| slowed.pace.held())
+    }
+
     fn on_said(&mut self, _said: Said, stream: &mut TalkView<'_>) {
         if let Some(slowed) = &mut self.slowed {
             slowed.pace.wake();
