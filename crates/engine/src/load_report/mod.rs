@@ -1,9 +1,13 @@
 //! What hosts say of their load in their answers, and what they are weighed as for it. Envoy's policy
 //! `client_side_weighted_round_robin`.
 //!
-//! Arrives: [`LoadReport`]s, from all workers. Leaves: a weight for each host, `requests per second / utilization`; for
+//! Arrives: reports, from all workers. Leaves: a weight for each host, `requests per second / utilization`; for
 //! one that has said nothing lately, or has only begun to, the median of the others.
 
+#[cfg(feature = "serving")]
+mod report;
+#[cfg(not(feature = "serving"))]
+#[path = "absent.rs"]
 mod report;
 
 use std::collections::HashMap;
@@ -145,5 +149,5 @@ fn median(mut weights: Vec<u32>) -> u32 {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "serving"))]
 mod tests;
