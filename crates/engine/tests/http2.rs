@@ -677,12 +677,19 @@ fn a_head_that_does_not_get_whole_ends_its_connection() {
 
 /// The frame of a whole GET with one more field.
 fn request_with(id: u8, name: &str, value: &str) -> Vec<u8> {
+    request_of(id, &[(name, value)])
+}
+
+/// The same with these fields.
+fn request_of(id: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     let (_, mut frame) = opening(65_535);
     let length = |text: &str| u8::try_from(text.len()).unwrap();
-    frame.extend([0, length(name)]);
-    frame.extend(name.as_bytes());
-    frame.push(length(value));
-    frame.extend(value.as_bytes());
+    for (name, value) in fields {
+        frame.extend([0, length(name)]);
+        frame.extend(name.as_bytes());
+        frame.push(length(value));
+        frame.extend(value.as_bytes());
+    }
     (frame[2], frame[8]) = (u8::try_from(frame.len() - 9).unwrap(), id);
     frame
 }
@@ -797,4 +804,27 @@ fn an_answer_that_waits_for_a_closed_window_is_given_up() {
     assert_eq!(got.borrow().windows(9).filter(|frame| *frame == reset).count(), 1);
     let content = b"content";
     assert_eq!(got.borrow().windows(7).filter(|piece| *piece == content).count(), 1);
+}
+
+/// A head needs no window (RFC 9113 §5.2.1): one that a client's SETTINGS have closed, while its request is on its way
+/// over a connection that was there, does not keep the origin from being read.
+#[test]
+fn heads_reach_a_client_whose_windows_are_closed() {
+    let mut world: World<Message> = World::new(1);
+    world.add(plain_origin(origin_address(1), Log::default(), PlainHabits::default()));
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| http.http2 = http2(Choice::Always, Options::default());
+    let registry = Arc::new(Registry::default());
+    add_counted_worker(&mut world, 1, plan, &registry);
+    world.run_for(Duration::from_millis(1));
+    for _ in 0..3 {
+        let (opening, _) = opening(0);
+        let asks = request_of(1, &[("x-id", "a"), ("x-size", "0"), ("x-body", "0")]);
+        let got = sends(&mut world, vec![(0, [opening, asks].concat())]);
+        world.run_for(Duration::from_secs(2));
+        let begins = [1, 5, 0, 0, 0, 1];
+        assert!(got.borrow().windows(6).any(|piece| piece == begins), "{:?}", got.borrow());
+    }
+    let number = |name: &str| registry.read().number(name).unwrap_or_default();
+    assert_eq!(number("cluster.app.upstream_cx_total"), 1, "the origin's connection is kept");
 }

@@ -545,10 +545,21 @@ impl Exchange {
                 }
             },
             Role::Upstream(_) => {
-                stream.bridging == Bridging::ToHttp || self.conns.has_room(stream.downstream)
+                stream.bridging == Bridging::ToHttp
+                    || self.conns.has_room(stream.downstream)
+                    || self.awaits_head(stream)
             }
             Role::Arriving(_) | Role::Closing(_) => true,
         }
+    }
+
+    /// Whether the head of a response can still come, and leave: it needs no window (RFC 9113 §5.2.1).
+    #[cold]
+    fn awaits_head(&self, stream: &Stream) -> bool {
+        let client = self.conns.table.get(stream.downstream.connection);
+        matches!(stream.kind, Kind::Http(_))
+            && stream.is_unanswered()
+            && client.is_none_or(|client| !client.congested)
     }
 
     /// The request comes faster than there is somewhere to send it.
