@@ -28,6 +28,8 @@ mod either;
 mod many;
 #[path = "http2/origin.rs"]
 mod multi;
+#[path = "http2/raw.rs"]
+mod raw;
 mod scene;
 #[path = "scene/secure.rs"]
 mod secure;
@@ -35,6 +37,7 @@ mod secure;
 use either::Either;
 use many::{Manner, Seen};
 use multi::Habits;
+use raw::{opening, request_of, request_with, sends};
 use scene::client::{Ending, Endings, asks, client};
 use scene::origin::{Habits as PlainHabits, Log, origin as plain_origin, pattern};
 use scene::{HTTP, Plan, add_counted_worker, address, drain_and_check, origin_address};
@@ -598,49 +601,6 @@ fn a_client_that_expects_it_is_told_to_continue() {
     assert_eq!(*statuses.borrow(), [100, 200]);
 }
 
-/// A client that sends these bytes at these times; answers what it got, and when it was left.
-fn sends(world: &mut World<Message>, pieces: Vec<(u64, Vec<u8>)>) -> Rc<RefCell<Vec<u8>>> {
-    let (got, mut pieces) = (Rc::new(RefCell::new(Vec::new())), pieces.into_iter().peekable());
-    let (received, mut open) = (Rc::clone(&got), None);
-    world.add(Script::new(
-        |orders: &mut Orders<Message>| orders.connect(address(HTTP)),
-        move |input, orders: &mut Orders<Message>, now| {
-            match input {
-                Input::Connected { connection, .. } => open = Some((connection, now)),
-                Input::Received { chunk, .. } => received.borrow_mut().extend_from_slice(&chunk),
-                Input::Ended { connection } => {
-                    orders.close(connection, towpath_proto::Close::Flush);
-                    open = None;
-                }
-                _ => {}
-            }
-            let Some((connection, since)) = open else { return };
-            while let Some((at, bytes)) =
-                pieces.next_if(|(at, _)| since + Duration::from_millis(*at) <= now)
-            {
-                assert!(at < u64::MAX);
-                orders.send(connection, bytes);
-            }
-            if let Some((at, _)) = pieces.peek() {
-                orders.wake_at(since + Duration::from_millis(*at));
-            }
-        },
-    ));
-    got
-}
-
-/// The preface, SETTINGS with this initial window, and the whole request of a GET, with no Huffman code in it.
-fn opening(window: u32) -> (Vec<u8>, Vec<u8>) {
-    let mut opening = towpath_proto::http2::PREFACE.to_vec();
-    opening.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4]);
-    opening.extend(window.to_be_bytes());
-    let mut block = vec![0x82, 0x86, 0x84, 0x41, 8];
-    block.extend(b"app.test");
-    let mut frame = vec![0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1];
-    frame.extend(block);
-    (opening, frame)
-}
-
 #[test]
 fn a_head_that_does_not_get_whole_ends_its_connection() {
     let (opening, request) = opening(65_535);
@@ -673,25 +633,6 @@ fn a_head_that_does_not_get_whole_ends_its_connection() {
         assert_eq!(number("http.in.downstream_cx_http2_active"), u64::from(lasts));
         assert_eq!(number("http.in.downstream_rq_4xx"), u64::from(lasts), "no route has it");
     }
-}
-
-/// The frame of a whole GET with one more field.
-fn request_with(id: u8, name: &str, value: &str) -> Vec<u8> {
-    request_of(id, &[(name, value)])
-}
-
-/// The same with these fields.
-fn request_of(id: u8, fields: &[(&str, &str)]) -> Vec<u8> {
-    let (_, mut frame) = opening(65_535);
-    let length = |text: &str| u8::try_from(text.len()).unwrap();
-    for (name, value) in fields {
-        frame.extend([0, length(name)]);
-        frame.extend(name.as_bytes());
-        frame.push(length(value));
-        frame.extend(value.as_bytes());
-    }
-    (frame[2], frame[8]) = (u8::try_from(frame.len() - 9).unwrap(), id);
-    frame
 }
 
 #[test]
