@@ -43,6 +43,10 @@ fn again(schema: &Schema, id: MessageId, text: &str, shown: impl Fn(Vec<u8>) -> 
     if text.match_indices("-0").any(|(at, _)| !is_number(at + 2)) {
         return;
     }
+    // A packed field of no bytes is written as a list of nothing, as in Envoy, and read as no field.
+    if text.contains("[]") {
+        return;
+    }
     // A map may have a key twice.
     let Ok(message) = to_message(schema, id, text.as_bytes()) else { return };
     assert_eq!(shown(message).as_deref(), Ok(text));
