@@ -62,19 +62,17 @@ impl Exchange {
         // What came by the PROXY protocol has a place of its own.
         let mut state = info.state();
         state.retain(|(name, _)| &**name != crate::proxied::STATE);
-        for index in connection.streams.all() {
-            let stream = self.streams.get(index);
-            if let Some(of_stream) = stream.and_then(|stream| stream.recorder.info()) {
-                for (name, object) in &state {
-                    // It is as much as a connection may hold, at most.
-                    let _ = of_stream.set_state(name, object.clone());
-                }
-            }
-        }
         if let Some(downstream) = connection.downstream_mut() {
             let particulars = downstream.particulars.get_or_insert_default();
             particulars.state = state;
             particulars.is_read |= moment == Moment::Received;
+        }
+        let particulars = connection.downstream().and_then(|it| it.particulars.as_deref());
+        for index in connection.streams.all() {
+            let info = self.streams.get(index).and_then(|stream| stream.recorder.info());
+            if let (Some(particulars), Some(info)) = (particulars, info) {
+                particulars.note_state(info, false);
+            }
         }
     }
 }
