@@ -117,7 +117,7 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
 fn name_server() -> String {
     const CARES: &str =
         "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig";
-    let port = crate::dns::port();
+    let port = crate::dns::start();
     format!(
         "{{ name: envoy.network.dns_resolver.cares, typed_config: {{ \"@type\": {CARES}, resolvers: \
          [ {{ socket_address: {{ address: 127.0.0.1, port_value: {port}, protocol: UDP }} }} ] }} }}"

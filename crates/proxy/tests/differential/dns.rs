@@ -1,19 +1,16 @@
-//! A name server for both: what it says is in the name.
+//! A name server for each of both: what it says is in the name. One that both asked would tell the second how long ago the
+//! first began.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The port of the one that all suites share.
-pub(crate) fn port() -> u16 {
-    static PORT: OnceLock<u16> = OnceLock::new();
-    *PORT.get_or_init(|| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        std::thread::spawn(move || serve(&socket));
-        port
-    })
+/// Its port.
+pub(crate) fn start() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || serve(&socket));
+    port
 }
 
 /// `nx…` does not exist, `empty…` has no address, `fail…` is a failure of the server, `silent…` is not answered; all
