@@ -247,6 +247,18 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
+        honoured: &["timer_scale_factors"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.overload.v3.ScaleTimersOverloadActionConfig.ScaleTimer",
+        honoured: &["timer", "min_timeout", "min_scale"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.config.overload.v3.ShrinkHeapConfig",
         honoured: &["timer_interval"],
         harmless: &[("max_unfreed_memory_bytes", "all that is free goes back to the system")],

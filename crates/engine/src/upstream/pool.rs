@@ -315,12 +315,35 @@ impl Upstreams {
             self.preconnect(pool_key, conns, env, now);
         }
     }
+        } else if env.overload.is_some() && self.is_shed(wish.stream, pool_key, conns, env) {
+            return Lease::Overflow;
 
     /// Opens the connections that a host is to have ahead of need, a few at a time.
     #[inline]
     pub(crate) fn preconnect(
         &mut self,
         pool_key: PoolKey,
+    /// Whether a stream that waits is refused because it would have a connection made, at a bad time.
+    #[cold]
+    fn is_shed(
+        &mut self,
+        stream: StreamIndex,
+        pool_key: PoolKey,
+        conns: &Connections,
+        env: &mut Env,
+    ) -> bool {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return false };
+        let (carries, ratio) = (cluster.carries(pool_key), cluster.preconnect_milli(pool_key));
+        let pool = cluster.pool(pool_key);
+        let wants = pool.is_some_and(|pool| pool.wants_connection(ratio, carries, conns));
+        if !wants || !env.sheds_connection() {
+            return false;
+        }
+        cluster.stats.upstream_rq_cancelled.inc();
+        self.leave_queue(stream, pool_key);
+        true
+    }
+
         conns: &mut Connections,
         env: &mut Env,
         now: Instant,
