@@ -71,9 +71,14 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.OriginalDstLbConfig",
-        honoured: &["use_http_header", "http_header_name", "upstream_port_override"],
+        honoured: &[
+            "use_http_header",
+            "http_header_name",
+            "upstream_port_override",
+            "metadata_key",
+        ],
         harmless: &[],
-        changes: &[("metadata_key", "requests have no dynamic metadata")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.clusters.aggregate.v3.ClusterConfig",

@@ -7,7 +7,7 @@ use towpath_proto::{Address, ConnectOptions, http1};
 
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
-use super::override_host::OverrideHosts;
+use super::override_host::{MetadataPath, OverrideHosts};
 use super::proxy_header::ProxyHeaders;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
@@ -229,6 +229,8 @@ pub struct Dns {
     /// `LOGICAL_DNS`.
     pub logical: bool,
     /// The names, with what an endpoint takes from the file.
+    /// `metadata_key`: a request's `ADDRESS:PORT` in its dynamic metadata, before all else.
+    pub metadata: Option<MetadataPath>,
     pub names: Vec<DnsName>,
     /// `dns_refresh_rate`: default 5 s.
     pub refresh: Duration,
