@@ -69,9 +69,14 @@ impl Exchange {
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let races = cluster.races;
-        let of_mesh = secured.as_ref().filter(|_| cluster.config.mesh.is_some());
-        let names = of_mesh.map(|secured| {
-            Arc::new(TlsNames::of(&secured.layer, cluster.own_certificate(pool_key)))
+        let (of_mesh, is_shown) = (cluster.config.mesh.is_some(), self.snapshot.shows_upstream_tls);
+        let named = secured.as_ref().filter(|_| of_mesh || is_shown);
+        let names = named.map(|secured| {
+            let own = cluster.own_certificate(pool_key);
+            let shown = is_shown.then(|| TlsNames::shown(&secured.layer, own));
+            let names =
+                if of_mesh { TlsNames::of(&secured.layer, own) } else { TlsNames::default() };
+            Arc::new(TlsNames { shown, ..names })
         });
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if races && let (Mux::Http2(http2), Some(usual)) = (&mut mux, pool.carries) {

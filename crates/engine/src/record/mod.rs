@@ -196,27 +196,40 @@ pub struct UpstreamTls {
 /// The first URI in each end's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsNames {
-    /// The host's.
+    /// The first URI in the host's certificate, where it is one of a mesh.
     pub peer: Box<str>,
-    /// Ours.
+    /// In ours.
     pub own: Box<str>,
 }
 
+    /// What both have shown, where formats ask for it.
+    pub shown: Option<Box<DownstreamTls>>,
 impl TlsNames {
-    /// Those of an established connection to a server that may have asked for this certificate.
+    /// What both ends have shown on an established connection to a server that may have asked for this certificate.
+    pub(crate) fn shown(layer: &tls::Layer, own: Option<&[u8]>) -> Box<DownstreamTls> {
+        let own = own.and_then(ShownCertificate::read);
+        Box::new(DownstreamTls { own, ..DownstreamTls::of(layer) })
+    }
+
+    /// Their names.
     pub(crate) fn of(layer: &tls::Layer, own: Option<&[u8]>) -> Self {
         let first = |der: Option<&[u8]>| {
             let uris = der.and_then(ShownCertificate::read).map(|shown| shown.uris);
             let first = uris.and_then(|uris| uris.into_iter().next());
             first.map(|uri| String::from_utf8_lossy(&uri).into()).unwrap_or_default()
         };
-        Self { peer: first(layer.peer_certificate()), own: first(own) }
+        Self { peer: first(layer.peer_certificate()), own: first(own), shown: None }
     }
 }
 
 impl UpstreamTls {
     /// What is known of an established connection.
     pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
+    /// What both ends have shown, if formats ask for it.
+    pub(crate) fn shown(&self) -> Option<&DownstreamTls> {
+        self.names.as_deref()?.shown.as_deref()
+    }
+
         let (version, cipher) = (layer.version()?, layer.cipher_suite()?);
         Some(Self { version, cipher, names: None })
     }

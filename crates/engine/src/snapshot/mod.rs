@@ -66,6 +66,8 @@ pub struct Snapshot {
     pub sinks: Vec<log::Sink>,
     /// Where it is told which hosts are left out. Envoy `ClusterManager.outlier_detection.event_log_path`.
     pub outlier_log: Option<SinkId>,
+    /// Formats ask what is shown on connections to clusters under TLS.
+    pub shows_upstream_tls: bool,
     /// Downstream connections that the process may have. Envoy's `overload_manager` downstream-connections monitor and
     /// `overload.global_downstream_max_connections`.
     pub max_connections: Option<u64>,
