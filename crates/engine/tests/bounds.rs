@@ -96,6 +96,7 @@ fn answers_that_do_not_come_are_errors_of_their_host() {
         max_percent: 100,
         always_one: false,
         returns_when_checked: true,
+        detects_degraded: false,
         comparison: Comparison::default(),
     });
     plan.adjust_forward = |forward| forward.timeout = Some(Duration::from_millis(50));

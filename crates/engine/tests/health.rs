@@ -341,4 +341,5 @@ fn outliers(max_percent: u32) -> OutlierDetection {
         returns_when_checked: true,
         comparison: Comparison::default(),
     }
+        detects_degraded: false,
 }

@@ -471,16 +471,14 @@ pub(super) const ENTRIES: &[Entry] = &[
             "always_eject_one_host",
         ],
         harmless: &[],
-        changes: &[
-            ("monitors", "outlier monitors are not there"),
-            ("detect_degraded_hosts", "hosts are not degraded by their answers"),
-        ],
+        changes: &[("monitors", "outlier monitors are not there")],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck",
         honoured: &[
             "timeout",
             "interval",
+            "detect_degraded_hosts",
             "initial_jitter",
             "interval_jitter",
             "interval_jitter_percent",

@@ -217,6 +217,14 @@ impl Exchange {
         if let Some(pool_key) = pool_key {
             let outcome = HostOutcome::Answered(status_for_host(stream));
             self.upstreams.note(pool_key, outcome, &mut self.env);
+            if self.upstreams.clusters.detects_degraded(pool_key)
+                && stream
+                    .response
+                    .present()
+                    .is_some_and(|it| it.get(Name::XEnvoyDegraded).is_some())
+            {
+                self.upstreams.note_degraded(pool_key, status, &mut self.env);
+            }
             if self.upstreams.clusters.reads_load(pool_key) {
                 note_load(stream, &self.upstreams.clusters, pool_key, None, now);
             }

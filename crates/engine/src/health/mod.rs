@@ -8,6 +8,7 @@
 //! a finished list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
 mod check_event;
+mod degradation;
 mod event;
 mod grpc;
 mod outlier;
@@ -191,6 +192,7 @@ impl Monitor {
             ToMonitor::ErrorStreak { cluster, host, run } => {
                 self.on_error_streak(cluster, &host, run, now)
             }
+            ToMonitor::Degraded { cluster, host } => self.on_degraded(cluster, &host, now),
             ToMonitor::Traffic { cluster } => {
                 if let Some(watched) = self.watched.get_mut(&cluster) {
                     watched.has_traffic = true;
@@ -531,6 +533,13 @@ impl Monitor {
 
     /// Waits for the next check, with the connection if it can be kept.
     fn rest(&mut self, number: u32, keeps: bool, outcome: Outcome) {
+    /// A worker saw an answer that says that others would serve better.
+    fn on_degraded(&mut self, cluster: ClusterId, host: &Address, now: Instant) {
+        let Some(watched) = self.watched.get_mut(&cluster) else { return };
+        let Some((detector, stats)) = &mut watched.outliers else { return };
+        watched.is_stale |= detector.degrade(host, stats, &mut self.random, now);
+    }
+
         let Some(session) = self.sessions.get_mut(number) else { return };
         let reusable =
             keeps && session.stage.line().is_some_and(|line| line.dialogue.is_reusable());
@@ -622,6 +631,10 @@ impl Monitor {
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
         let checked = || self.sessions.iter().all(|session| session.status.is_checked());
+            for host in watched.outliers.iter().flat_map(|(detector, _)| detector.degraded()) {
+                let health_flags = hosts.entry(host.clone()).or_insert(HealthFlags::WELL);
+                health_flags.degraded_by_answers = true;
+            }
         if self.warmth == Warmth::Warming && checked() {
             self.warmth = Warmth::Warm;
             self.outputs.push_back(Output::Message(Message::FromMonitor(FromMonitor::Warm)));

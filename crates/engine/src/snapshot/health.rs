@@ -165,6 +165,8 @@ pub struct OutlierDetection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
     /// `success_rate_minimum_hosts` that must have had enough tries: default 5.
+    /// `detect_degraded_hosts`: a host whose answers say `x-envoy-degraded` counts as degraded for a while.
+    pub detects_degraded: bool,
     pub success_hosts: u32,
     /// `success_rate_request_volume`: how many tries are enough: default 100.
     pub success_volume: u32,
@@ -251,6 +253,8 @@ impl HealthFlags {
         ejected: false,
         degraded: false,
         timed_out: false,
+    /// `degraded_outlier_detection`: an answer of it said `x-envoy-degraded`, not long ago.
+    pub degraded_by_answers: bool,
         pending: false,
     };
 
@@ -263,3 +267,10 @@ impl HealthFlags {
 
 /// What was found out about the hosts of a cluster, by address.
 pub type ClusterHealth = HashMap<Address, HealthFlags>;
+        degraded_by_answers: false,
+    /// Whether others would serve better.
+    #[must_use]
+    pub const fn is_degraded(self) -> bool {
+        self.degraded || self.degraded_by_answers
+    }
+

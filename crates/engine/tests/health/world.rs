@@ -192,6 +192,9 @@ impl HealthWorld {
                 Message::From(FromWorker::ErrorStreak { cluster, host, run }) => {
                     ToMonitor::ErrorStreak { cluster, host, run }
                 }
+                Message::From(FromWorker::Degraded { cluster, host }) => {
+                    ToMonitor::Degraded { cluster, host }
+                }
                 _ => continue,
             };
             self.world.send(self.monitor, Message::ToMonitor(told));
