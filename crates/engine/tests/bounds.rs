@@ -344,6 +344,20 @@ fn a_proxy_that_says_it_fails_ends_connections_unless_its_listener_is_for_change
 }
 
 #[test]
+fn a_host_has_as_many_connections_as_it_may_have() {
+    let mut plan = Plan::new(1);
+    plan.cluster.host_connections = [Some(1), None];
+    let mut bench = Bench::of(plan.snapshot());
+    assert!(bench.ask(GET).starts_with(b"GET "));
+    bench.accept(HTTP);
+    assert!(bench.ask(GET).is_empty(), "it waits for the one that there is");
+    assert_eq!((bench.connects, bench.number("cluster.app.upstream_cx_overflow")), (1, 1));
+    let sent = bench.answer(OK).escape_ascii().to_string();
+    assert!(sent.contains("HTTP/1.1 200 ") && sent.contains("GET "), "{sent}");
+    assert_eq!(bench.connects, 1);
+}
+
+#[test]
 fn a_tcp_connection_without_a_host_says_that_no_attempt_is_left() {
     let mut bench = Bench::of(logged_tcp("%RESPONSE_FLAGS%\n"));
     bench.refuses = true;

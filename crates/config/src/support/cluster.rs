@@ -238,9 +238,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers",
-        honoured: &["thresholds"],
+        honoured: &["thresholds", "per_host_thresholds"],
         harmless: &[],
-        changes: &[("per_host_thresholds", "limits are for the cluster")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers.Thresholds",

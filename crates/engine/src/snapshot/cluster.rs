@@ -18,7 +18,7 @@ use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
 use crate::stream_info::FilterMetadata;
 use crate::tally::{Tallies, Tally};
-use crate::total::Total;
+use crate::total::{HostTotals, Total};
 
 /// Envoy `config.cluster.v3.Cluster`.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Cluster {
     pub balancing: Balancing,
     /// `zone_aware_lb_config`: which requests stay in this proxy's locality, where the bootstrap has a
     /// `local_cluster_name`.
+    /// `node.locality.zone`: requests are counted from there to the zones of hosts.
+    pub own_zone: Option<Arc<str>>,
     pub zones: Option<Arc<Zones>>,
     /// `lb_subset_config`: among which hosts, by what requests ask for.
     pub subsets: Option<Arc<Subsets>>,
@@ -66,6 +68,10 @@ pub struct Cluster {
     pub in_use: [InUse; 2],
     /// `HttpProtocolOptions.common_http_protocol_options.idle_timeout`: default 1 h.
     pub idle_timeout: Option<Duration>,
+    /// `per_host_thresholds`: how many connections there may be to a host, of the default and of the high priority.
+    pub host_connections: [Option<u32>; 2],
+    /// How many there are, by all workers, where that is limited.
+    pub host_totals: HostTotals,
     /// `max_connection_duration`.
     pub max_connection_duration: Option<Duration>,
     /// `max_stream_duration`: how long one attempt of a request may take, with its response.
@@ -173,6 +179,12 @@ impl Cluster {
 
     /// Where a worker counts its tries on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
+    /// Where all workers count their connections to a host, if these are limited.
+    pub(crate) fn connections_of(&self, host: &Address) -> Option<Arc<Total>> {
+        let is_limited = self.host_connections.iter().any(Option::is_some);
+        is_limited.then(|| self.host_totals.open(host))
+    }
+
         self.outliers.map(|_| self.tallies.open(host))
     }
 

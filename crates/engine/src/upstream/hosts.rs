@@ -45,12 +45,14 @@ impl ClusterState {
             if pools.get(first).is_none() {
                 pools.put(first, self.add_pool(endpoint, first));
             }
+            let zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
             let mut host = Host::new(endpoint.clone());
             for pool in pools.iter() {
                 if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
                     pool.host = Some(index);
                     pool.hostname = Arc::clone(&endpoint.hostname);
                     pool.socket = endpoint.socket;
+                    pool.zone.clone_from(&zone);
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
                 }
             }
@@ -162,6 +164,8 @@ impl ClusterState {
         pool.socket = endpoint.socket;
         pool.tally = self.config.tally_of(&pool.address);
         u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
+        pool.zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
+        pool.total = self.config.connections_of(&pool.address);
     }
 
     /// Frees the pool of a host that is gone, once nothing hangs on it.

@@ -25,6 +25,7 @@ mod wanted;
 mod weighing;
 pub(crate) mod wishes;
 
+mod zone_books;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::conn::Connections;

@@ -17,7 +17,9 @@ use crate::env::{Env, TimerSlot};
 use crate::format::address_text;
 use crate::ids::{PoolClass, PoolKey, StreamIndex};
 use crate::message::HostCounts;
+use crate::stats::ZonePairStats;
 use crate::tally::Tally;
+use crate::total::Total;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::ErrorStreak;
@@ -57,6 +59,10 @@ pub(crate) struct Pool {
     pub(crate) error_streak: ErrorStreak,
     /// How its tries end, where hosts are compared.
     pub(crate) tally: Option<Arc<Tally>>,
+    /// Where its requests are counted by zones, if both ends are in one.
+    pub(crate) zone: Option<Arc<ZonePairStats>>,
+    /// How many connections all workers have to its host, where that is limited.
+    pub(crate) total: Option<Arc<Total>>,
 }
 
 /// What asking for a connection came to.
@@ -107,6 +113,8 @@ impl Pool {
             tally: None,
         }
     }
+            zone: None,
+            total: None,
 
     /// Whether nothing hangs on it.
     pub(crate) fn is_unused(&self) -> bool {
@@ -182,6 +190,17 @@ impl Pool {
     /// What `/clusters` tells of it.
     pub(crate) fn counted(&self) -> HostCounts {
         HostCounts {
+    /// Its connections count in another total from here on.
+    pub(crate) fn count_in(&mut self, total: Option<Arc<Total>>) {
+        let before = std::mem::replace(&mut self.total, total);
+        if let Some(total) = &self.total {
+            total.add(self.connections.into());
+        }
+        if let Some(before) = before {
+            before.sub(self.connections.into());
+        }
+    }
+
             connections_active: u64::from(self.connections),
             requests_pending: self.pending.len() as u64,
             ..self.counts
