@@ -209,6 +209,8 @@ pub(crate) struct Upstream {
     pub(crate) serial: u64,
     /// Who both ends are by their certificates, where the host is one of a mesh.
     pub(crate) names: Option<Arc<TlsNames>>,
+    /// Which of its host's addresses it goes to, if not to the first.
+    pub(crate) remote: Option<Box<Address>>,
     /// What an app's has, and one that is asked ahead of streams.
     pub(crate) app: Option<Box<AppPath>>,
 }

@@ -53,6 +53,8 @@ impl Exchange {
         secured: Option<Secured>,
         now: Instant,
     ) {
+        let peer = self.upstreams.attempts.address(id);
+        self.upstreams.end_round(id, &mut self.conns, &mut self.env);
         let Some(attempt) = self.upstreams.attempts.close(id) else {
             self.conns.push(Output::Close { connection, how: Close::Abort }, &mut self.env);
             return;
@@ -84,7 +86,11 @@ impl Exchange {
         }
         pool.carries = Some(mux.capacity());
         pool.open.push(connection);
-        let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
+        let remote = peer.filter(|peer| *peer != pool.address);
+        let peer = match (attempt.target, &remote) {
+            (Some(_), Some(remote)) => remote.clone(),
+            _ => pool.address.clone(),
+        };
         if attempt.stream.is_none() {
             pool.connecting -= 1;
         } else {
@@ -105,6 +111,7 @@ impl Exchange {
             listed: false,
             serial,
             names,
+            remote: remote.filter(|_| attempt.target.is_none()).map(Box::new),
             app: app.map(Box::new),
         });
         let made = self.conns.table.insert(Connection::new(
@@ -208,6 +215,9 @@ impl Exchange {
         reason: ResetReason,
         now: Instant,
     ) {
+        if self.upstreams.goes_on(id, &mut self.env, now) {
+            return;
+        }
         if let Some(attempt) = self.upstreams.end_attempt(id, closer, &mut self.env) {
             self.fail_waiting(attempt, reason, now);
         }
@@ -216,6 +226,10 @@ impl Exchange {
     /// `connect_timeout` has passed.
     pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
         let Some(id) = self.upstreams.attempts.in_slot(slot) else { return };
+        if self.upstreams.is_round_due(id, &mut self.env, now) {
+            return;
+        }
+        self.upstreams.end_round(id, &mut self.conns, &mut self.env);
         self.upstreams.cancel_connect(id, &mut self.conns, &mut self.env);
         let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local, &mut self.env) else {
             return;

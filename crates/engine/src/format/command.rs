@@ -134,7 +134,8 @@ pub(crate) enum Command {
     UpstreamCluster,
     UpstreamClusterRaw,
     UpstreamConnectionId,
-    UpstreamHost(AddressForm),
+    UpstreamHost,
+    UpstreamRemote(AddressForm),
     UpstreamHostName,
     UpstreamHostNameWithoutPort,
     UpstreamLocal(AddressForm),
@@ -434,9 +435,10 @@ commands! {
     "UPSTREAM_HEADER_BYTES_RECEIVED" => headers!(UpstreamReceived, false),
     "UPSTREAM_HEADER_BYTES_SENT" => headers!(UpstreamSent, false),
     "UPSTREAM_LOCAL_CLOSE_REASON" => alone!(Command::UpstreamLocalClose),
-    "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
-    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamHost),
-    "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
+    "UPSTREAM_HOST" => alone!(Command::UpstreamHost),
+    "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamRemote(Whole)),
+    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamRemote),
+    "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamRemote(Port)),
     "UPSTREAM_HOST_NAME" => alone!(Command::UpstreamHostName),
     "UPSTREAM_HOST_NAME_WITHOUT_PORT" => alone!(Command::UpstreamHostNameWithoutPort),
     "UPSTREAM_LOCAL_ADDRESS" => alone!(Command::UpstreamLocal(Whole)),
@@ -700,8 +702,6 @@ impl TimePoint {
 }
 
 impl Command {
-    /// Whether it has a type of its own in JSON, which depends on the stream.
-    pub(super) const fn is_typed(&self) -> bool {
     /// Whether it asks what is shown on a connection to a cluster under TLS.
     pub(super) const fn asks_upstream_tls(&self) -> bool {
         matches!(
@@ -710,6 +710,8 @@ impl Command {
         )
     }
 
+    /// Whether it has a type of its own in JSON, which depends on the stream.
+    pub(super) const fn is_typed(&self) -> bool {
         matches!(
             self,
             Self::Metadata(..)
@@ -745,7 +747,7 @@ impl Command {
                 | Self::Zero
                 | Self::UpstreamConnectionId
                 | Self::UpstreamConnectionPoolReadyDuration
-                | Self::UpstreamHost(AddressForm::Port)
+                | Self::UpstreamRemote(AddressForm::Port)
                 | Self::UpstreamLocal(AddressForm::Port)
                 | Self::UpstreamRequestAttemptCount
                 | Self::UpstreamWireBytesReceived

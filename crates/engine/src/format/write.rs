@@ -199,10 +199,18 @@ impl Command {
             Self::UpstreamCluster => text(out, facts.cluster_stat_name),
             Self::UpstreamClusterRaw => text(out, facts.cluster),
             Self::UpstreamConnectionId => number(out, record.upstream_connection),
-            Self::UpstreamHost(AddressForm::Whole) if !facts.upstream_address.is_empty() => {
+            // There is none before there is a connection.
+            Self::UpstreamRemote(_) if record.upstream_local.is_none() => false,
+            Self::UpstreamHost | Self::UpstreamRemote(AddressForm::Whole)
+                if !facts.upstream_address.is_empty() && record.upstream_remote.is_none() =>
+            {
                 bytes(out, facts.upstream_address)
             }
-            Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
+            Self::UpstreamHost => address(out, record.upstream_host.as_ref(), AddressForm::Whole),
+            Self::UpstreamRemote(form) => {
+                let remote = record.upstream_remote.as_deref();
+                address(out, remote.or(record.upstream_host.as_ref()), *form)
+            }
             Self::HostsAttempted(form) => {
                 attempted(out, facts, |out, host, _, _| address(out, host, *form))
             }
@@ -352,14 +360,6 @@ fn certificate(out: &mut Vec<u8>, certificate: &ShownCertificate, said: Said) ->
     }
 }
 
-fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
-    match asked {
-        OfTls::Version => text(out, tls.version.map_or("", Version::name)),
-        OfTls::Cipher => text(out, tls.cipher.map_or("", CipherSuite::name)),
-        OfTls::Group => text(out, tls.group.map_or("", Group::name)),
-        OfTls::PeerPem => {
-            tls.write_peer_pem(out);
-            tls.peer.is_some()
 /// An end of the time in which a certificate is valid.
 fn validity(out: &mut Vec<u8>, peer: &ShownCertificate, bound: Bound, format: &TimeFormat) -> bool {
     let seconds = match bound {
@@ -372,6 +372,14 @@ fn validity(out: &mut Vec<u8>, peer: &ShownCertificate, bound: Bound, format: &T
     true
 }
 
+fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
+    match asked {
+        OfTls::Version => text(out, tls.version.map_or("", Version::name)),
+        OfTls::Cipher => text(out, tls.cipher.map_or("", CipherSuite::name)),
+        OfTls::Group => text(out, tls.group.map_or("", Group::name)),
+        OfTls::PeerPem => {
+            tls.write_peer_pem(out);
+            tls.peer.is_some()
         }
         OfTls::ChainFingerprints => text(out, &tls.chain_fingerprints().join(",")),
         OfTls::OldFingerprint => {

@@ -92,6 +92,8 @@ pub struct Record {
     pub pool_asked: Option<Instant>,
     /// The host that answered, or was tried last.
     pub upstream_host: Option<Address>,
+    /// Which of its addresses the connection goes to, if not to the first.
+    pub upstream_remote: Option<Box<Address>>,
     /// Our own address towards it.
     pub upstream_local: Option<Address>,
     /// What is spoken below HTTP towards it, if that is TLS.
@@ -189,21 +191,21 @@ pub struct UpstreamTls {
     pub version: tls::Version,
     /// `%UPSTREAM_TLS_CIPHER%`.
     pub cipher: tls::CipherSuite,
-    /// Who both ends are, to clusters of a mesh.
+    /// Who both ends are, to clusters of a mesh and where formats ask for it.
     pub names: Option<Arc<TlsNames>>,
 }
 
-/// The first URI in each end's certificate.
+/// Who both ends of a connection under TLS are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsNames {
     /// The first URI in the host's certificate, where it is one of a mesh.
     pub peer: Box<str>,
     /// In ours.
     pub own: Box<str>,
-}
-
     /// What both have shown, where formats ask for it.
     pub shown: Option<Box<DownstreamTls>>,
+}
+
 impl TlsNames {
     /// What both ends have shown on an established connection to a server that may have asked for this certificate.
     pub(crate) fn shown(layer: &tls::Layer, own: Option<&[u8]>) -> Box<DownstreamTls> {
@@ -223,13 +225,13 @@ impl TlsNames {
 }
 
 impl UpstreamTls {
-    /// What is known of an established connection.
-    pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
     /// What both ends have shown, if formats ask for it.
     pub(crate) fn shown(&self) -> Option<&DownstreamTls> {
         self.names.as_deref()?.shown.as_deref()
     }
 
+    /// What is known of an established connection.
+    pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
         let (version, cipher) = (layer.version()?, layer.cipher_suite()?);
         Some(Self { version, cipher, names: None })
     }
@@ -275,6 +277,7 @@ impl Record {
             attempted: None,
             pool_asked: None,
             upstream_host: None,
+            upstream_remote: None,
             upstream_local: None,
             upstream_tls: None,
             cluster: None,

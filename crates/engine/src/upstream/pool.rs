@@ -28,7 +28,9 @@ use crate::upstream::passive_health::ErrorStreak;
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) address: Address,
-    /// The same as log lines have it.
+    /// All that its host has, in the order in which they are connected to, if it has several.
+    pub(crate) addresses: Option<Arc<[Address]>>,
+    /// The first as log lines have it.
     pub(crate) address_text: Box<[u8]>,
     pub(crate) hostname: Arc<str>,
     /// Which of the cluster's sockets it is spoken to by, in place of the one of all others.
@@ -57,12 +59,12 @@ pub(crate) struct Pool {
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,
-    /// How its tries end, where hosts are compared.
-    pub(crate) tally: Option<Arc<Tally>>,
     /// Where its requests are counted by zones, if both ends are in one.
     pub(crate) zone: Option<Arc<ZonePairStats>>,
     /// How many connections all workers have to its host, where that is limited.
     pub(crate) total: Option<Arc<Total>>,
+    /// How its tries end, where hosts are compared.
+    pub(crate) tally: Option<Arc<Tally>>,
 }
 
 /// What asking for a connection came to.
@@ -97,6 +99,7 @@ impl Pool {
         Self {
             address_text: address_text(&address),
             address,
+            addresses: None,
             hostname,
             socket: None,
             class,
@@ -110,11 +113,11 @@ impl Pool {
             peer_idle: None,
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
+            zone: None,
+            total: None,
             tally: None,
         }
     }
-            zone: None,
-            total: None,
 
     /// Whether nothing hangs on it.
     pub(crate) fn is_unused(&self) -> bool {
@@ -187,9 +190,6 @@ impl Pool {
         }
     }
 
-    /// What `/clusters` tells of it.
-    pub(crate) fn counted(&self) -> HostCounts {
-        HostCounts {
     /// Its connections count in another total from here on.
     pub(crate) fn count_in(&mut self, total: Option<Arc<Total>>) {
         let before = std::mem::replace(&mut self.total, total);
@@ -201,6 +201,9 @@ impl Pool {
         }
     }
 
+    /// What `/clusters` tells of it.
+    pub(crate) fn counted(&self) -> HostCounts {
+        HostCounts {
             connections_active: u64::from(self.connections),
             requests_pending: self.pending.len() as u64,
             ..self.counts
@@ -312,36 +315,14 @@ impl Upstreams {
         }
         if races {
             self.race_for(pool_key.cluster, conns, env, now);
+        } else if env.overload.is_some() && self.is_shed(wish.stream, pool_key, conns, env) {
+            return Lease::Overflow;
         } else {
             self.open_for_pending(pool_key, conns, env, now);
         }
         Lease::Pending
     }
 
-    /// Opens a connection if more streams wait than connects are under way, and those that are wanted ahead of need.
-    pub(crate) fn open_for_pending(
-        &mut self,
-        pool_key: PoolKey,
-        conns: &mut Connections,
-        env: &mut Env,
-        now: Instant,
-    ) {
-        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
-        if cluster.races {
-            return self.advance_origin(pool_key.cluster, conns, env, now);
-        }
-        if self.open_if_wanted(pool_key, conns, env, now) {
-            self.preconnect(pool_key, conns, env, now);
-        }
-    }
-        } else if env.overload.is_some() && self.is_shed(wish.stream, pool_key, conns, env) {
-            return Lease::Overflow;
-
-    /// Opens the connections that a host is to have ahead of need, a few at a time.
-    #[inline]
-    pub(crate) fn preconnect(
-        &mut self,
-        pool_key: PoolKey,
     /// Whether a stream that waits is refused because it would have a connection made, at a bad time.
     #[cold]
     fn is_shed(
@@ -363,6 +344,28 @@ impl Upstreams {
         true
     }
 
+    /// Opens a connection if more streams wait than connects are under way, and those that are wanted ahead of need.
+    pub(crate) fn open_for_pending(
+        &mut self,
+        pool_key: PoolKey,
+        conns: &mut Connections,
+        env: &mut Env,
+        now: Instant,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
+        if cluster.races {
+            return self.advance_origin(pool_key.cluster, conns, env, now);
+        }
+        if self.open_if_wanted(pool_key, conns, env, now) {
+            self.preconnect(pool_key, conns, env, now);
+        }
+    }
+
+    /// Opens the connections that a host is to have ahead of need, a few at a time.
+    #[inline]
+    pub(crate) fn preconnect(
+        &mut self,
+        pool_key: PoolKey,
         conns: &mut Connections,
         env: &mut Env,
         now: Instant,

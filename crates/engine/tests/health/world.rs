@@ -302,6 +302,7 @@ pub fn check(probe: Probe) -> HealthCheck {
             no_traffic: pause,
             no_traffic_healthy: pause,
         },
+        alpn: Vec::new(),
         log: None,
     }
 }
