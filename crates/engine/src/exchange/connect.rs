@@ -73,12 +73,12 @@ impl Exchange {
         let races = cluster.races;
         let (of_mesh, is_shown) = (cluster.config.mesh.is_some(), self.snapshot.shows_upstream_tls);
         let named = secured.as_ref().filter(|_| of_mesh || is_shown);
-        let names = named.map(|secured| {
+        let mut names = named.map(|secured| {
             let own = cluster.own_certificate(pool_key);
             let shown = is_shown.then(|| TlsNames::shown(&secured.layer, own));
             let names =
                 if of_mesh { TlsNames::of(&secured.layer, own) } else { TlsNames::default() };
-            Arc::new(TlsNames { shown, ..names })
+            TlsNames { shown, ..names }
         });
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if races && let (Mux::Http2(http2), Some(usual)) = (&mut mux, pool.carries) {
@@ -91,6 +91,9 @@ impl Exchange {
             (Some(_), Some(remote)) => remote.clone(),
             _ => pool.address.clone(),
         };
+        if let Some(remote) = remote.filter(|_| attempt.target.is_none()) {
+            names.get_or_insert_default().remote = Some(Box::new(remote));
+        }
         if attempt.stream.is_none() {
             pool.connecting -= 1;
         } else {
@@ -110,8 +113,7 @@ impl Exchange {
             retired: false,
             listed: false,
             serial,
-            names,
-            remote: remote.filter(|_| attempt.target.is_none()).map(Box::new),
+            names: names.map(Arc::new),
             app: app.map(Box::new),
         });
         let made = self.conns.table.insert(Connection::new(

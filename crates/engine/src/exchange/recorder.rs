@@ -284,7 +284,8 @@ impl Stream {
         let version = if is_http2 { Version::Http2 } else { Version::Http11 };
         record.upstream_protocol = record.protocol.map(|_| version);
         record.upstream_host = Some(connection.peer.clone());
-        record.upstream_remote = connection.upstream().and_then(|upstream| upstream.remote.clone());
+        let names = connection.upstream().and_then(|upstream| upstream.names.as_deref());
+        record.upstream_remote = names.and_then(|names| names.remote.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
         if let (Some(tls), Some(upstream)) = (&mut record.upstream_tls, connection.upstream()) {

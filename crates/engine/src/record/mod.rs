@@ -204,6 +204,8 @@ pub struct TlsNames {
     pub own: Box<str>,
     /// What both have shown, where formats ask for it.
     pub shown: Option<Box<DownstreamTls>>,
+    /// Where the host is, if not at its first address.
+    pub(crate) remote: Option<Box<Address>>,
 }
 
 impl TlsNames {
@@ -220,7 +222,7 @@ impl TlsNames {
             let first = uris.and_then(|uris| uris.into_iter().next());
             first.map(|uri| String::from_utf8_lossy(&uri).into()).unwrap_or_default()
         };
-        Self { peer: first(layer.peer_certificate()), own: first(own), shown: None }
+        Self { peer: first(layer.peer_certificate()), own: first(own), ..Self::default() }
     }
 }
 
