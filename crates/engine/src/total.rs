@@ -5,6 +5,9 @@
 //! rare, and in steps where many requests a second would contend for the total's cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use towpath_proto::Address;
 
 /// How many of something all workers have.
 #[derive(Debug, Default)]
@@ -26,6 +29,25 @@ impl Total {
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many of something all workers have for each host of a cluster.
+#[derive(Debug, Default)]
+pub struct HostTotals(Mutex<Vec<(Address, Weak<Total>)>>);
+
+impl HostTotals {
+    /// The total of a host, which ends with the last one that holds it.
+    pub(crate) fn open(&self, host: &Address) -> Arc<Total> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, total)| total.strong_count() > 0);
+        let known = open.iter().find(|(known, _)| known == host);
+        if let Some(total) = known.and_then(|(_, total)| total.upgrade()) {
+            return total;
+        }
+        let total = Arc::new(Total::default());
+        open.push((host.clone(), Arc::downgrade(&total)));
+        total
     }
 }
 

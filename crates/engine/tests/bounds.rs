@@ -96,6 +96,7 @@ fn answers_that_do_not_come_are_errors_of_their_host() {
         max_percent: 100,
         always_one: false,
         returns_when_checked: true,
+        detects_degraded: false,
         comparison: Comparison::default(),
     });
     plan.adjust_forward = |forward| forward.timeout = Some(Duration::from_millis(50));
@@ -340,6 +341,20 @@ fn a_proxy_that_says_it_fails_ends_connections_unless_its_listener_is_for_change
         bench.exchange(GET, OK);
         assert_eq!(bench.closed.contains(&bench.client), !modify_only);
     }
+}
+
+#[test]
+fn a_host_has_as_many_connections_as_it_may_have() {
+    let mut plan = Plan::new(1);
+    plan.cluster.host_connections = [Some(1), None];
+    let mut bench = Bench::of(plan.snapshot());
+    assert!(bench.ask(GET).starts_with(b"GET "));
+    bench.accept(HTTP);
+    assert!(bench.ask(GET).is_empty(), "it waits for the one that there is");
+    assert_eq!((bench.connects, bench.number("cluster.app.upstream_cx_overflow")), (1, 1));
+    let sent = bench.answer(OK).escape_ascii().to_string();
+    assert!(sent.contains("HTTP/1.1 200 ") && sent.contains("GET "), "{sent}");
+    assert_eq!(bench.connects, 1);
 }
 
 #[test]

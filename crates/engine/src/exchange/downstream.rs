@@ -298,8 +298,9 @@ impl Exchange {
             return self.drop_client(id, Close::Flush, Closer::Local, now);
         }
         let Some(http) = context.http() else { return };
+        let idle = self.env.idle_of(http.config.idle_timeout);
         if (timer, stream) == (ConnectionTimer::Idle, None)
-            && self.conns.settle(id, http.config.idle_timeout, &mut self.env, now)
+            && self.conns.settle(id, idle, &mut self.env, now)
         {
             return;
         }
@@ -383,7 +384,7 @@ impl Exchange {
         connection.rested = now;
         let Some(downstream) = connection.downstream() else { return };
         let Some(http) = downstream.context.http() else { return };
-        let idle = http.config.idle_timeout;
+        let idle = self.env.idle_of(http.config.idle_timeout);
         let slot = TimerSlot::of_connection(id);
         if let Some(look) = connection.next_look(idle, now) {
             let idle = ConnectionTimer::Idle as usize;

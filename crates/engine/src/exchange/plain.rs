@@ -116,7 +116,17 @@ impl Exchange {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;
         };
-        if !attach_plain((index, stream), cluster, pool_key, &mut self.conns, &mut self.env, now) {
+        // Load may be shed where the host is known.
+        if self.env.overload.is_some()
+            || !attach_plain(
+                (index, stream),
+                cluster,
+                pool_key,
+                &mut self.conns,
+                &mut self.env,
+                now,
+            )
+        {
             self.place_on(index, pool_key, now);
         }
         true

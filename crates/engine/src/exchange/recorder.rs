@@ -260,6 +260,7 @@ impl Recorder {
     /// Another host is chosen; the one before it has this name.
     pub(crate) fn note_retry(&mut self, hostname: Option<&Arc<str>>) {
         self.note(|record| {
+            record.upstream_remote = None;
             let Some(host) = record.upstream_host.take() else { return };
             let connection = std::mem::take(&mut record.upstream_connection);
             let hostname = hostname.map_or_else(|| Arc::from(""), Arc::clone);
@@ -283,6 +284,8 @@ impl Stream {
         let version = if is_http2 { Version::Http2 } else { Version::Http11 };
         record.upstream_protocol = record.protocol.map(|_| version);
         record.upstream_host = Some(connection.peer.clone());
+        let names = connection.upstream().and_then(|upstream| upstream.names.as_deref());
+        record.upstream_remote = names.and_then(|names| names.remote.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
         if let (Some(tls), Some(upstream)) = (&mut record.upstream_tls, connection.upstream()) {

@@ -567,6 +567,9 @@ impl Exchange {
         let internal = stream.request.get(Name::XEnvoyInternal).is_some();
         if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
             cluster.stats.count_response(status, internal);
+            if let Some(zone) = cluster.zone_of(stream.retries.pool_key) {
+                zone.upstream_rq.count(status);
+            }
             stream.count(|stats| stats.upstream_rq.count(status));
         }
     }

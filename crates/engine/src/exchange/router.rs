@@ -392,6 +392,10 @@ impl Exchange {
             record.upstream_host = pool.map(|pool| pool.address.clone());
             record.pool_asked = Some(now);
         });
+        if self.env.overload.is_some() && self.refuse_at_host(index, now) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.recorder.is_followed() {
             self.begin_try_span(index, now);
         }

@@ -197,6 +197,11 @@ impl Exchange {
             return Lease::Overflow;
         }
         cluster.joined_queue(pool_key);
+        if self.env.sheds_connection() {
+            cluster.stats.upstream_rq_cancelled.inc();
+            cluster.left_queue(pool_key);
+            return Lease::Overflow;
+        }
         stream.upstream = UpstreamState::Pending(pool_key);
         self.upstreams.start_connect(pool_key, Some(index), &mut self.env, now);
         Lease::Pending

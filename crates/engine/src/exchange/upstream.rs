@@ -217,6 +217,14 @@ impl Exchange {
         if let Some(pool_key) = pool_key {
             let outcome = HostOutcome::Answered(status_for_host(stream));
             self.upstreams.note(pool_key, outcome, &mut self.env);
+            if self.upstreams.clusters.detects_degraded(pool_key)
+                && stream
+                    .response
+                    .present()
+                    .is_some_and(|it| it.get(Name::XEnvoyDegraded).is_some())
+            {
+                self.upstreams.note_degraded(pool_key, status, &mut self.env);
+            }
             if self.upstreams.clusters.reads_load(pool_key) {
                 note_load(stream, &self.upstreams.clusters, pool_key, None, now);
             }
@@ -237,7 +245,7 @@ impl Exchange {
         }
         let clusters = &mut self.upstreams.clusters;
         if let Some(cluster) = clusters.get(stream.cluster) {
-            count_response(stream, cluster, status, now);
+            count_response(stream, cluster, pool_key, status, now);
         }
         let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
         let hint = kept.and_then(keep_alive_timeout);
@@ -623,13 +631,26 @@ fn status_for_host(stream: &Stream) -> u16 {
 
 /// What the cluster of a stream counts of a response.
 #[inline]
-fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
+fn count_response(
+    stream: &Stream,
+    cluster: &ClusterState,
+    pool_key: Option<PoolKey>,
+    status: u16,
+    now: Instant,
+) {
+    let zone = cluster.zone_of(pool_key);
+    if let Some(zone) = zone {
+        zone.upstream_rq.count(status);
+    }
     let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);
     stream.count(|stats| stats.upstream_rq.count(status));
     if let Some(began) = stream.times.upstream_first_sent {
         let took = now.millis_since(began);
         cluster.stats.count_time(took, internal);
+        if let Some(zone) = zone {
+            zone.upstream_rq_time.record(took);
+        }
         stream.count(|stats| stats.upstream_rq_time.record(took));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
 
+use super::degradation::Degradation;
 use super::event::{Action, Event};
 use super::status::below;
 use crate::random::Random;
@@ -31,6 +32,8 @@ pub(super) struct Detector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EjectionType {
     Run(Run),
+    /// Its answers say that others would serve better: it is not left out for that.
+    Degraded,
     /// Its success rate is too far below the mean.
     Success {
         origin: Origin,
@@ -55,12 +58,14 @@ struct Offender {
     ejections: u32,
     /// When it came back last.
     returned: Option<Instant>,
+    /// Its answers say that others would serve better.
+    degradation: Degradation,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ejection {
-    since: Instant,
-    lasts: Duration,
+pub(super) struct Ejection {
+    pub(super) since: Instant,
+    pub(super) lasts: Duration,
 }
 
 impl Detector {
@@ -88,6 +93,34 @@ impl Detector {
 
     pub(super) const fn active(&self) -> usize {
         self.active
+    }
+
+    /// Whose answers say that others would serve better.
+    pub(super) fn degraded(&self) -> impl Iterator<Item = &Address> {
+        self.hosts.iter().filter(|(_, host)| host.degradation.is_on()).map(|(host, _)| host)
+    }
+
+    /// An answer of a host says that others would serve better; true if that is news.
+    pub(super) fn degrade(
+        &mut self,
+        host: &Address,
+        stats: &OutlierStats,
+        random: &mut Random,
+        now: Instant,
+    ) -> bool {
+        let Some(offender) = self.hosts.get_mut(host) else { return false };
+        if !offender.degradation.begin(&self.config, random, now) {
+            return false;
+        }
+        stats.detected_degradation.inc();
+        self.events.push(Event {
+            host: host.clone(),
+            at: now,
+            ejections: offender.ejections,
+            since_last: offender.returned.map(|returned| now.since(returned)),
+            action: Action::Eject { of_type: EjectionType::Degraded, enforced: true },
+        });
+        true
     }
 
     /// What happened since it was asked last.
@@ -232,7 +265,12 @@ impl Detector {
     /// The look once in an interval; true if a host came back. Who was not out is trusted a little more.
     pub(super) fn sweep(&mut self, stats: &OutlierStats, now: Instant) -> bool {
         let before = self.active;
+        let mut recovered = false;
         for (host, offender) in &mut self.hosts {
+            if offender.degradation.sweep(now) {
+                recovered = true;
+                self.events.push(offender.is_back(host, None, now));
+            }
             match offender.ejected {
                 Some(ejection) if now.since(ejection.since) >= ejection.lasts => {
                     self.events.extend(offender.come_back(host, now));
@@ -243,7 +281,7 @@ impl Detector {
             }
         }
         stats.active.set(self.active as u64);
-        self.active < before
+        recovered || self.active < before
     }
 
     /// A host has passed its health check; true if that brings it back.
@@ -270,13 +308,12 @@ impl Offender {
     fn come_back(&mut self, host: &Address, now: Instant) -> Option<Event> {
         let ejection = self.ejected.take()?;
         self.returned = Some(now);
-        Some(Event {
-            host: host.clone(),
-            at: now,
-            ejections: self.ejections,
-            since_last: Some(now.since(ejection.since)),
-            action: Action::Return,
-        })
+        Some(self.is_back(host, Some(now.since(ejection.since)), now))
+    }
+
+    fn is_back(&self, host: &Address, since_last: Option<Duration>, now: Instant) -> Event {
+        let (host, ejections) = (host.clone(), self.ejections);
+        Event { host, at: now, ejections, since_last, action: Action::Return }
     }
 }
 
@@ -290,6 +327,7 @@ impl EjectionType {
         let OutlierDetection { errors, gateway, local, comparison, .. } = config;
         let of = |by_origin: [u32; 2], origin| by_origin[origin as usize];
         match self {
+            Self::Degraded => (0, &stats.detected_degradation, &stats.enforced_total),
             Self::Run(Run::Errors) => {
                 (errors.enforcing, &stats.detected_consecutive_5xx, &stats.enforced_consecutive_5xx)
             }
@@ -362,6 +400,7 @@ mod tests {
                 max_percent: 100,
                 always_one: false,
                 returns_when_checked: true,
+                detects_degraded: false,
                 comparison: Comparison::default(),
             };
             adjust(&mut config);

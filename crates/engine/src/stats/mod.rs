@@ -42,7 +42,7 @@ pub use filter_sets::{
     SubsetStats, TlsInspectorStats, TranscoderStats, ZlibStats, ZoneStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
-pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};
+pub use host_sets::{MaglevStats, RingStats, SocketMatchStats, ZonePairStats};
 pub use http_sets::HttpStats;
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;

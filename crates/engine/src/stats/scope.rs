@@ -64,11 +64,11 @@ pub enum Scope {
     },
     /// `cluster.<name>.ring_hash_lb`.
     ClusterRing(Arc<str>),
-    /// `cluster.<name>.<name of a transport socket match>`.
-    ClusterSocketMatch {
+    /// `cluster.<name>.<name of a transport socket match>`, `cluster.<name>.zone.<one>.<other>`.
+    ClusterPart {
         /// The cluster.
         cluster: Arc<str>,
-        /// The match; `default` is the cluster's own socket.
+        /// The match (`default` is the cluster's own socket), or both zones.
         name: Arc<str>,
     },
     /// `cluster.<name>.ssl`.
@@ -356,7 +356,7 @@ impl fmt::Display for Scope {
             Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ClusterRing(name) => write!(f, "cluster.{name}.ring_hash_lb"),
-            Self::ClusterSocketMatch { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
+            Self::ClusterPart { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
             Self::ClusterExtAuthz { cluster: name, prefix } if prefix.is_empty() => {
                 write!(f, "cluster.{name}.ext_authz")
             }
@@ -498,8 +498,7 @@ impl Scope {
         if let Self::Istio { metric, .. } = self {
             return metric.name().to_owned();
         }
-        let part = if let Self::ClusterSocketMatch { name: part, .. } | Self::Overload(part) = self
-        {
+        let part = if let Self::ClusterPart { name: part, .. } | Self::Overload(part) = self {
             &**part
         } else {
             ""
@@ -537,9 +536,7 @@ impl Scope {
             Self::ClusterMaglev(_) => "cluster_maglev_lb",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
-            Self::ClusterSocketMatch { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => {
-                "cluster"
-            }
+            Self::ClusterPart { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => "cluster",
             Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
@@ -620,7 +617,7 @@ impl Scope {
             | Self::ClusterZones(name)
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
-            Self::ClusterSocketMatch { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
+            Self::ClusterPart { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
             Self::ClusterExtAuthz { cluster, prefix } => {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if !prefix.is_empty() {

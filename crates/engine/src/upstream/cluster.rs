@@ -36,6 +36,7 @@ use crate::upstream::pool::Pool;
 use crate::upstream::shown::Shown;
 use crate::upstream::subsets::LiveSubsets;
 use crate::upstream::wishes::Wishes;
+use crate::upstream::zone_books::ZoneBooks;
 
 /// A cluster's live state.
 #[derive(Debug)]
@@ -80,6 +81,8 @@ pub(crate) struct ClusterState {
     pub(crate) named: Option<Box<Named>>,
     /// Whose hosts it chooses among, if it has none of its own.
     pub(crate) aggregate: Option<Box<Aggregate>>,
+    /// Where requests are counted by zones, if this proxy is in one.
+    pub(crate) zone_books: Option<Box<ZoneBooks>>,
     /// What was found out about its hosts, as it was last told.
     pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
@@ -155,6 +158,7 @@ impl ClusterState {
             destinations,
             named,
             aggregate,
+            zone_books: None,
             health: None,
             told_traffic: false,
             dropped: 0,
@@ -209,6 +213,14 @@ impl ClusterState {
     /// Whether its circuit breaker is open.
     pub(crate) fn is_full(&mut self, pool_key: PoolKey, resource: Resource) -> bool {
         self.is_full_for(self.priority(pool_key), resource)
+            || resource == Resource::Connections && self.is_host_full(pool_key)
+    }
+
+    /// Whether there are as many connections to the host of a pool as there may be.
+    fn is_host_full(&self, pool_key: PoolKey) -> bool {
+        let most = self.config.host_connections[self.priority(pool_key) as usize];
+        let total = self.pool(pool_key).and_then(|pool| pool.total.as_ref());
+        most.zip(total).is_some_and(|(most, total)| total.value() >= u64::from(most))
     }
 
     /// The same for a priority.
@@ -242,12 +254,24 @@ impl ClusterState {
         let (priority, slack) = (self.priority(pool_key), self.slack(pool_key, resource));
         let total = total(&self.config, priority, resource);
         self.loads[priority as usize][resource as usize].take(total, slack);
+        if let Some(total) = self.total_of(pool_key, resource) {
+            total.add(1);
+        }
+    }
+
+    /// What all workers have of a host, where that is limited.
+    fn total_of(&self, pool_key: PoolKey, resource: Resource) -> Option<&Total> {
+        let is_limited = resource == Resource::Connections;
+        self.pool(pool_key).filter(|_| is_limited)?.total.as_deref()
     }
 
     pub(crate) fn give(&mut self, pool_key: PoolKey, resource: Resource) {
         let (priority, slack) = (self.priority(pool_key), self.slack(pool_key, resource));
         let total = total(&self.config, priority, resource);
         self.loads[priority as usize][resource as usize].give(total, slack);
+        if let Some(total) = self.total_of(pool_key, resource) {
+            total.sub(1);
+        }
     }
 
     /// Requests alone come often enough for the total's cache line to matter.
@@ -473,6 +497,7 @@ impl ClusterState {
         };
         for pool in self.pools.iter_mut().flatten() {
             pool.tally = config.tally_of(&pool.address);
+            pool.count_in(config.connections_of(&pool.address));
         }
         for priority in [Priority::Default, Priority::High] {
             for resource in Resource::ALL {
@@ -643,6 +668,7 @@ impl Upstreams {
         if config.greetings.is_some() {
             cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));
         }
+        cluster.zone_books = ZoneBooks::of(config, &env.registry, env.index);
         cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next(), now);
         cluster.share_breakers(&env.registry, env.workers);

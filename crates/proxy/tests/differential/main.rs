@@ -68,6 +68,7 @@ macro_rules! suites {
 }
 
 suites!(
+    addresses,
     aggregates,
     destinations,
     messages,
@@ -79,6 +80,7 @@ suites!(
     timing,
     retries,
     redirects,
+    resolvers,
     spelling,
     clients,
     local_replies,
