@@ -91,7 +91,7 @@ impl Env {
         ((level - before).abs() > 0.0).then_some(level)
     }
 
-    /// Whether who connects to a listener is turned away.
+    /// Whether clients that connect to a listener are turned away.
     #[inline]
     pub(crate) fn rejects_client(&mut self, listener: &Listener) -> bool {
         self.overload.is_some() && self.rejects_by_chance(listener)

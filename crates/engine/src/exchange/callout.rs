@@ -58,7 +58,7 @@ struct Running {
     details: &'static str,
 }
 
-/// Whom an answer is for.
+/// What an answer is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     /// A filter of a stream.
@@ -203,7 +203,7 @@ impl Exchange {
         if head.get(Name::ContentLength).is_some() {
             head.set_number(Name::ContentLength, body.len() as u64);
         }
-        // Who talks is told why a call has failed.
+        // A filter that talks is told why a call has failed.
         if let Asker::Talker(_) = asker {
             stream.recorder = Recorder::recording();
         }

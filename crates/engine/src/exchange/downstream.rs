@@ -286,7 +286,8 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        // Who has begun a request when a drain begins gets its answer: the drain's deadline bounds how long that takes.
+        // A client that has begun a request when a drain begins gets its answer: the drain's deadline bounds how long
+        // that takes.
         if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
             return;
         }

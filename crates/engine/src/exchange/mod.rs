@@ -199,7 +199,7 @@ impl Exchange {
         }
     }
 
-    /// A server takes what its client, who is gone, has left for it.
+    /// A server takes what its client, which is gone, has left for it.
     fn on_flushed(&mut self, id: ConnectionId, is_over: bool, now: Instant) {
         if is_over {
             self.close_upstream(id, Close::Flush, now);

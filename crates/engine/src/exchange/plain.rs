@@ -186,7 +186,7 @@ fn attach_plain(
 }
 
 impl Env {
-    /// Tells the server which try of a request this is, the first, and how long it may take.
+    /// Tells the server which attempt of a request this is, the first, and how long it may take.
     fn name_try(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
         if stream.plain().names_attempt {

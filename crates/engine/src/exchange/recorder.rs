@@ -164,7 +164,7 @@ impl Recorder {
         self.0.as_ref().is_some_and(|it| it.span.is_some() || it.traced.is_some())
     }
 
-    /// Whether a try under way has a span.
+    /// Whether an attempt under way has a span.
     #[inline]
     pub(crate) fn has_attempt(&self) -> bool {
         let traced = self.0.as_ref().and_then(|recording| recording.traced.as_ref());

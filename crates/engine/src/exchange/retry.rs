@@ -1,4 +1,4 @@
-//! What happens to a stream whose upstream side failed: another try, or an answer of our own.
+//! What happens to a stream whose upstream side failed: another attempt, or an answer of our own.
 //!
 //! Arrives: a stream and its [`ResetReason`]. Leaves: the stream placed again (at once or after a back-off), a local
 //! reply, or, when part of a response is out already, a reset of the client.
@@ -78,21 +78,21 @@ pub(crate) struct Retries {
     pub(crate) remaining: u32,
     /// Retries by the policy so far.
     pub(crate) done: u32,
-    /// The next try wants a connection of its own.
+    /// The next attempt wants a connection of its own.
     pub(crate) wants_fresh: bool,
     /// The method may be repeated.
     pub(crate) repeatable: bool,
     /// The policy has no retries, so that nothing is sent a second time.
     pub(crate) forbidden: bool,
-    /// Where the last try went.
+    /// Where the last attempt went.
     pub(crate) pool_key: Option<PoolKey>,
     /// Hosts that were tried, if they are to be avoided.
     pub(crate) tried: Option<Box<Tried>>,
-    /// How much of a body is kept for another try.
+    /// How much of a body is kept for another attempt.
     pub(crate) buffer_limit: usize,
     /// This stream is counted in the cluster's retries.
     pub(crate) counted: Option<PoolKey>,
-    /// The try under way: on a connection that its peer may have been closing, and how much had been sent and
+    /// The attempt under way: on a connection that its peer may have been closing, and how much had been sent and
     /// received on it before.
     pub(crate) reused: bool,
     pub(crate) sent_before: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Tried {
     /// What its client wants to be retried: answers with one of these headers, or with one of these statuses.
     header_names: Vec<HeaderName>,
     statuses: Vec<u16>,
-    /// The wait before the next try is what an answer asked for.
+    /// The wait before the next attempt is what an answer asked for.
     is_asked_to_wait: bool,
     /// What redirects that were followed have left.
     pub(crate) redirected: Option<Box<Redirected>>,
@@ -200,7 +200,7 @@ impl Retries {
         })
     }
 
-    /// Notes whether the wait before the next try is what an answer asked for.
+    /// Notes whether the wait before the next attempt is what an answer asked for.
     fn note_wait(&mut self, is_asked: bool) {
         match self.tried.as_deref_mut() {
             Some(tried) => tried.is_asked_to_wait = is_asked,
@@ -220,7 +220,7 @@ impl Retries {
         redirected.is_some_and(|known| known.follows)
     }
 
-    /// Whether a second try may ever be made, so that the body must be kept.
+    /// Whether a second attempt may ever be made, so that the body must be kept.
     pub(crate) fn is_possible(&self) -> bool {
         self.remaining > 0 || self.repeatable || self.follows()
     }

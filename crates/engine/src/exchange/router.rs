@@ -432,7 +432,7 @@ impl Exchange {
         }
     }
 
-    /// What is decided anew for each try.
+    /// What is decided anew for each attempt.
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // A call that stays one leaves as its frame.
@@ -485,7 +485,7 @@ impl Exchange {
         }
     }
 
-    /// Starts what bounds one try, once it has a connection and all of the request is here.
+    /// Starts what bounds one attempt, once it has a connection and all of the request is here.
     pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         match stream.kind {
@@ -535,7 +535,7 @@ impl Stream {
         matches!(picked, Picked::TlsRequired { .. })
     }
 
-    /// Settles how much of its request is kept for another try.
+    /// Settles how much of its request is kept for another attempt.
     pub(crate) fn bound_kept_body(&mut self) {
         let limit = self.routed().and_then(|routed| routed.route.retry_buffer_limit);
         let listener = &self.context.listener;
@@ -608,7 +608,7 @@ pub(crate) fn allowed<'a>(
     find(route).or_else(|| find(listener))
 }
 
-/// `x-envoy-upstream-rq-timeout-ms` and its per-try brother, from a peer that may say so.
+/// `x-envoy-upstream-rq-timeout-ms` and `x-envoy-upstream-rq-per-try-timeout-ms`, from a peer that may say so.
 pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
     let milliseconds =
         |head: &Head, name| head.get(name).and_then(parse_number::<u64>).map(Duration::from_millis);

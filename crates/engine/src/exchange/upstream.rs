@@ -285,7 +285,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a status is answered with another try instead.
+    /// Whether a status is answered with another attempt instead.
     pub(crate) fn retry_status(
         &mut self,
         index: StreamIndex,
@@ -300,7 +300,7 @@ impl Exchange {
             return misdirected || self.rest_after(index, leg, status, now);
         }
         let reason = objection.unwrap_or(ResetReason::Status(status));
-        // Who is overloaded is not asked again.
+        // A host that is overloaded is not asked again.
         if stream.response.get(Name::XEnvoyOverloaded).is_some()
             || !self.retry(index, reason, true, now)
         {

@@ -171,7 +171,7 @@ impl Cluster {
             && table(self) == table(other)
     }
 
-    /// Where a worker counts its tries on a host, if hosts are compared.
+    /// Where a worker counts its attempts on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
         self.outliers.map(|_| self.tallies.open(host))
     }

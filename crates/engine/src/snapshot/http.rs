@@ -183,7 +183,7 @@ pub struct Router {
     pub suppress_envoy_headers: bool,
     /// `respect_expected_rq_timeout`.
     pub respect_expected_timeout: bool,
-    /// `start_child_span`: each try has a span of its own, where requests are traced.
+    /// `start_child_span`: each attempt has a span of its own, where requests are traced.
     pub starts_child_span: bool,
 }
 

@@ -498,7 +498,7 @@ pub struct RetryPolicy {
     pub request_headers: Vec<HeaderMatcher>,
     /// `rate_limited_retry_back_off`.
     pub rate_limited: Option<RateLimitedBackOff>,
-    /// `retry_priority` with `previous_priorities`: after so many tries, and each time after as many more, the
+    /// `retry_priority` with `previous_priorities`: after so many attempts, and each time after as many more, the
     /// priorities that were tried are not picked again. Never 0.
     pub previous_priorities: Option<u32>,
 }

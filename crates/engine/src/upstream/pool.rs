@@ -55,7 +55,7 @@ pub(crate) struct Pool {
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,
-    /// How its tries end, where hosts are compared.
+    /// How its attempts end, where hosts are compared.
     pub(crate) tally: Option<Arc<Tally>>,
 }
 

@@ -121,7 +121,7 @@ impl Converter<'_> {
 
     fn token_endpoint(&mut self, config: &Message) -> Option<TokenEndpoint> {
         let Some(uri) = config.message("token_endpoint") else {
-            let text = "needs a `token_endpoint`: without one nobody could sign in";
+            let text = "needs a `token_endpoint`: without one no user could sign in";
             self.report.unsupported(&config.at, text);
             return None;
         };

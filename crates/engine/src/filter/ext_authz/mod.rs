@@ -27,7 +27,7 @@ use crate::stats::{ExtAuthzStats, Scope};
 /// Envoy `ExtAuthz`.
 #[derive(Debug)]
 pub struct ExtAuthz {
-    /// Who is asked.
+    /// The server that is asked.
     pub service: Service,
     /// How long, from the question to the end of the answer.
     pub timeout: Duration,
@@ -61,7 +61,7 @@ pub struct ExtAuthz {
     pub charges_cluster: bool,
 }
 
-/// Who is asked.
+/// The server that is asked.
 #[derive(Debug)]
 pub enum Service {
     /// `grpc_service`.

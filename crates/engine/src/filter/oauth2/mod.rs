@@ -182,7 +182,7 @@ struct Instance {
 
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        // Nobody but the filter says these.
+        // The filter alone may set these.
         request.head.remove_bytes(STATUS);
         request.head.remove_bytes(REASON);
         let route = request.route.first::<RouteOAuth2>();
