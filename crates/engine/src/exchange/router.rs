@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use towpath_proto::bolt::Frame;
-use towpath_proto::head::{Head, HeaderName, Method, Version};
+use towpath_proto::head::{Head, HeaderName, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
@@ -314,7 +314,7 @@ impl Exchange {
             self.set_idle(index, idle, now);
         }
         self.limit_duration(index, forward, now);
-        if !self.answer_expectation(index, http, now) || self.drop_overload(index, now) {
+        if self.drop_overload(index, now) {
             return;
         }
         self.rewrite(index, forward, now);
@@ -330,38 +330,28 @@ impl Exchange {
         self.place_crossing(index, now);
     }
 
-    /// Tells a client that waits for it to send its body, unless the upstream is asked. What else is
-    /// expected is not met, and the client is told so; then the request is over (RFC 9110 §10.1.1).
-    pub(crate) fn answer_expectation(
-        &mut self,
-        index: StreamIndex,
-        http: &HttpContext,
-        now: Instant,
-    ) -> bool {
-        let Some(stream) = self.streams.get_mut(index) else { return false };
+    /// Tells a client that waits for it to send its body, unless the upstream is asked. Other expectations are the
+    /// upstream's to meet or to refuse (RFC 9110 §10.1.1), as in Envoy.
+    #[cold]
+    pub(crate) fn answer_expectation(&mut self, index: StreamIndex, http: &HttpContext) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let Leg { connection: downstream, number } = stream.downstream;
-        let Some(expected) = stream.request.present().and_then(|head| head.get(Name::Expect))
-        else {
-            return true;
+        let is_known = {
+            let mut expected = stream.request.values(Name::Expect);
+            matches!((expected.next(), expected.next()),
+                (Some(one), None) if one.eq_ignore_ascii_case(b"100-continue"))
         };
-        if !expected.eq_ignore_ascii_case(b"100-continue")
-            && stream.request.version() != Version::Http10
-        {
-            self.local_reply(index, 417, b"", "expectation_failed", now);
-            return false;
-        }
-        if http.config.proxy_100_continue {
-            return true;
+        if !is_known || http.config.proxy_100_continue {
+            return;
         }
         stream.request.remove(Name::Expect);
         self.conns.encode_for(downstream, &mut self.env);
-        let Some(connection) = self.conns.table.get_mut(downstream) else { return false };
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
         if connection.mux.wants_continue() {
             let head = Head::response(100);
             connection.mux.send(number, mux::Part::Interim(&head), &mut self.conns.out);
             self.streams.count_informational(index, 100);
         }
-        true
     }
 
     /// Chooses a host for a stream (again) and asks its pool for a connection.
