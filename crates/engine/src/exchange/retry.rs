@@ -120,6 +120,8 @@ pub(crate) struct Tried {
     pub(crate) redirected: Option<Box<Redirected>>,
     /// Its place among those that wait for the address of a name.
     pub(crate) name: Option<Box<Ticket>>,
+    /// When it is tried again, where no route says that.
+    policy: Option<Arc<RetryPolicy>>,
     /// Which subset it asks for, where no route says that.
     pub(crate) criteria: Option<Arc<Criteria>>,
     /// Cookies for its client, whose requests are led by them from then on.
@@ -299,6 +301,43 @@ impl Retries {
     }
 }
 
+impl Stream {
+    /// Is tried again by a policy that is no route's, within `timeout`, if that is bounded. What the head says of the
+    /// time for an answer is then said of one attempt, as in Envoy.
+    pub(crate) fn follow(
+        &mut self,
+        policy: Arc<RetryPolicy>,
+        head: &mut Head,
+        timeout: Option<Duration>,
+    ) {
+        self.retries.begin(Some(&policy), head, false);
+        self.retries.buffer_limit = self.retries.buffer_limit.max(MOST_KEPT);
+        let is_shorter = |one: &Duration| timeout.is_none_or(|whole| *one < whole);
+        self.per_try_timeout = policy.per_try_timeout.filter(is_shorter).into();
+        self.response_timeout = timeout.into();
+        self.retries.tried.get_or_insert_default().policy = Some(policy);
+        if let Some(one) = self.per_try_timeout.get()
+            && head.get(Name::XEnvoyExpectedRqTimeoutMs).is_some()
+        {
+            let ms = u64::try_from(one.as_millis()).unwrap_or(u64::MAX);
+            head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+        }
+    }
+
+    /// The policy of a stream that has no route.
+    fn own_policy(&self) -> Option<&Arc<RetryPolicy>> {
+        self.retries.tried.as_deref()?.policy.as_ref()
+    }
+
+    /// When it is tried again: what its route says, or the policy of its own.
+    pub(crate) fn retry_policy(&self) -> Option<&RetryPolicy> {
+        match self.own_policy() {
+            Some(policy) => Some(policy),
+            None => self.routed()?.retry_policy(),
+        }
+    }
+}
+
 impl RateLimitedBackOff {
     /// How long a response asks to be left alone, `unix` being the time since 1970.
     fn interval(&self, response: &Head, unix: Duration) -> Option<Duration> {
@@ -400,8 +439,9 @@ impl Exchange {
     ) -> bool {
         let succeeded = self.release_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        let context = stream.context.clone();
-        let policy = stream.route.and_then(|route| Routed::of(&context, route)?.retry_policy());
+        let (context, own) = (stream.context.clone(), stream.own_policy().cloned());
+        let routed = stream.route.and_then(|route| Routed::of(&context, route));
+        let policy = own.as_deref().or_else(|| routed?.retry_policy());
         if !stream.retries.wants(policy, reason, request_sent) {
             if let Some(pool_key) = succeeded {
                 stream.count(|stats| stats.upstream_rq_retry_success.inc());
@@ -663,6 +703,10 @@ fn back_off_bound(policy: Option<&RetryPolicy>, done: u32) -> Duration {
         policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
     base.saturating_mul(1 << done.min(20)).min(most)
 }
+
+/// What is kept of the content of a call whose messages come one after the other; with more it is not tried again.
+/// Envoy's limit; it drops what is more, and sends the rest.
+const MOST_KEPT: usize = 64 << 10;
 
 /// Envoy's default: 25 ms, at most ten times that.
 pub(crate) const DEFAULT_BACK_OFF: (Duration, Duration) =

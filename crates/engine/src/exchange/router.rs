@@ -438,7 +438,7 @@ impl Exchange {
         let (Some(http), Some(routed)) =
             (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))
         else {
-            return;
+            return tell_time_left(stream, now);
         };
         if routed.host.attempt_count_in_request {
             self.env.attempt_count.set(stream.attempts.into(), &mut stream.request);
@@ -479,8 +479,8 @@ impl Exchange {
     pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         match stream.kind {
-            Kind::Http(_) | Kind::Rpc(_) => {}
-            Kind::Tcp(_) | Kind::Callout(_) => return,
+            Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_) => {}
+            Kind::Tcp(_) => return,
             Kind::App => return self.begin_try(index, now),
         }
         let is_on = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
@@ -584,6 +584,16 @@ pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
         .get()
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
     [stream.per_try_timeout.get(), left].into_iter().flatten().min()
+}
+
+/// Tells a server that is asked again on the proxy's own account how long it has, where it was told before.
+fn tell_time_left(stream: &mut Stream, now: Instant) {
+    let is_told =
+        stream.retries.done > 0 && stream.request.get(Name::XEnvoyExpectedRqTimeoutMs).is_some();
+    if is_told && let Some(expected) = expected_time(stream, now) {
+        let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+        stream.request.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+    }
 }
 
 /// What is said of an upgrade: the route's word counts before the listener's.

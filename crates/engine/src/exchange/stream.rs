@@ -536,8 +536,7 @@ impl Stream {
         if self.retries.on == RetryOn::default() {
             return None;
         }
-        let policy = self.routed().and_then(|routed| routed.retry_policy());
-        self.retries.objection(policy, &self.response)
+        self.retries.objection(self.retry_policy(), &self.response)
     }
 
     /// What is so of the route that was taken.

@@ -197,8 +197,7 @@ impl Stream {
     /// The attempt under way is answered: only the time between two pieces is bounded.
     pub(crate) fn clear_timers_of_answered(&mut self) {
         match self.kind {
-            Kind::Http(_) | Kind::Rpc(_) => self.clear_timer(HttpTimer::PerTry),
-            Kind::Callout(_) => {}
+            Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_) => self.clear_timer(HttpTimer::PerTry),
             Kind::App | Kind::Tcp(_) => self.clear_attempt_timers(),
         }
     }
@@ -217,7 +216,11 @@ impl Stream {
                 self.clear_timer(AppTimer::Look);
                 self.clear_timer(AppTimer::BackOff);
             }
-            Kind::Callout(_) => self.clear_timer(HttpTimer::Attempt),
+            Kind::Callout(_) => {
+                self.clear_timer(HttpTimer::PerTry);
+                self.clear_timer(HttpTimer::BackOff);
+                self.clear_timer(HttpTimer::Attempt);
+            }
             Kind::Tcp(_) => {}
         }
     }

@@ -251,6 +251,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             is_grpc: true,
             skip_envoy_headers: false,
+            retry: None,
         };
         Entry {
             stream: Arc::new(EntryStream {

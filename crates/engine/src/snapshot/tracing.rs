@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_proto::head::HeaderName;
 
-use super::route::{Fraction, HeaderOps};
+use super::route::{Fraction, HeaderOps, RetryPolicy};
 use crate::format::Format;
 
 /// Envoy `HttpConnectionManager.Tracing`.
@@ -183,4 +183,6 @@ pub struct Collector {
     pub is_grpc: bool,
     /// `skip_envoy_headers`.
     pub skip_envoy_headers: bool,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }

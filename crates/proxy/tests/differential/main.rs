@@ -138,6 +138,7 @@ suites!(
     overload,
     balancing,
     bounds,
+    callout_retries,
     hash_cookies,
     hashing,
     slow_start,

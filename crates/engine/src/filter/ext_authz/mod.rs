@@ -22,6 +22,7 @@ use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
 use crate::matcher::StringMatcher;
 use crate::record::Flags;
+use crate::retry_policy::RetryPolicy;
 use crate::stats::{ExtAuthzStats, Scope};
 
 /// Envoy `ExtAuthz`.
@@ -91,6 +92,8 @@ pub struct HttpService {
     pub client_on_success: Vec<StringMatcher>,
     /// `dynamic_metadata_from_headers`.
     pub metadata: Vec<StringMatcher>,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// Envoy `BufferSettings`.
