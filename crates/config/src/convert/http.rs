@@ -143,7 +143,7 @@ impl Converter<'_> {
         Some(self.route_table(found, false))
     }
 
-    fn extension_without_name(&mut self, holder: &Message) {
+    pub(super) fn extension_without_name(&mut self, holder: &Message) {
         let Some((any, at)) = holder.any("typed_config") else { return };
         match &any.message {
             Some(message) if any.name == UUID_REQUEST_ID => self.accept(message),

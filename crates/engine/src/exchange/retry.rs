@@ -701,7 +701,12 @@ fn asked_interval(
 fn back_off_bound(policy: Option<&RetryPolicy>, done: u32) -> Duration {
     let (base, most) =
         policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
-    base.saturating_mul(1 << done.min(20)).min(most)
+    doubled(base, most, done)
+}
+
+/// An interval, doubled so often, and no longer than that.
+pub(crate) fn doubled(base: Duration, most: Duration, times: u32) -> Duration {
+    base.saturating_mul(1 << times.min(20)).min(most)
 }
 
 /// What is kept of the content of a call whose messages come one after the other; with more it is not tried again.

@@ -58,6 +58,8 @@ pub(crate) enum TcpTimer {
     MaxDuration = 4,
     /// A mesh is told of it.
     Report = 5,
+    /// The next connect.
+    BackOff = 6,
     /// `access_log_flush_interval`.
     LogFlush = 7,
 }
@@ -105,7 +107,8 @@ impl StreamTimer for HttpTimer {
 }
 
 impl StreamTimer for TcpTimer {
-    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration, Self::Report, Self::LogFlush];
+    const ALL: &[Self] =
+        &[Self::Idle, Self::MaxDuration, Self::Report, Self::BackOff, Self::LogFlush];
 
     fn place(self) -> usize {
         self as usize
@@ -221,7 +224,7 @@ impl Stream {
                 self.clear_timer(HttpTimer::BackOff);
                 self.clear_timer(HttpTimer::Attempt);
             }
-            Kind::Tcp(_) => {}
+            Kind::Tcp(_) => self.clear_timer(TcpTimer::BackOff),
         }
     }
 

@@ -18,7 +18,7 @@ use towpath_engine::snapshot::cluster::{
 };
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpLogOptions,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects, TcpLogOptions,
     TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
@@ -294,7 +294,9 @@ impl Plan {
             idle_timeout: Some(Duration::from_secs(600)),
             hash: None,
             max_duration: None,
+            duration_jitter: 0.0,
             max_connect_attempts: 1,
+            connects: TcpConnects::default(),
             criteria: None,
             tlvs: None,
             tunneling: None,
