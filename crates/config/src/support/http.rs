@@ -166,6 +166,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "suppress_envoy_headers",
             "respect_expected_rq_timeout",
             "start_child_span",
+            "strict_check_headers",
         ],
         harmless: &[
             ("suppress_grpc_request_failure_code_stats", "gRPC is not counted"),
@@ -174,7 +175,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("upstream_log", "requests are logged once, downstream"),
             ("upstream_log_options", "requests are logged once, downstream"),
-            ("strict_check_headers", "x-envoy-* headers with bad values are ignored"),
             ("upstream_http_filters", "there are no upstream filters"),
         ],
     },

@@ -167,7 +167,7 @@ fn attach_plain(
     stream.begin_attempt(connection, now);
     connection.streams.bind(number, index);
     connection.deadlines.clear(ConnectionTimer::Idle as usize);
-    cluster.request_began(pool_key);
+    cluster.request_began(pool_key, now);
     env.name_try(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {

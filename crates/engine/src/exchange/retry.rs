@@ -33,7 +33,6 @@ use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPol
 use crate::snapshot::subset::Criteria;
 use crate::upstream::asked::AskedHosts;
 use crate::upstream::avoided::Avoided;
-use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -463,7 +462,7 @@ impl Exchange {
             cluster.stats.retry_or_shadow_abandoned.inc();
             return false;
         }
-        if cluster.is_full_for(stream.priority, Resource::Retries) {
+        if cluster.is_full_of_retries(stream.priority, now) {
             stream.flags.set(Flags::UPSTREAM_OVERFLOW);
             cluster.stats.upstream_rq_retry_overflow.inc();
             stream.count(|stats| stats.upstream_rq_retry_overflow.inc());

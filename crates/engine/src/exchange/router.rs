@@ -22,6 +22,7 @@ use crate::exchange::rewrite::{set_host, written};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{Pass, Progress, RouteRef, Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::strict_headers;
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
@@ -277,6 +278,15 @@ impl Exchange {
             route.virtual_cluster = host.and_then(|host| host.virtual_cluster(request));
         }
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
+        let strict = &http.config.router.strict_headers;
+        if !strict.is_empty()
+            && let Some(refused) = strict_headers::refused(strict, &stream.request)
+        {
+            stream.flags.set(Flags::INVALID_ENVOY_REQUEST_HEADERS);
+            http.stats.rq_total.inc();
+            self.conns.close_after_response(stream.downstream.connection);
+            return self.local_reply(index, 400, &refused.body, refused.details, now);
+        }
         if !self.begin_crossing(index, forward, now) {
             return;
         }

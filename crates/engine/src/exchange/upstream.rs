@@ -76,7 +76,7 @@ impl Exchange {
         connection.streams.bind(number, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
-            cluster.request_began(pool_key);
+            cluster.request_began(pool_key, now);
             stream.count(|stats| stats.upstream_rq_total.inc());
             let longest = cluster.config.max_stream_duration;
             stream.bound_attempt(index, longest, now, &mut self.env.timers);

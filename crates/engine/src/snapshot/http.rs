@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::{PreparedField, http1};
+use towpath_proto::{Name, PreparedField, http1};
 
 use super::client::Detection;
 use super::http2::Http2;
@@ -185,6 +185,8 @@ pub struct Router {
     pub respect_expected_timeout: bool,
     /// `start_child_span`: each attempt has a span of its own, where requests are traced.
     pub starts_child_span: bool,
+    /// `strict_check_headers`: a request that has one of these wrong is refused.
+    pub strict_headers: Vec<Name>,
 }
 
 impl Default for Router {
@@ -194,6 +196,7 @@ impl Default for Router {
             suppress_envoy_headers: false,
             respect_expected_timeout: false,
             starts_child_span: false,
+            strict_headers: Vec::new(),
         }
     }
 }

@@ -28,7 +28,10 @@ impl PlainRoutes {
         let table = &http.routes;
         let of_route = |host: &VirtualHost, route: &Route| {
             let plain = Plain::of(table, host, route);
-            Plain { forwards: plain.forwards && !http.scheme_of_upstream, ..plain }
+            let forwards = plain.forwards
+                && !http.scheme_of_upstream
+                && http.router.strict_headers.is_empty();
+            Plain { forwards, ..plain }
         };
         let of_host = |host: &VirtualHost| -> Box<[Plain]> {
             host.routes.iter().map(|route| of_route(host, route)).collect()

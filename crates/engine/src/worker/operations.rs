@@ -724,5 +724,6 @@ const LIMITS: Limits = Limits {
     requests: 8,
     retries: 3,
     retry_budget: None,
+    budget_interval: None,
     track_remaining: false,
 };
