@@ -310,6 +310,7 @@ fn http(
         early_mutations: Default::default(),
         internal_addresses: InternalAddresses::default(),
         via: Arc::from(""),
+        proxy_status: None,
         told: None,
         generate_request_id: false,
         preserve_external_request_id: false,

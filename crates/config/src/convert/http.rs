@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::http::{
-    CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
+    ProxyStatus, CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
     LocalReplyMapper, ServerHeader, StripPort, ToldNode,
 };
 use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
@@ -88,6 +88,7 @@ impl Converter<'_> {
             early_mutations: self.early_mutations(message),
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
+            proxy_status: self.proxy_status(message),
             told: message.wrapped_flag("add_user_agent").unwrap_or(false).then(|| {
                 let (cluster, id) = (&self.snapshot.node.cluster, &self.snapshot.node.id);
                 Box::new(ToldNode { cluster: Arc::from(&**cluster), id: Arc::from(&**id) })
@@ -141,6 +142,24 @@ impl Converter<'_> {
         let Some(found) = found else { return Some(RouteTable::default()) };
         self.accept(found);
         Some(self.route_table(found, false))
+    }
+
+    fn proxy_status(&self, message: &Message) -> Option<Box<ProxyStatus>> {
+        let config = message.message("proxy_status_config")?;
+        let name = config.oneof("proxy_name").map(|field| field.descriptor.name());
+        let name = match (name, message.text("server_name")) {
+            (Some("literal_proxy_name"), _) => config.text("literal_proxy_name"),
+            (Some("use_node_id"), _) => &self.snapshot.node.id,
+            (_, "") => "envoy",
+            (_, name) => name,
+        };
+        Some(Box::new(ProxyStatus {
+            name: name.into(),
+            tells_details: !config.flag("remove_details"),
+            tells_termination: !config.flag("remove_connection_termination_details"),
+            tells_flags: !config.flag("remove_response_flags"),
+            sets_status: config.flag("set_recommended_response_code"),
+        }))
     }
 
     pub(super) fn extension_without_name(&mut self, holder: &Message) {

@@ -36,6 +36,7 @@ pub(crate) mod offer;
 mod overload;
 mod passing;
 pub(crate) mod plain;
+mod proxy_status;
 pub(crate) mod recorder;
 mod redirect;
 pub(crate) mod replace;

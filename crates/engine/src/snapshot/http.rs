@@ -81,6 +81,8 @@ pub struct Http {
     pub internal_addresses: InternalAddresses,
     /// `via`, appended to both heads when not empty.
     pub via: Arc<str>,
+    /// `proxy_status_config`: answers say what went wrong here.
+    pub proxy_status: Option<Box<ProxyStatus>>,
     /// `add_user_agent`: what servers are told of this proxy.
     pub told: Option<Box<ToldNode>>,
     /// `generate_request_id`. Default true.
@@ -172,6 +174,21 @@ pub enum Codec {
     /// What tests of many streams on a connection speak.
     #[cfg(test)]
     Toy,
+}
+
+/// Envoy `HttpConnectionManager.ProxyStatusConfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyStatus {
+    /// `literal_proxy_name`, the node's id, or the `server_name`.
+    pub name: Box<str>,
+    /// Unless `remove_details`: the details of the response.
+    pub tells_details: bool,
+    /// Unless `remove_connection_termination_details`: why the connection ends, beside those.
+    pub tells_termination: bool,
+    /// Unless `remove_response_flags`: the flags, beside those.
+    pub tells_flags: bool,
+    /// `set_recommended_response_code`.
+    pub sets_status: bool,
 }
 
 /// Envoy `extensions.filters.http.router.v3.Router`.

@@ -93,6 +93,7 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
     let asks = |filter: &ChainFilter| filter.config.reads_record();
     !http.access_logs.is_empty()
         || http.tracing.is_some()
+        || http.proxy_status.is_some()
         || http.local_reply.is_some()
         || !http.early_mutations.is_empty()
         || http.filters.iter().any(asks)

@@ -191,6 +191,7 @@ pub fn http(routes: RouteTable) -> Http {
         early_mutations: Default::default(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
+        proxy_status: None,
         told: None,
         generate_request_id: true,
         preserve_external_request_id: false,
