@@ -310,6 +310,8 @@ fn http(
         early_mutations: Default::default(),
         internal_addresses: InternalAddresses::default(),
         via: Arc::from(""),
+        attempt_logs: Vec::new(),
+        log_attempt_start: false,
         proxy_status: None,
         told: None,
         generate_request_id: false,

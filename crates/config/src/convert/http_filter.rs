@@ -13,7 +13,7 @@ use super::extension_discovery::{Found, Place};
 use super::filter::{FILTERS, MATCHING};
 use crate::message::Message;
 
-const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+pub(super) const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 impl Converter<'_> {
     /// The filters before the router, and the router.

@@ -180,16 +180,20 @@ pub(super) const ENTRIES: &[Entry] = &[
             "respect_expected_rq_timeout",
             "start_child_span",
             "strict_check_headers",
+            "upstream_log",
+            "upstream_log_options",
         ],
         harmless: &[
             ("suppress_grpc_request_failure_code_stats", "gRPC is not counted"),
             ("reject_connect_request_early_data", "early data of a CONNECT waits for the answer"),
         ],
-        changes: &[
-            ("upstream_log", "requests are logged once, downstream"),
-            ("upstream_log_options", "requests are logged once, downstream"),
-            ("upstream_http_filters", "there are no upstream filters"),
-        ],
+        changes: &[("upstream_http_filters", "there are no upstream filters")],
+    },
+    Entry {
+        message: "envoy.extensions.filters.http.router.v3.Router.UpstreamAccessLogOptions",
+        honoured: &["flush_upstream_log_on_upstream_stream"],
+        harmless: &[],
+        changes: &[("upstream_log_flush_interval", "attempts are logged at their start and end")],
     },
     Entry {
         message: "envoy.config.core.v3.SchemeHeaderTransformation",

@@ -18,6 +18,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::recorder::Recording;
 use crate::exchange::stream::{Progress, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::exchange::tracing::TryEnd;
 use crate::filter::Failed;
 use crate::grpc;
 use crate::header_ops::Subject;
@@ -283,6 +284,9 @@ impl Exchange {
             self.show_redirect(&mut stream);
         }
         stream.complete_record();
+        if stream.recorder.logs_attempt() {
+            self.log_attempt(&mut stream, TryEnd::Answered, now);
+        }
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();

@@ -8,6 +8,7 @@ pub(crate) mod answered;
 mod app;
 pub(crate) mod arriving;
 mod asked;
+pub(crate) mod attempt_log;
 pub(crate) mod callout;
 pub(crate) mod choice;
 pub(crate) mod clients;

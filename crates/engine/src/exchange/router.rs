@@ -395,6 +395,9 @@ impl Exchange {
         if stream.recorder.is_followed() {
             self.begin_try_span(index, now);
         }
+        if self.streams.get(index).is_some_and(|stream| !stream.recorder.is_off()) {
+            self.begin_attempt_log(index, now);
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let lease = if stream.upgrade == Upgrade::ConnectHere {
             self.lease_raw(index, pool_key, now)

@@ -178,11 +178,12 @@ impl Exchange {
         }
     }
 
-    /// An attempt is over, if it has a span.
+    /// An attempt is over, if it has a span or is to be logged.
     pub(crate) fn end_try_span(&mut self, index: StreamIndex, end: TryEnd, now: Instant) {
         let attempts = self.streams.get_mut(index).is_some_and(|it| it.recorder.has_attempt());
         if attempts && let Some(mut stream) = self.streams.close(index) {
             self.finish_try(&mut stream, end, now);
+            self.log_attempt(&mut stream, end, now);
             self.streams.put_back(index, stream);
         }
     }

@@ -97,6 +97,9 @@ impl Exchange {
             &mut self.env,
         );
         self.upstreams.preconnect(pool_key, &mut self.conns, &mut self.env, now);
+        if self.streams.get(index).is_some_and(|stream| stream.recorder.logs_attempt()) {
+            self.log_attempt_start(index, now);
+        }
         if tunnels {
             self.greet_server(id);
             self.log_connected(index, now);
@@ -183,6 +186,7 @@ impl Exchange {
             {
                 stream.recorder.count_framed(Heads::UpstreamReceived, &connection.mux);
             }
+            stream.recorder.keep_answer(&head);
             stream.response.put(head, &mut self.env.heads);
             self.begin_response(index, end, now);
         }

@@ -81,6 +81,10 @@ pub struct Http {
     pub internal_addresses: InternalAddresses,
     /// `via`, appended to both heads when not empty.
     pub via: Arc<str>,
+    /// `upstream_log` of the router: lines for each attempt of a request.
+    pub attempt_logs: Vec<AccessLog>,
+    /// `flush_upstream_log_on_upstream_stream`: and one when it has its connection.
+    pub log_attempt_start: bool,
     /// `proxy_status_config`: answers say what went wrong here.
     pub proxy_status: Option<Box<ProxyStatus>>,
     /// `add_user_agent`: what servers are told of this proxy.

@@ -30,7 +30,8 @@ impl PlainRoutes {
             let plain = Plain::of(table, host, route);
             let forwards = plain.forwards
                 && !http.scheme_of_upstream
-                && http.router.strict_headers.is_empty();
+                && http.router.strict_headers.is_empty()
+                && http.attempt_logs.is_empty();
             Plain { forwards, ..plain }
         };
         let of_host = |host: &VirtualHost| -> Box<[Plain]> {
@@ -94,6 +95,7 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
     !http.access_logs.is_empty()
         || http.tracing.is_some()
         || http.proxy_status.is_some()
+        || !http.attempt_logs.is_empty()
         || http.local_reply.is_some()
         || !http.early_mutations.is_empty()
         || http.filters.iter().any(asks)

@@ -18,8 +18,8 @@ use towpath_engine::snapshot::cluster::{
 };
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects, TcpLogOptions,
-    TcpProxy, Terminal,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects,
+    TcpLogOptions, TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
@@ -191,6 +191,8 @@ pub fn http(routes: RouteTable) -> Http {
         early_mutations: Default::default(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
+        attempt_logs: Vec::new(),
+        log_attempt_start: false,
         proxy_status: None,
         told: None,
         generate_request_id: true,

@@ -138,6 +138,7 @@ suites!(
     overload,
     balancing,
     bounds,
+    attempt_logs,
     callout_retries,
     hash_cookies,
     hashing,
