@@ -140,7 +140,7 @@ pub enum ToWorker {
     },
     /// Tell a server something for the control thread, as far as it takes it.
     Export {
-        /// Whom. What belongs to one call is told by the same.
+        /// The call. What belongs to one call is told by the same.
         to: Arc<Exporter>,
         /// A message, without what frames it.
         message: Bytes,

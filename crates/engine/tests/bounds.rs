@@ -78,6 +78,24 @@ fn a_budget_lets_its_least_number_of_retries_through() {
     }
 }
 
+/// A fifth of those that began within the interval, whether they are over or not.
+#[test]
+fn a_budget_of_an_interval_counts_requests_that_are_over() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.retry_budget = Some((2000, 0));
+    plan.cluster.limits.budget_interval = Some(Duration::from_secs(1));
+    plan.adjust_forward = |forward| forward.retry = Some(Arc::new(retries(RetryOn::STATUS_5XX, 1)));
+    let mut bench = Bench::of(plan.snapshot());
+    (0..4).for_each(|_| drop(bench.exchange(GET, OK)));
+    bench.ask(GET);
+    assert!(bench.answer(BUSY).is_empty(), "the fifth is tried again");
+    assert!(bench.wait(25).starts_with(b"GET / "));
+    assert!(bench.answer(OK).starts_with(b"HTTP/1.1 200 "));
+    bench.wait(1000);
+    bench.ask(GET);
+    assert!(bench.answer(BUSY).starts_with(b"HTTP/1.1 503 "));
+}
+
 /// The monitor leaves such a host out.
 #[test]
 fn answers_that_do_not_come_are_errors_of_their_host() {

@@ -235,6 +235,9 @@ impl Converter<'_> {
                     budget.number32("min_retry_concurrency").unwrap_or(3),
                 )
             }),
+            budget_interval: budget
+                .and_then(|budget| budget.duration("budget_interval"))
+                .filter(|interval| !interval.is_zero()),
             track_remaining: thresholds
                 .is_some_and(|thresholds| thresholds.flag("track_remaining")),
         }

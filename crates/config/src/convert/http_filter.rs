@@ -5,6 +5,7 @@ use std::sync::Arc;
 use towpath_engine::filter::missing::Missing;
 use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::snapshot::http::Router;
+use towpath_proto::Name;
 
 use super::Converter;
 use super::extension::HTTP_FILTER;
@@ -12,7 +13,7 @@ use super::extension_discovery::{Found, Place};
 use super::filter::{FILTERS, MATCHING};
 use crate::message::Message;
 
-const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+pub(super) const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 impl Converter<'_> {
     /// The filters before the router, and the router.
@@ -113,6 +114,10 @@ impl Converter<'_> {
             suppress_envoy_headers: config.flag("suppress_envoy_headers"),
             respect_expected_timeout: config.flag("respect_expected_rq_timeout"),
             starts_child_span: config.flag("start_child_span"),
+            strict_headers: config
+                .texts("strict_check_headers")
+                .map(|(name, _)| Name::resolve(name.as_bytes()))
+                .collect(),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::message::{Message, Value};
 /// The entries of a map.
 type Entries<A> = Vec<(Box<[u8]>, Outcome<A>)>;
 
-/// Who has a tree, and what it may look at.
+/// What has a tree, and which inputs the tree may look at.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// How messages call it.

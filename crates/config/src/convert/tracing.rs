@@ -204,6 +204,7 @@ impl Converter<'_> {
                     timeout,
                     is_grpc: false,
                     skip_envoy_headers: false,
+                    retry: None,
                 }
             }
         };
@@ -235,6 +236,7 @@ impl Converter<'_> {
                     timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
                     is_grpc: true,
                     skip_envoy_headers: service.skip_envoy_headers,
+                    retry: service.retry,
                 }
             }
             (None, None) => {
@@ -299,6 +301,7 @@ impl Converter<'_> {
             timeout: timeout.or(own).unwrap_or(DEFAULT_TIMEOUT),
             is_grpc: false,
             skip_envoy_headers: false,
+            retry: None,
         })
     }
 

@@ -258,9 +258,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget",
-        honoured: &["budget_percent", "min_retry_concurrency"],
+        honoured: &["budget_percent", "min_retry_concurrency", "budget_interval"],
         harmless: &[],
-        changes: &[("budget_interval", "the budget is of the active requests")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.UpstreamConnectionOptions",

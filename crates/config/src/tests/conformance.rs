@@ -48,7 +48,7 @@ fn envoy_agrees_on_every_case() {
 /// The table of support says what conversion does: conversion reads no field that is called ignored, and each field
 /// that is called honoured is set by a case in which conversion reads it.
 #[test]
-fn the_ledger_and_the_conversion_agree() {
+fn the_field_table_and_the_conversion_agree() {
     let mut read = BTreeSet::new();
     for case in cases() {
         let source = Source::yaml("case.yaml", &case.text);

@@ -15,7 +15,7 @@ use crate::rbac::Subject;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
     Answer, ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
-    NetworkRbac, TcpLogOptions, Terminal,
+    NetworkRbac, TcpConnects, TcpLogOptions, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
@@ -282,7 +282,9 @@ fn no_listener() -> (Listener, FilterChain) {
         idle_timeout: None,
         hash: None,
         max_duration: None,
+        duration_jitter: 0.0,
         max_connect_attempts: 1,
+        connects: TcpConnects::default(),
         criteria: None,
         tlvs: None,
         tunneling: None,

@@ -105,7 +105,7 @@ impl Env {
         Some(floor.reduce(whole?, overload.levels.action(Action::ReduceTimeouts)))
     }
 
-    /// Whether who connects to a listener is turned away.
+    /// Whether clients that connect to a listener are turned away.
     #[inline]
     pub(crate) fn rejects_client(&mut self, listener: &Listener) -> bool {
         self.overload.is_some() && self.rejects_by_chance(listener)

@@ -163,7 +163,7 @@ fn hash_and_give(stream: &mut Stream, conns: &Connections) -> Option<u64> {
         Some(value)
     });
     if !given.is_empty() {
-        // Of each try anew: it is the same.
+        // Of each attempt anew: it is the same.
         stream.retries.tried.get_or_insert_default().cookies = given;
     }
     hash

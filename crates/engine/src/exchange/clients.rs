@@ -47,7 +47,7 @@ impl Exchange {
     }
 }
 
-/// For whom connections of a stream are made; nobody where it is our own.
+/// For which client connections of a stream are made; none where it is our own.
 pub(crate) fn client_of(stream: &Stream, conns: &Connections) -> Option<Arc<Client>> {
     if matches!(stream.kind, Kind::Callout(_)) {
         return None;

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use towpath_proto::head::{Head, Method, Version};
+use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 
 use crate::conn::context::{ChainContext, HttpContext};
@@ -32,12 +33,16 @@ impl Exchange {
         stream.request_end = if end { Progress::Ended } else { Progress::Streaming };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
+        let expects = head.get(Name::Expect).is_some();
         let env = &mut self.env;
         if note_request((index, stream), connection, http, head, env, now) {
             self.conns.send_go_away(leg.connection, &mut self.env, now);
         }
         if self.env.overload.is_some() && self.refuse_request(index, &context, now) {
             return;
+        }
+        if expects {
+            self.answer_expectation(index, http);
         }
         self.route_request(index, &context, Pass::First, now);
     }
@@ -286,7 +291,8 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        // Who has begun a request when a drain begins gets its answer: the drain's deadline bounds how long that takes.
+        // A client that has begun a request when a drain begins gets its answer: the drain's deadline bounds how long
+        // that takes.
         if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
             return;
         }

@@ -17,6 +17,7 @@ use crate::conn::mux::Part;
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::log::{Setting, facts};
+use crate::exchange::proxy_status;
 use crate::exchange::rewrite::{apply_header_ops, changes};
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
@@ -438,6 +439,12 @@ impl Exchange {
         let Some(mut stream) = self.streams.get_mut(index) else { return };
         let config = &*http.config;
         let Leg { connection: downstream, number } = stream.downstream;
+        if let Some(told) = &config.proxy_status
+            && !stream.flags.is_empty()
+        {
+            let record = stream.recorder.record();
+            proxy_status::tell(told, stream.flags, record, &mut stream.response);
+        }
         let head = &mut stream.response;
         stream.status = head.status();
         match config.server_header {

@@ -327,7 +327,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.flags.set(reply.flags);
         stream.is_health_check |= reply.health_check;
-        // As in Envoy, who says so may mean that it could not read the request.
+        // As in Envoy, a filter that says so may mean that it could not read the request.
         if reply.head.status() == 400 && stream.request.version() != Version::Http2 {
             self.conns.close_after_response(stream.downstream.connection);
         }
@@ -578,7 +578,7 @@ impl Exchange {
         }
         let stream = self.streams.get_mut(index).ok_or(())?;
         if let Some(talks) = filters.talks.as_mut().filter(|_| kept_end) {
-            // For who is behind them, it is not here yet.
+            // For the filters behind them, it is not here yet.
             talks.keeps_end = true;
             stream.request_end = Progress::Streaming;
         }

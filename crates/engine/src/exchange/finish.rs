@@ -18,6 +18,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::recorder::Recording;
 use crate::exchange::stream::{Progress, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::exchange::tracing::TryEnd;
 use crate::filter::Failed;
 use crate::grpc;
 use crate::header_ops::Subject;
@@ -283,6 +284,9 @@ impl Exchange {
             self.show_redirect(&mut stream);
         }
         stream.complete_record();
+        if stream.recorder.logs_attempt() {
+            self.log_attempt(&mut stream, TryEnd::Answered, now);
+        }
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
@@ -350,17 +354,11 @@ impl Exchange {
                 let text = b"upstream request timeout";
                 self.reply_or_abandon(index, 504, text, details::RESPONSE_TIMEOUT, now);
             }
-            HttpTimer::PerTry | HttpTimer::PerTryIdle if unanswered => {
-                let idle = timer == HttpTimer::PerTryIdle;
-                let (reason, counter): (_, fn(&ClusterStats) -> &Counter) = if idle {
-                    (ResetReason::PerTryIdleTimeout, |it| &it.upstream_rq_per_try_idle_timeout)
-                } else {
-                    (ResetReason::PerTryTimeout, |it| &it.upstream_rq_per_try_timeout)
-                };
-                self.count_timeout(index, counter);
-                self.reset_upstream(index, reason, now);
+            HttpTimer::PerTry => self.end_late_attempt(index, now),
+            HttpTimer::PerTryIdle if unanswered => {
+                self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
+                self.reset_upstream(index, ResetReason::PerTryIdleTimeout, now);
             }
-            HttpTimer::PerTry => {}
             HttpTimer::PerTryIdle => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
@@ -413,6 +411,14 @@ impl Exchange {
             HttpTimer::Attempt => self.end_long_attempt(index, now),
             HttpTimer::BackOff if self.go_on_waited(index, now) => {}
             HttpTimer::BackOff => self.end_back_off(index, now),
+        }
+    }
+
+    /// Ends an attempt without an answer whose time is over.
+    pub(crate) fn end_late_attempt(&mut self, index: StreamIndex, now: Instant) {
+        if self.streams.get(index).is_some_and(Stream::is_unanswered) {
+            self.count_timeout(index, |stats| &stats.upstream_rq_per_try_timeout);
+            self.reset_upstream(index, ResetReason::PerTryTimeout, now);
         }
     }
 

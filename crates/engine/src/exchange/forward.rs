@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::exchange::load::note_load;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
+use crate::exchange::tunneling::keep_trailers;
 use crate::filter::Direction;
 use crate::grpc;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
@@ -193,6 +194,7 @@ impl Exchange {
         // What a tunnel carries is bytes (RFC 9113 §8.5).
         let item = match item {
             Item::Trailers(trailers) if stream.upgrade == Upgrade::Done => {
+                keep_trailers(stream, &trailers);
                 self.env.heads.give(trailers);
                 Item::End
             }
@@ -304,6 +306,7 @@ impl Exchange {
             }
         } else if side == Side::Request && target.is_none() {
             self.hold_back(index);
+            self.connect_on_data(index, now);
         }
     }
 
@@ -539,7 +542,7 @@ impl Exchange {
                 | UpstreamState::BackingOff
                 | UpstreamState::Active(_) => {
                     // What is collected has its own limit.
-                    stream.body.len() < connection.high_watermark()
+                    stream.body.len() < most_early(stream, connection.high_watermark())
                         || stream.bridging == Bridging::Collecting
                         || stream.is_collected()
                 }
@@ -645,6 +648,12 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
             }
         }
     });
+}
+
+/// How much of a request is kept before it has somewhere to go, of a connection with this limit.
+fn most_early(stream: &Stream, limit: usize) -> usize {
+    let early = stream.context.tcp().and_then(|tcp| tcp.config.connects.early_data);
+    early.map_or(limit, |early| early.clamp(1, limit.max(1)))
 }
 
 /// Keeps a piece of the request that has nowhere to go yet, or that a retry would need.

@@ -58,7 +58,7 @@ impl Exchange {
         }
     }
 
-    /// Has listening sockets hold who connects, or take them again, if they were `held`.
+    /// Has listening sockets hold clients that connect, or take them again, if they were `held`.
     fn hold_listeners(&mut self, held: bool) {
         let overload = self.env.overload.as_mut();
         let holds = overload.is_some_and(|overload| {

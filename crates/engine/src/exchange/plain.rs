@@ -177,7 +177,7 @@ fn attach_plain(
     stream.begin_attempt(connection, now);
     connection.streams.bind(number, index);
     connection.deadlines.clear(ConnectionTimer::Idle as usize);
-    cluster.request_began(pool_key);
+    cluster.request_began(pool_key, now);
     env.name_try(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {
@@ -196,7 +196,7 @@ fn attach_plain(
 }
 
 impl Env {
-    /// Tells the server which try of a request this is, the first, and how long it may take.
+    /// Tells the server which attempt of a request this is, the first, and how long it may take.
     fn name_try(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
         if stream.plain().names_attempt {

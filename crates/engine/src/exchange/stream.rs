@@ -77,7 +77,7 @@ pub(crate) struct Stream {
     /// Counts streams of this worker.
     pub(crate) serial: u64,
     pub(crate) recorder: Recorder,
-    /// Bolt's request, as long as another try may have to send it again.
+    /// Bolt's request, as long as another attempt may have to send it again.
     pub(crate) frame: Option<Frame>,
     /// How the content of Bolt's request is serialised.
     pub(crate) codec: u8,
@@ -116,7 +116,7 @@ pub(crate) enum UpstreamState {
     Pending(PoolKey),
     /// On a connection.
     Active(Leg),
-    /// Waits for its next try.
+    /// Waits for its next attempt.
     BackingOff,
 }
 
@@ -222,7 +222,7 @@ impl Body {
         }
     }
 
-    /// Puts back what was taken out; what another try could send, if that is to be `kept_on`.
+    /// Puts back what was taken out; what another attempt could send, if that is to be `kept_on`.
     pub(crate) fn put_back(&mut self, mut kept: Box<Kept>, kept_on: bool) {
         if !kept_on {
             kept.chunks.clear();
@@ -536,8 +536,7 @@ impl Stream {
         if self.retries.on == RetryOn::default() {
             return None;
         }
-        let policy = self.routed().and_then(|routed| routed.retry_policy());
-        self.retries.objection(policy, &self.response)
+        self.retries.objection(self.retry_policy(), &self.response)
     }
 
     /// What is so of the route that was taken.

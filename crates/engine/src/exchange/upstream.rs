@@ -76,7 +76,7 @@ impl Exchange {
         connection.streams.bind(number, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
-            cluster.request_began(pool_key);
+            cluster.request_began(pool_key, now);
             stream.count(|stats| stats.upstream_rq_total.inc());
             let longest = cluster.config.max_stream_duration;
             stream.bound_attempt(index, longest, now, &mut self.env.timers);
@@ -97,6 +97,9 @@ impl Exchange {
             &mut self.env,
         );
         self.upstreams.preconnect(pool_key, &mut self.conns, &mut self.env, now);
+        if self.streams.get(index).is_some_and(|stream| stream.recorder.logs_attempt()) {
+            self.log_attempt_start(index, now);
+        }
         if tunnels {
             self.greet_server(id);
             self.log_connected(index, now);
@@ -183,6 +186,7 @@ impl Exchange {
             {
                 stream.recorder.count_framed(Heads::UpstreamReceived, &connection.mux);
             }
+            stream.recorder.keep_answer(&head);
             stream.response.put(head, &mut self.env.heads);
             self.begin_response(index, end, now);
         }
@@ -293,7 +297,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a status is answered with another try instead.
+    /// Whether a status is answered with another attempt instead.
     pub(crate) fn retry_status(
         &mut self,
         index: StreamIndex,
@@ -308,7 +312,7 @@ impl Exchange {
             return misdirected || self.rest_after(index, leg, status, now);
         }
         let reason = objection.unwrap_or(ResetReason::Status(status));
-        // Who is overloaded is not asked again.
+        // A host that is overloaded is not asked again.
         if stream.response.get(Name::XEnvoyOverloaded).is_some()
             || !self.retry(index, reason, true, now)
         {

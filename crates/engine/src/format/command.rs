@@ -82,7 +82,7 @@ pub(crate) enum Command {
     UpstreamTls(OfTls),
     /// `TLS_JA3_FINGERPRINT` and `TLS_JA4_FINGERPRINT`.
     Fingerprint(Print),
-    /// `UPSTREAM_HOSTS_ATTEMPTED` and its like: the hosts of all tries.
+    /// `UPSTREAM_HOSTS_ATTEMPTED` and its like: the hosts of all attempts.
     HostsAttempted(AddressForm),
     /// `UPSTREAM_HOST_NAMES_ATTEMPTED` and its like.
     HostNamesAttempted {

@@ -60,6 +60,10 @@ impl Command {
                             };
                             append(out, text.as_bytes());
                         }
+                        (StateForm::Plain, Some(_)) if object.value.is_empty() => return false,
+                        (StateForm::Typed, Some(fields)) if object.value.is_empty() => {
+                            write_struct(out, fields, JsonStyle::Protobuf);
+                        }
                         (StateForm::Plain, _) => append(out, &object.value),
                         // Its text is JSON already.
                         (StateForm::Typed, Some(_)) => append(out, &object.value),

@@ -1,8 +1,9 @@
 //! Which hosts are left out for their answers, and when they come back.
 //!
-//! Arrives: hosts whose errors in a row reached a threshold, and how the tries on all of them ended, as workers count
-//! them. Leaves: who is ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a host lasts
-//! longer than its last one, never too many are out at once, and who may come back is decided once in an interval.
+//! Arrives: hosts whose errors in a row reached a threshold, and how the attempts on all of them ended, as workers
+//! count them. Leaves: hosts that are ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a
+//! host lasts longer than its last one, never too many are out at once, and which may come back is decided once in an
+//! interval.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(super) enum EjectionType {
         mean: u32,
         threshold: u32,
     },
-    /// Too many of its tries failed.
+    /// Too many of its attempts failed.
     Failure {
         origin: Origin,
         rate: u32,
@@ -86,7 +87,7 @@ impl Detector {
         self.active = self.hosts.values().filter(|host| host.ejected.is_some()).count();
     }
 
-    /// Who is out.
+    /// Which hosts are out.
     pub(super) fn ejected(&self) -> impl Iterator<Item = &Address> {
         self.hosts.iter().filter(|(_, host)| host.ejected.is_some()).map(|(host, _)| host)
     }
@@ -128,7 +129,7 @@ impl Detector {
         std::mem::take(&mut self.events)
     }
 
-    /// Compares the hosts that are not out by the tries of the last interval; true if any is left out for it.
+    /// Compares the hosts that are not out by the attempts of the last interval; true if any is left out for it.
     pub(super) fn compare(
         &mut self,
         counts: &HashMap<Address, [Counts; 2]>,
@@ -203,7 +204,7 @@ impl Detector {
         self.eject(host, EjectionType::Run(run), stats, random, now)
     }
 
-    /// Leaves a host out for what was found, unless it is out, or too many are, or chance spares it.
+    /// Leaves a host out for what was found, unless it is out, or too many are, or chance keeps it (`enforcing_…`).
     fn eject(
         &mut self,
         host: &Address,
@@ -554,7 +555,7 @@ mod tests {
     }
 
     impl Watched {
-        /// Compares hosts that each had so many good tries of so many; answers who is out then.
+        /// Compares hosts that each had so many good attempts of so many; answers who is out then.
         fn compare(&mut self, origin: Origin, tries: &[(u64, u64)]) -> (Vec<u8>, Rates) {
             let counts = (1..).zip(tries).map(|(number, &(good, all))| {
                 let mut counts = [Counts::default(); 2];
@@ -586,7 +587,7 @@ mod tests {
         let stats = &watched.stats;
         assert_eq!((stats.detected_success.value(), stats.enforced_success.value()), (1, 1));
         assert_eq!((stats.total.value(), stats.success.value()), (1, 1));
-        // Who is out is not compared, and four are too few.
+        // A host that is out is not compared, and four are too few.
         assert_eq!(watched.compare(Origin::External, &tries).1.averages, [None, None]);
     }
 

@@ -86,9 +86,9 @@ pub struct Record {
     pub tunnel_status: u16,
     /// How often the request was sent upstream.
     pub attempts: u32,
-    /// The hosts that were tried before that, in their order; none where there was one try.
+    /// The hosts that were tried before that, in their order; none where there was one attempt.
     pub attempted: Option<Box<Vec<Attempted>>>,
-    /// When its last try asked for a connection, where there was none at hand.
+    /// When its last attempt asked for a connection, where there was none at hand.
     pub pool_asked: Option<Instant>,
     /// The host that answered, or was tried last.
     pub upstream_host: Option<Address>,
@@ -298,7 +298,7 @@ impl Record {
         }
     }
 
-    /// How long its last try waited for its connection, once it has one.
+    /// How long its last attempt waited for its connection, once it has one.
     pub(crate) fn pool_wait(&self) -> Option<Duration> {
         let ready = self.upstream_first_sent?;
         let asked = self.pool_asked.unwrap_or(ready);

@@ -20,7 +20,7 @@ use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
 use crate::stream_info::FilterMetadata;
 use crate::tally::{Tallies, Tally};
-use crate::total::{HostTotals, Total};
+use crate::total::{HostTotals, Recent, Total};
 
 /// Envoy `config.cluster.v3.Cluster`.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ impl Cluster {
         is_limited.then(|| self.host_totals.open(host))
     }
 
-    /// Where a worker counts its tries on a host, if hosts are compared.
+    /// Where a worker counts its attempts on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
         self.outliers.map(|_| self.tallies.open(host))
     }
@@ -561,6 +561,8 @@ pub struct InUse {
     pub requests: Total,
     /// Retries.
     pub retries: Total,
+    /// Requests that began of late, where a retry budget goes by them.
+    pub recent: Recent,
 }
 
 /// Envoy `CircuitBreakers.Thresholds`.
@@ -576,6 +578,8 @@ pub struct Limits {
     pub retries: u32,
     /// `retry_budget`: percent of the active requests in hundredths, and the least number of retries.
     pub retry_budget: Option<(u32, u32)>,
+    /// `retry_budget.budget_interval`: the percentage is of the requests that began within it.
+    pub budget_interval: Option<Duration>,
     /// `track_remaining`: whether `remaining_*` gauges are kept.
     pub track_remaining: bool,
 }
@@ -588,6 +592,7 @@ impl Default for Limits {
             requests: 1024,
             retries: 3,
             retry_budget: None,
+            budget_interval: None,
             track_remaining: false,
         }
     }

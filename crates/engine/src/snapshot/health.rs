@@ -151,7 +151,7 @@ pub struct OutlierDetection {
     pub local: Rule,
     /// `split_external_local_origin_errors`: failures that no server answered for do not count as answers.
     pub split: bool,
-    /// `interval` between the looks at who may come back. Default 10 s.
+    /// `interval` between the looks at which hosts may come back. Default 10 s.
     pub interval: Duration,
     /// `base_ejection_time`, times how often the host was left out. Default 30 s.
     pub base_time: Duration,
@@ -171,21 +171,22 @@ pub struct OutlierDetection {
     pub comparison: Comparison,
 }
 
-/// How hosts are compared with each other by the tries of an interval. Arrays are by [`Origin`](crate::tally::Origin).
+/// How hosts are compared with each other by the attempts of an interval. Arrays are by
+/// [`Origin`](crate::tally::Origin).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// `success_rate_minimum_hosts` that must have had enough tries: default 5.
+    /// `success_rate_minimum_hosts` that must have had enough attempts: default 5.
     pub success_hosts: u32,
-    /// `success_rate_request_volume`: how many tries are enough: default 100.
+    /// `success_rate_request_volume`: how many attempts are enough: default 100.
     pub success_volume: u32,
     /// `success_rate_stdev_factor`, in thousandths: how many standard deviations below the mean a host may be. Default
     /// 1900.
     pub stdev_factor: u32,
     /// `enforcing_success_rate` (default 100) and `enforcing_local_origin_success_rate` (100), in percent.
     pub enforcing_success: [u32; 2],
-    /// `failure_percentage_minimum_hosts` that must have had enough tries: default 5.
+    /// `failure_percentage_minimum_hosts` that must have had enough attempts: default 5.
     pub failure_hosts: u32,
-    /// `failure_percentage_request_volume`: how many tries are enough: default 50.
+    /// `failure_percentage_request_volume`: how many attempts are enough: default 50.
     pub failure_volume: u32,
     /// `failure_percentage_threshold`: default 85.
     pub failure_percent: u32,

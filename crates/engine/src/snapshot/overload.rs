@@ -159,9 +159,9 @@ pub enum Action {
     StopRequests = 0,
     /// Connections of HTTP/1 end with the response, those of HTTP/2 are told to go.
     DisableKeepAlive = 1,
-    /// Who connects waits in the listening socket.
+    /// Clients that connect wait in the listening socket.
     StopConnections = 2,
-    /// Who connects is turned away.
+    /// Clients that connect are turned away.
     RejectConnections = 3,
     /// Memory that is not in use goes back to the system.
     ShrinkHeap = 4,
@@ -206,7 +206,7 @@ impl Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Point {
-    /// Who connects is turned away.
+    /// Clients that connect are turned away.
     Accept = 0,
     /// A request is answered with 503.
     DecodeHeaders = 1,

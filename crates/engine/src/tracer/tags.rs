@@ -1,4 +1,4 @@
-//! What spans say of requests and of their tries, in Envoy's names.
+//! What spans say of requests and of their attempts, in Envoy's names.
 
 use std::borrow::Cow;
 
@@ -89,7 +89,7 @@ pub(crate) fn request_tags(of: &RequestTags<'_>) -> Tags {
     tags
 }
 
-/// How a try went.
+/// How an attempt went.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome<'a> {
     /// Retries before it.
@@ -104,7 +104,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) failed: Option<(&'a str, &'a str)>,
 }
 
-/// What the span of a try says.
+/// What the span of an attempt says.
 pub(crate) fn try_tags(of: &RequestTags<'_>, outcome: Outcome<'_>) -> Tags {
     let RequestTags { facts, custom, .. } = *of;
     let Outcome { retries, connected, status, canceled, failed } = outcome;

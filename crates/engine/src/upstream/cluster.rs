@@ -230,10 +230,23 @@ impl ClusterState {
             Resource::Connections => limits.connections,
             Resource::Pending => limits.pending,
             Resource::Requests => limits.requests,
-            Resource::Retries => limits
-                .retry_budget
-                .map_or(limits.retries, |budget| self.retries_allowed(priority, budget)),
+            Resource::Retries => limits.retries,
         };
+        self.is_at(limit, priority, resource)
+    }
+
+    /// Whether no more retries are allowed.
+    pub(crate) fn is_full_of_retries(&mut self, priority: Priority, now: Instant) -> bool {
+        let limits = self.limits_of(priority);
+        let limit = match limits.retry_budget {
+            Some(budget) => self.retries_allowed(priority, budget, now),
+            None => limits.retries,
+        };
+        self.is_at(limit, priority, Resource::Retries)
+    }
+
+    /// Whether so many are in use.
+    fn is_at(&mut self, limit: u32, priority: Priority, resource: Resource) -> bool {
         let full = self.in_use(priority, resource) >= limit;
         if full {
             let config = Arc::clone(&self.config);
@@ -243,9 +256,19 @@ impl ClusterState {
         full
     }
 
-    fn retries_allowed(&self, priority: Priority, (percent_hundredths, least): (u32, u32)) -> u32 {
-        let requests = u64::from(self.in_use(priority, Resource::Requests))
-            + u64::from(self.in_use(priority, Resource::Pending));
+    fn retries_allowed(
+        &self,
+        priority: Priority,
+        (percent_hundredths, least): (u32, u32),
+        now: Instant,
+    ) -> u32 {
+        let requests = match self.limits_of(priority).budget_interval {
+            Some(interval) => self.config.in_use[priority as usize].recent.value(interval, now),
+            None => {
+                u64::from(self.in_use(priority, Resource::Requests))
+                    + u64::from(self.in_use(priority, Resource::Pending))
+            }
+        };
         let share = requests * u64::from(percent_hundredths) / 10_000;
         u32::try_from(share).unwrap_or(u32::MAX).max(least)
     }
@@ -415,8 +438,12 @@ impl ClusterState {
     }
 
     /// A stream begins (or ends) on a host.
-    pub(crate) fn request_began(&mut self, pool_key: PoolKey) {
+    pub(crate) fn request_began(&mut self, pool_key: PoolKey, now: Instant) {
         self.take(pool_key, Resource::Requests);
+        let priority = self.priority(pool_key);
+        if let Some(interval) = self.limits_of(priority).budget_interval {
+            self.config.in_use[priority as usize].recent.note(interval, now);
+        }
         self.stats.upstream_rq_total.inc();
         self.stats.upstream_rq_active.inc();
         let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {

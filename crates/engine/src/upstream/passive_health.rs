@@ -19,7 +19,7 @@ pub(crate) struct ErrorStreak {
     pub(crate) local: u32,
 }
 
-/// What came of a try, as far as the host is concerned.
+/// What came of an attempt, as far as the host is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostOutcome {
     /// It answered with this status.
@@ -112,7 +112,7 @@ impl Clusters {
 }
 
 impl Upstreams {
-    /// Notes what came of a try on a host.
+    /// Notes what came of an attempt on a host.
     #[inline]
     pub(crate) fn note(&mut self, pool_key: PoolKey, sign: HostOutcome, env: &mut Env) {
         if self

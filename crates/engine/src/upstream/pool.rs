@@ -63,7 +63,7 @@ pub(crate) struct Pool {
     pub(crate) zone: Option<Arc<ZonePairStats>>,
     /// How many connections all workers have to its host, where that is limited.
     pub(crate) total: Option<Arc<Total>>,
-    /// How its tries end, where hosts are compared.
+    /// How its attempts end, where hosts are compared.
     pub(crate) tally: Option<Arc<Tally>>,
 }
 

@@ -18,8 +18,8 @@ use towpath_engine::snapshot::cluster::{
 };
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpLogOptions,
-    TcpProxy, Terminal,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects,
+    TcpLogOptions, TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
@@ -194,6 +194,9 @@ pub fn http(routes: RouteTable) -> Http {
         early_mutations: Default::default(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
+        attempt_logs: Vec::new(),
+        log_attempt_start: false,
+        proxy_status: None,
         told: None,
         generate_request_id: true,
         preserve_external_request_id: false,
@@ -297,7 +300,9 @@ impl Plan {
             idle_timeout: Some(Duration::from_secs(600)),
             hash: None,
             max_duration: None,
+            duration_jitter: 0.0,
             max_connect_attempts: 1,
+            connects: TcpConnects::default(),
             criteria: None,
             tlvs: None,
             tunneling: None,

@@ -140,6 +140,8 @@ suites!(
     overload,
     balancing,
     bounds,
+    attempt_logs,
+    callout_retries,
     hash_cookies,
     hashing,
     slow_start,
