@@ -112,6 +112,7 @@ impl Converter<'_> {
             max_requests_per_connection,
             bolt,
             asked_names,
+            filters,
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
@@ -172,6 +173,7 @@ impl Converter<'_> {
             filter_metadata: filter_metadata(message),
             greetings,
             asked_names,
+            filters,
             drops,
         })
     }

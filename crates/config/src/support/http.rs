@@ -160,12 +160,19 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.filters.http.router.v3.Router",
         honoured: &[
             "dynamic_stats",
             "suppress_envoy_headers",
             "respect_expected_rq_timeout",
             "start_child_span",
+            "upstream_http_filters",
         ],
         harmless: &[
             ("suppress_grpc_request_failure_code_stats", "gRPC is not counted"),
@@ -175,7 +182,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("upstream_log", "requests are logged once, downstream"),
             ("upstream_log_options", "requests are logged once, downstream"),
             ("strict_check_headers", "x-envoy-* headers with bad values are ignored"),
-            ("upstream_http_filters", "there are no upstream filters"),
         ],
     },
     Entry {
