@@ -414,6 +414,7 @@ pub(crate) fn converter<'a>(
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
         common_provider: None,
+        shared_rates: Vec::new(),
         has_internal_listeners: false,
         direction: Direction::Unspecified,
         mesh_node: Arc::default(),

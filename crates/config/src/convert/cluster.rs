@@ -112,6 +112,7 @@ impl Converter<'_> {
             max_requests_per_connection,
             bolt,
             asked_names,
+            filters,
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
@@ -175,6 +176,7 @@ impl Converter<'_> {
             filter_metadata: filter_metadata(message),
             greetings,
             asked_names,
+            filters,
             drops,
         })
     }

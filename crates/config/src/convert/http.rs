@@ -15,7 +15,7 @@ use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
 use super::extension::HEADER_FORMATTER;
-use super::http_filter::ROUTER;
+use super::http_filter::{HttpChain, ROUTER};
 use super::route_action::unless_zero;
 use super::runtime::REJECT_FRAGMENT;
 use crate::message::Message;
@@ -35,7 +35,7 @@ impl Converter<'_> {
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
-        let (filters, router) = filters?;
+        let HttpChain { filters, router, try_filters } = filters?;
         let (attempt_logs, log_attempt_start) = self.attempt_logs(message);
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
@@ -88,6 +88,7 @@ impl Converter<'_> {
             ignored_upgrades: self.ignored_upgrades(message),
             detections: self.client_detections(message),
             early_mutations: self.early_mutations(message),
+            try_filters,
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
             attempt_logs,

@@ -644,10 +644,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "use_downstream_protocol_config",
             "auto_config",
             "upstream_http_protocol_options",
+            "http_filters",
         ],
         harmless: &[],
         changes: &[
-            ("http_filters", "there are no upstream filters"),
             ("outlier_detection", "errors are 500 and above"),
             ("request_mirror_policies", "requests are not mirrored"),
             ("retry_policy", "write it in the route"),

@@ -173,6 +173,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.filters.http.router.v3.Router",
         honoured: &[
             "dynamic_stats",
@@ -182,12 +188,13 @@ pub(super) const ENTRIES: &[Entry] = &[
             "strict_check_headers",
             "upstream_log",
             "upstream_log_options",
+            "upstream_http_filters",
         ],
         harmless: &[
             ("suppress_grpc_request_failure_code_stats", "gRPC is not counted"),
             ("reject_connect_request_early_data", "early data of a CONNECT waits for the answer"),
         ],
-        changes: &[("upstream_http_filters", "there are no upstream filters")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.http.router.v3.Router.UpstreamAccessLogOptions",

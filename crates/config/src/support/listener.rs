@@ -244,9 +244,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit",
-        honoured: &["stat_prefix", "token_bucket", "runtime_enabled"],
+        honoured: &["stat_prefix", "token_bucket", "runtime_enabled", "share_key"],
         harmless: &[],
-        changes: &[("share_key", "each filter has a bucket of its own")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit",

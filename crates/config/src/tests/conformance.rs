@@ -91,9 +91,10 @@ fn what_is_secret_is_not_shown() {
     }
 }
 
-/// Honoured by doing nothing: a name that Envoy reads for EDS only, a version of which there is one, and holders of
-/// nothing that is honoured.
-const NOTHING_TO_READ: [&str; 5] = [
+/// Honoured by doing nothing: a name that Envoy reads for EDS only, numbers of the parts of an expression, a version of
+/// which there is one, and holders of nothing that is honoured.
+const NOTHING_TO_READ: [&str; 6] = [
+    "id",
     "cluster_name",
     "resource_api_version",
     "round_robin_lb_config",

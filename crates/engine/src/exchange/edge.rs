@@ -413,15 +413,28 @@ impl Exchange {
         if changed {
             self.change_response(index, now);
         }
-        if !http.filters.is_empty() && !self.filter_response_head(index, usize::MAX, end, now) {
-            if let Some(stream) = self.streams.get_mut(index) {
-                // As far as the client can tell, there is no response, and no other is asked for.
-                stream.response_end = Progress::AwaitingHead;
-                stream.retries.forbidden = true;
-            }
+        if !http.filters.is_empty() && !self.show_response_head(index, end, now) {
             return;
         }
         self.write_response_head(index, &context, end, now);
+    }
+
+    /// Shows the head of a response to the filters, unless one of them has made it; false if it does not go on.
+    fn show_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let serial = stream.serial;
+        let is_past = stream.filters.as_deref().is_some_and(|filters| filters.is_past);
+        if is_past || self.filter_response_head(index, usize::MAX, end, now) {
+            return true;
+        }
+        if !self.is_past_filters(index, serial)
+            && let Some(stream) = self.streams.get_mut(index)
+        {
+            // As far as the client can tell, there is no response, and no other is asked for.
+            stream.response_end = Progress::AwaitingHead;
+            stream.retries.forbidden = true;
+        }
+        false
     }
 
     /// The same with the head as the filters leave it.

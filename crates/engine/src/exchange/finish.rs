@@ -88,15 +88,26 @@ impl Exchange {
         }
         let silent = body.is_empty() || stream.head_only;
         stream.recorder.note(|record| record.upstream_last_received = None);
-        if stream.filters.is_some() && !silent {
+        let serial = stream.serial;
+        let is_past = stream.filters.as_deref().is_none_or(|filters| filters.is_past);
+        if !is_past && !silent {
             stream.response_end = Progress::Streaming;
-            stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
             self.send_response_head(index, false, now);
+            if self.is_past_filters(index, serial) {
+                return;
+            }
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
+            }
             self.filter_response_item(index, Item::Data(body), now);
             return self.filter_response_item(index, Item::End, now);
         }
+        let was_past = stream.filters.as_deref().is_some_and(|filters| filters.is_past);
         stream.response_end = Progress::Ended;
         self.send_response_head(index, silent, now);
+        if !was_past && self.is_past_filters(index, serial) {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         if silent && stream.is_unanswered() {
             // A filter holds it.

@@ -192,13 +192,21 @@ impl Exchange {
         }
         account(stream, side, &item, now);
         // What a tunnel carries is bytes (RFC 9113 §8.5).
-        let item = match item {
+        let mut item = match item {
             Item::Trailers(trailers) if stream.upgrade == Upgrade::Done => {
                 keep_trailers(stream, &trailers);
                 self.env.heads.give(trailers);
                 Item::End
             }
             Item::Data(_) | Item::Trailers(_) | Item::End => item,
+        };
+        let stream = match &item {
+            Item::Trailers(_) if side == Side::Response && stream.retries.is_filtered() => {
+                self.filter_trailers_of_try(index, Direction::Response, &mut item, now);
+                let Some(stream) = self.streams.get_mut(index) else { return };
+                stream
+            }
+            Item::Data(_) | Item::Trailers(_) | Item::End => stream,
         };
         if stream.bridging != Bridging::None {
             return self.cross(index, side, item, now);
@@ -253,7 +261,7 @@ impl Exchange {
     }
 
     /// Passes one piece on as it is.
-    pub(crate) fn pass(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
+    pub(crate) fn pass(&mut self, index: StreamIndex, side: Side, mut item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         if matches!(stream.kind, Kind::Callout(_)) {
             return self.receive_callout(index, item, now);
@@ -270,6 +278,14 @@ impl Exchange {
             ) => None,
         };
         let ends = !matches!(item, Item::Data(_));
+        let is_shown = side == Side::Request && ends && target.is_some();
+        let stream = if is_shown && stream.retries.is_filtered() {
+            self.filter_trailers_of_try(index, Direction::Request, &mut item, now);
+            let Some(stream) = self.streams.get_mut(index) else { return };
+            stream
+        } else {
+            stream
+        };
         match side {
             Side::Request => {
                 if ends {
@@ -572,6 +588,16 @@ impl Exchange {
 
     /// Sends what a stream has kept to the connection that it just got.
     pub(crate) fn replay(&mut self, index: StreamIndex, upstream: Leg, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.retries.is_filtered()
+            && let Some(trailers) = stream.body.take_trailers()
+        {
+            let mut item = Item::Trailers(trailers);
+            self.filter_trailers_of_try(index, Direction::Request, &mut item, now);
+            if let (Some(stream), Item::Trailers(trailers)) = (self.streams.get_mut(index), item) {
+                stream.body.set_trailers(trailers);
+            }
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let ended = stream.request_end == Progress::Ended;
         let keeps =

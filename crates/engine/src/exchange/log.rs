@@ -59,14 +59,6 @@ impl Exchange {
             self.log_under_way(index, TCP_UPSTREAM_CONNECTED, now);
         }
     }
-
-    /// Writes lines for a stream whose route has been chosen, if they are wanted.
-    pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
-        let http = self.streams.get(index).and_then(|stream| stream.context.http());
-        if http.is_some_and(|http| http.config.log_on_new_request) {
-            self.log_under_way(index, DOWNSTREAM_START, now);
-        }
-    }
 }
 
 impl Exchange {

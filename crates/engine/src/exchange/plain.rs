@@ -224,7 +224,6 @@ fn is_plain_request(stream: &Stream) -> bool {
         && stream.request.get(Name::Upgrade).is_none()
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))
-        && stream.context.http().is_some_and(|http| !http.config.log_on_new_request)
 }
 
 /// Whether a stream is over as it should be, and speaks HTTP on both sides.

@@ -127,6 +127,8 @@ pub(crate) struct Tried {
     pub(crate) cookies: Vec<Box<[u8]>>,
     /// The hosts that it names, once its cluster has asked for them.
     pub(crate) asked: Option<AskedHosts>,
+    /// Which try has passed the filters before its host last, counted from 1.
+    pub(super) filtered: u32,
     /// A host has said what its load is.
     pub(crate) said_load: bool,
     /// Why its cluster has no host for it, if there is more to say.
@@ -219,6 +221,12 @@ impl Retries {
     pub(crate) fn follows(&self) -> bool {
         let redirected = self.tried.as_deref().and_then(|tried| tried.redirected.as_deref());
         redirected.is_some_and(|known| known.follows)
+    }
+
+    /// Whether its tries pass filters before their hosts.
+    #[inline]
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.tried.as_deref().is_some_and(|tried| tried.filtered > 0)
     }
 
     /// Whether a second attempt may ever be made, so that the body must be kept.

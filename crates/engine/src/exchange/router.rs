@@ -16,7 +16,7 @@ use crate::deadlines::Limit;
 use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
-use crate::exchange::log::Setting;
+use crate::exchange::log::{DOWNSTREAM_START, Setting};
 use crate::exchange::retry::parse_number;
 use crate::exchange::rewrite::{set_host, written};
 use crate::exchange::rpc::Bridging;
@@ -115,6 +115,9 @@ impl Exchange {
         if let Some(tracing) = &http.config.tracing {
             self.begin_tracing(index, http, tracing, pass);
         }
+        if http.config.log_on_new_request {
+            self.log_under_way(index, DOWNSTREAM_START, now);
+        }
         let mut resume = Resume { origin, random, wants_tls };
         if !http.filters.is_empty()
             && self.filter_request(index, 0, &mut resume, now) == FilterStatus::Stopped
@@ -147,9 +150,6 @@ impl Exchange {
     /// Does what a route says.
     fn take_route(&mut self, index: StreamIndex, route: &Route, resume: Resume, now: Instant) {
         let Resume { origin, random, .. } = resume;
-        if !matches!(route.action, Action::Forward(_)) {
-            self.log_new_request(index, now);
-        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_phase(Phase::Route);
         let count_direct = |stream: &Stream| {
@@ -183,7 +183,6 @@ impl Exchange {
 
     /// Answers a request that no route takes, or that is to come by https.
     fn answer_unrouted(&mut self, index: StreamIndex, wants_tls: bool, now: Instant) {
-        self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_phase(Phase::Route);
         let context = stream.context.clone();
@@ -264,8 +263,6 @@ impl Exchange {
         };
         let cluster = cluster.filter(speaks);
         stream.cluster = cluster.unwrap_or(NO_CLUSTER);
-        self.log_new_request(index, now);
-        let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = cluster else {
             stream.flags.set(Flags::NO_CLUSTER_FOUND);
             http.stats.rq_total.inc();
@@ -402,6 +399,9 @@ impl Exchange {
         if self.streams.get(index).is_some_and(|stream| !stream.recorder.is_off()) {
             self.begin_attempt_log(index, now);
         }
+        if !self.filter_try(index, now) {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let lease = if stream.upgrade == Upgrade::ConnectHere {
             self.lease_raw(index, pool_key, now)
@@ -447,6 +447,40 @@ impl Exchange {
         if is_call && !is_head_read(stream, self.env.slow_after) {
             return;
         }
+        // What passes filters first has said so to them.
+        if !stream.retries.is_filtered() {
+            let attempts = stream.attempts;
+            self.name_try(index, attempts.into(), now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let (Some(http), Some(routed)) =
+            (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))
+        else {
+            return;
+        };
+        let Some(forward) = routed.forward() else { return };
+        if http.config.scheme_of_upstream
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster)
+        {
+            let is_tls = cluster.tls_of(pool_key).is_some();
+            stream.request.set_scheme(if is_tls { b"https" } else { b"http" });
+        }
+        if matches!(forward.host, HostRewrite::Auto)
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(pool) = self.upstreams.clusters.pool(pool_key)
+            && !pool.hostname.is_empty()
+        {
+            let name = pool.hostname.clone();
+            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
+            set_host(&mut stream.request, name.as_bytes(), forward, quiet);
+        }
+    }
+
+    /// Tells a server which try of its request this is, of which trace, and how long it may take.
+    pub(super) fn name_try(&mut self, index: StreamIndex, attempts: u64, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
         if stream.recorder.is_followed() {
             self.tell_trace(index);
         }
@@ -458,16 +492,9 @@ impl Exchange {
             return tell_time_left(stream, now);
         };
         if routed.host.attempt_count_in_request {
-            self.env.attempt_count.set(stream.attempts.into(), &mut stream.request);
+            self.env.attempt_count.set(attempts, &mut stream.request);
         }
         let Some(forward) = routed.forward() else { return };
-        if http.config.scheme_of_upstream
-            && let Some(pool_key) = stream.retries.pool_key
-            && let Some(cluster) = self.upstreams.clusters.get(pool_key.cluster)
-        {
-            let is_tls = cluster.tls_of(pool_key).is_some();
-            stream.request.set_scheme(if is_tls { b"https" } else { b"http" });
-        }
         let told = !http.config.router.suppress_envoy_headers;
         let of_grpc = matches!(forward.grpc_timeout, GrpcTimeout::Response { .. });
         if (told || of_grpc)
@@ -480,15 +507,6 @@ impl Exchange {
             if of_grpc && is_grpc(&stream.request) {
                 set_timeout(&mut stream.request, expected);
             }
-        }
-        if matches!(forward.host, HostRewrite::Auto)
-            && let Some(pool_key) = stream.retries.pool_key
-            && let Some(pool) = self.upstreams.clusters.pool(pool_key)
-            && !pool.hostname.is_empty()
-        {
-            let name = pool.hostname.clone();
-            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
-            set_host(&mut stream.request, name.as_bytes(), forward, quiet);
         }
     }
 

@@ -29,7 +29,7 @@ use crate::exchange::rpc::Bridging;
 use crate::exchange::timers;
 use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
-use crate::record::Flags;
+use crate::record::{Flags, Record};
 use crate::route::Picked;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{
@@ -245,6 +245,11 @@ impl Body {
         self.kept.as_mut().map_or(&mut [], |kept| &mut kept.chunks)
     }
 
+    /// Takes them out.
+    pub(crate) fn take_trailers(&mut self) -> Option<Head> {
+        self.kept.as_mut()?.trailers.take()
+    }
+
     pub(crate) fn trailers(&self) -> Option<&Head> {
         self.kept.as_ref()?.trailers.as_ref()
     }
@@ -378,9 +383,7 @@ impl Streams {
             recording.wire.downstream_sent = connection.encoded + waiting;
             let record = &mut recording.record;
             record.connection = serial;
-            record.downstream_local = Some(connection.local.clone());
-            record.downstream_remote = Some(connection.peer.clone());
-            record.downstream_direct_remote = Some(connection.direct_peer().clone());
+            note_client(record, connection);
             record.downstream_tls = connection.downstream_tls();
             let downstream = connection.downstream();
             record.server_name =
@@ -608,6 +611,13 @@ impl Stream {
             && self.recorder.is_off()
             && self.request.version() != Version::Http10
     }
+}
+
+/// Notes whose connection a stream came on.
+pub(super) fn note_client(record: &mut Record, connection: &Connection) {
+    record.downstream_local = Some(connection.local.clone());
+    record.downstream_remote = Some(connection.peer.clone());
+    record.downstream_direct_remote = Some(connection.direct_peer().clone());
 }
 
 #[cfg(test)]

@@ -201,6 +201,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.touch_try(index, now, &mut self.env.timers);
         stream.clear_timers_of_answered();
+        if stream.retries.is_filtered() {
+            self.filter_answer(index, end, now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         stream.times.upstream_first_received.get_or_insert(now);
         if end {
             stream.recorder.note(|record| record.upstream_last_received = Some(now));
@@ -272,6 +276,7 @@ impl Exchange {
             Upgrade::Requested => status == 101,
             Upgrade::Connect | Upgrade::ConnectHere | Upgrade::Post => (200..300).contains(&status),
         };
+        let serial = stream.serial;
         if switches {
             let is_http2 = self.conns.table.get(id).is_some_and(|it| it.mux.is_http2());
             // An app sees what its server of HTTP/1 has said.
@@ -279,12 +284,19 @@ impl Exchange {
                 stream.complete_upgrade_response();
             }
             self.send_response_head(index, false, now);
+            if self.is_past_filters(index, serial) {
+                return;
+            }
             return self.open_tunnel(index, leg, end && is_http2, now);
         }
         if stream.request_end == Progress::Ended {
             stream.body.forget();
         }
+        let is_watched = stream.filters.is_some();
         self.send_response_head(index, end, now);
+        if is_watched && self.is_past_filters(index, serial) {
+            return;
+        }
         if end
             && self.streams.get(index).is_some_and(|it| it.is_unanswered() && it.filters.is_some())
         {

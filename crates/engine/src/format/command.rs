@@ -151,14 +151,18 @@ pub(crate) enum Command {
 
 /// Whose metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetadataOf {
+pub enum MetadataOf {
     /// What filters have left of the stream.
     Dynamic,
+    /// The listener's.
     Listener,
+    /// The virtual host's.
     VirtualHost,
+    /// The route's.
     Route,
+    /// The cluster's.
     Cluster,
-    /// The upstream host.
+    /// The upstream host's.
     Endpoint,
 }
 

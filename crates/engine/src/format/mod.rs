@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use append::{Literal, Short, append};
 use command::Command;
-pub use command::command_names;
+pub use command::{MetadataOf, command_names};
 pub use error::{FormatError, FormatReason};
 pub use facts::{Facts, Told};
 pub use json::JsonTemplate;

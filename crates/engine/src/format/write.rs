@@ -293,16 +293,19 @@ impl Command {
 
 impl MetadataOf {
     /// Shows the value at a path in a namespace; an empty path means all of it.
-    fn read(
+    pub(crate) fn read<R>(
         self,
         facts: &Facts<'_>,
         namespace: &str,
         path: &[Box<str>],
-        read: impl FnOnce(Option<&Value>) -> bool,
-    ) -> bool {
+        read: impl FnOnce(Option<&Value>) -> R,
+    ) -> R {
         let told = match self {
             Self::Dynamic => {
-                return facts.info.is_some_and(|info| info.read_metadata(namespace, path, read));
+                return match facts.info {
+                    Some(info) => info.read_metadata(namespace, path, read),
+                    None => read(None),
+                };
             }
             Self::Listener => facts.told.listener,
             Self::VirtualHost => facts.told.virtual_host,

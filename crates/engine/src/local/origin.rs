@@ -255,6 +255,7 @@ impl Local {
             filter_metadata: None,
             greetings: None,
             asked_names: None,
+            filters: Vec::new(),
             drops: None,
             tls: self.origin_tls(key),
             sockets: Vec::new(),

@@ -15,6 +15,7 @@ use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
+use crate::filter::ChainFilter;
 use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
@@ -105,6 +106,8 @@ pub struct Cluster {
     pub drops: Option<Box<DropOverload>>,
     /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
     pub asked_names: Option<AskedNames>,
+    /// `HttpProtocolOptions.http_filters`: what each try of a request passes before its host, in order.
+    pub filters: Vec<ChainFilter>,
 }
 
 /// Which connections end when hosts change, beside those to hosts that are gone or not well any more: of these none is

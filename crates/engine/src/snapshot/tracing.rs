@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_proto::head::HeaderName;
 
 use super::route::{Fraction, HeaderOps, RetryPolicy};
-use crate::format::Format;
+use crate::format::{Format, MetadataOf};
 
 /// Envoy `HttpConnectionManager.Tracing`.
 #[derive(Debug)]
@@ -94,8 +94,10 @@ pub enum TagSource {
         /// The value of requests without it; empty means no tag.
         default: Box<str>,
     },
-    /// `metadata` of the request.
+    /// `metadata`.
     Metadata {
+        /// `kind`: the request's, that of its route, its cluster or its host.
+        whose: MetadataOf,
         /// `metadata_key.key`.
         namespace: Box<str>,
         /// `metadata_key.path`.

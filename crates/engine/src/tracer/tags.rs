@@ -181,8 +181,8 @@ pub(crate) fn value_of_tag(source: &TagSource, facts: &Facts<'_>) -> Vec<u8> {
             let said = facts.request.and_then(|head| head.get_named(name));
             said.unwrap_or(default.as_bytes()).to_vec()
         }
-        TagSource::Metadata { namespace, path, default } => {
-            let said = facts.info.and_then(|info| info.read_metadata(namespace, path, text_of));
+        TagSource::Metadata { whose, namespace, path, default } => {
+            let said = whose.read(facts, namespace, path, text_of);
             said.unwrap_or_else(|| default.as_bytes().to_vec())
         }
         TagSource::Format(format) => {

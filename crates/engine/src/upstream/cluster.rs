@@ -3,6 +3,7 @@
 //! Arrives: configuration and resolved endpoints. Leaves: the [`PoolKey`] that a stream goes to.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use towpath_proto::tls::Fault;
@@ -10,8 +11,10 @@ use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::balancer::{Among, Balancer, Host};
 use crate::conn::Connections;
+use crate::conn::context::PlacedFilter;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
+use crate::filter::FilterScope;
 use crate::ids::{PoolClass, PoolKey, Priority};
 use crate::message::ClusterDescription;
 use crate::serving::HTTP2;
@@ -96,6 +99,8 @@ pub(crate) struct ClusterState {
     pub(crate) races: bool,
     /// Its configuration asks for nothing but that requests go out over connections that are kept.
     pub(crate) plain: bool,
+    /// What each try passes before its host.
+    pub(crate) filters: Rc<[PlacedFilter]>,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
 }
@@ -165,6 +170,7 @@ impl ClusterState {
             pools: Vec::new(),
             wishes: Wishes::default(),
             races: false,
+            filters: Rc::default(),
             leaves: false,
         }
     }
@@ -495,6 +501,7 @@ impl ClusterState {
         let config = Arc::clone(&self.config);
         self.plain = is_plain(&config);
         self.weigh_at = None;
+        self.filters = start_filters(&config, env);
         (self.tls, self.sockets) = tls;
         self.leaves = false;
         if config.balancing != before.balancing
@@ -561,9 +568,22 @@ fn is_plain(config: &Cluster) -> bool {
         && config.drops.is_none()
         && config.override_hosts.is_none()
         && config.load_reports.is_none()
+        && config.filters.is_empty()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks
+}
+
+/// The filters of a cluster as this worker has them.
+fn start_filters(config: &Cluster, env: &Env) -> Rc<[PlacedFilter]> {
+    if config.filters.is_empty() {
+        return Rc::default();
+    }
+    let (notes, registry) = (Rc::clone(&env.notes), Arc::clone(&env.registry));
+    let name = Arc::clone(&config.stat_name);
+    let mut scope = FilterScope::new(name, notes, registry, env.index);
+    scope.is_of_cluster = true;
+    PlacedFilter::start(&config.filters, &scope)
 }
 
 /// What all workers have in use of a cluster.
@@ -680,6 +700,7 @@ impl Upstreams {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
         cluster.begin_balancers(env);
+        cluster.filters = start_filters(config, env);
         (cluster.tls, cluster.sockets) = conns.cluster_tls(config, env);
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));

@@ -90,6 +90,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         filter_metadata: None,
         greetings: None,
         asked_names: None,
+        filters: Vec::new(),
         drops: None,
     }
 }
@@ -192,6 +193,7 @@ pub fn http(routes: RouteTable) -> Http {
         ignored_upgrades: Vec::new(),
         detections: Vec::new(),
         early_mutations: Default::default(),
+        try_filters: Vec::new(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
         attempt_logs: Vec::new(),
