@@ -59,7 +59,7 @@ fn write(expression: &Message, out: &mut String) -> Result<(), Why> {
             Ok(())
         }
         "struct_expr" => Err(Why::Unsupported("maps and messages cannot be made")),
-        _ => Err(Why::Unsupported("there are no comprehensions (all, exists, map, filter)")),
+        _ => Err(Why::Wrong("there are no comprehensions (all, exists, map, filter)")),
     }
 }
 
