@@ -125,7 +125,7 @@ mod tests {
         let flags = Flags::NO_ROUTE_FOUND.with(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
         let before = "before; error=dns_error";
         let whole =
-            format!(r#"{before}, here; error=destination_not_found; details="a \"word\"; NR,URX""#);
+            format!(r#"{before}, here; error=destination_not_found; details="a \"word\"; URX,NR""#);
         assert_eq!(told(&config, flags), (503, whole));
         (config.tells_details, config.sets_status) = (false, true);
         let short = format!("{before}, here; error=destination_not_found");
