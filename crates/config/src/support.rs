@@ -5,7 +5,6 @@ mod bolt;
 mod bootstrap;
 mod cluster;
 mod discovery;
-mod expression;
 mod http;
 mod listener;
 mod matching;
@@ -61,9 +60,6 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         shared::ENTRIES,
         tls::ENTRIES,
         rbac::ENTRIES,
-        expression::ENTRIES,
-        expression::NEW,
-        expression::MATCHED,
         bolt::ENTRIES,
         tracing::ENTRIES,
         crate::convert::filter::rate_limits::SUPPORT,

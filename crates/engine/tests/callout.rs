@@ -37,7 +37,6 @@ fn authz(name: &str) -> ExtAuthz {
         client: Vec::new(),
         client_on_success: Vec::new(),
         metadata: Vec::new(),
-        retry: None,
     };
     ExtAuthz {
         service: Service::Http(Box::new(service)),

@@ -35,7 +35,7 @@ pub struct Request {
     record: OnceLock<CString>,
 }
 
-/// The functions that are told.
+/// Who is told.
 pub(crate) enum Listener {
     Function(OnEvent),
     Queue(Arc<Queue>),

@@ -79,40 +79,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.core.v3.GrpcService",
         // A stream has no timeout, in Envoy neither.
-        honoured: &["envoy_grpc", "timeout", "initial_metadata", "retry_policy"],
+        honoured: &["envoy_grpc", "timeout", "initial_metadata"],
         harmless: &[],
-        changes: &[("google_grpc", "write envoy_grpc")],
-    },
-    Entry {
-        message: "envoy.config.core.v3.RetryPolicy",
-        honoured: &[
-            "retry_back_off",
-            "num_retries",
-            "retry_on",
-            "retry_priority",
-            "retry_host_predicate",
-            "host_selection_retry_max_attempts",
+        changes: &[
+            ("google_grpc", "write envoy_grpc"),
+            ("retry_policy", "a call is made once; the waits between streams are Envoy's defaults"),
         ],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.config.core.v3.BackoffStrategy",
-        honoured: &["base_interval", "max_interval"],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.config.core.v3.RetryPolicy.RetryPriority",
-        honoured: &["name", "typed_config"],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.config.core.v3.RetryPolicy.RetryHostPredicate",
-        honoured: &["name", "typed_config"],
-        harmless: &[],
-        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.GrpcService.EnvoyGrpc",

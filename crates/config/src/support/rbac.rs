@@ -2,6 +2,8 @@
 
 use super::Entry;
 
+const NO_CEL: &str = "CEL is not there";
+
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.filters.network.rbac.v3.RBAC",
@@ -32,12 +34,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.rbac.v3.Policy",
-        honoured: &["permissions", "principals", "condition"],
+        honoured: &["permissions", "principals"],
         harmless: &[],
-        changes: &[
-            ("checked_condition", "Envoy does not read it; write condition"),
-            ("cel_config", "expressions have the functions that Envoy's have without it"),
-        ],
+        changes: &[("condition", NO_CEL), ("checked_condition", NO_CEL), ("cel_config", NO_CEL)],
     },
     Entry {
         message: "envoy.config.rbac.v3.Permission",
@@ -54,10 +53,12 @@ pub(super) const ENTRIES: &[Entry] = &[
             "requested_server_name",
             "metadata",
             "sourced_metadata",
-            "uri_template",
         ],
         harmless: &[],
-        changes: &[("matcher", "matchers that are extensions are not there")],
+        changes: &[
+            ("matcher", "matchers that are extensions are not there"),
+            ("uri_template", "path templates are not there"),
+        ],
     },
     Entry {
         message: "envoy.config.rbac.v3.Permission.Set",

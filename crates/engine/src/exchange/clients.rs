@@ -35,9 +35,7 @@ impl Exchange {
             Some(index) => self.streams.get(index).and_then(|it| client_of(it, &self.conns)),
             None => cluster.wishes.get(pool.class.wish).and_then(|wish| wish.client.clone()),
         };
-        let peer = self.upstreams.attempts.address(id);
-        let peer = peer.as_ref().unwrap_or(&pool.address);
-        let (bytes, had_room) = header.write(client.as_deref(), &reached.local, peer);
+        let (bytes, had_room) = header.write(client.as_deref(), &reached.local, &pool.address);
         if let (false, Some(stats)) = (had_room, &cluster.header_stats) {
             stats.v2_tlvs_exceed_max_length.inc();
         }
@@ -47,7 +45,7 @@ impl Exchange {
     }
 }
 
-/// For which client connections of a stream are made; none where it is our own.
+/// For whom connections of a stream are made; nobody where it is our own.
 pub(crate) fn client_of(stream: &Stream, conns: &Connections) -> Option<Arc<Client>> {
     if matches!(stream.kind, Kind::Callout(_)) {
         return None;

@@ -86,14 +86,12 @@ pub struct Record {
     pub tunnel_status: u16,
     /// How often the request was sent upstream.
     pub attempts: u32,
-    /// The hosts that were tried before that, in their order; none where there was one attempt.
+    /// The hosts that were tried before that, in their order; none where there was one try.
     pub attempted: Option<Box<Vec<Attempted>>>,
-    /// When its last attempt asked for a connection, where there was none at hand.
+    /// When its last try asked for a connection, where there was none at hand.
     pub pool_asked: Option<Instant>,
     /// The host that answered, or was tried last.
     pub upstream_host: Option<Address>,
-    /// Which of its addresses the connection goes to, if not to the first.
-    pub upstream_remote: Option<Box<Address>>,
     /// Our own address towards it.
     pub upstream_local: Option<Address>,
     /// What is spoken below HTTP towards it, if that is TLS.
@@ -191,47 +189,32 @@ pub struct UpstreamTls {
     pub version: tls::Version,
     /// `%UPSTREAM_TLS_CIPHER%`.
     pub cipher: tls::CipherSuite,
-    /// Who both ends are, to clusters of a mesh and where formats ask for it.
+    /// Who both ends are, to clusters of a mesh.
     pub names: Option<Arc<TlsNames>>,
 }
 
-/// Who both ends of a connection under TLS are.
+/// The first URI in each end's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsNames {
-    /// The first URI in the host's certificate, where it is one of a mesh.
+    /// The host's.
     pub peer: Box<str>,
-    /// In ours.
+    /// Ours.
     pub own: Box<str>,
-    /// What both have shown, where formats ask for it.
-    pub shown: Option<Box<DownstreamTls>>,
-    /// Where the host is, if not at its first address.
-    pub(crate) remote: Option<Box<Address>>,
 }
 
 impl TlsNames {
-    /// What both ends have shown on an established connection to a server that may have asked for this certificate.
-    pub(crate) fn shown(layer: &tls::Layer, own: Option<&[u8]>) -> Box<DownstreamTls> {
-        let own = own.and_then(ShownCertificate::read);
-        Box::new(DownstreamTls { own, ..DownstreamTls::of(layer) })
-    }
-
-    /// Their names.
+    /// Those of an established connection to a server that may have asked for this certificate.
     pub(crate) fn of(layer: &tls::Layer, own: Option<&[u8]>) -> Self {
         let first = |der: Option<&[u8]>| {
             let uris = der.and_then(ShownCertificate::read).map(|shown| shown.uris);
             let first = uris.and_then(|uris| uris.into_iter().next());
             first.map(|uri| String::from_utf8_lossy(&uri).into()).unwrap_or_default()
         };
-        Self { peer: first(layer.peer_certificate()), own: first(own), ..Self::default() }
+        Self { peer: first(layer.peer_certificate()), own: first(own) }
     }
 }
 
 impl UpstreamTls {
-    /// What both ends have shown, if formats ask for it.
-    pub(crate) fn shown(&self) -> Option<&DownstreamTls> {
-        self.names.as_deref()?.shown.as_deref()
-    }
-
     /// What is known of an established connection.
     pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
         let (version, cipher) = (layer.version()?, layer.cipher_suite()?);
@@ -279,7 +262,6 @@ impl Record {
             attempted: None,
             pool_asked: None,
             upstream_host: None,
-            upstream_remote: None,
             upstream_local: None,
             upstream_tls: None,
             cluster: None,
@@ -298,7 +280,7 @@ impl Record {
         }
     }
 
-    /// How long its last attempt waited for its connection, once it has one.
+    /// How long its last try waited for its connection, once it has one.
     pub(crate) fn pool_wait(&self) -> Option<Duration> {
         let ready = self.upstream_first_sent?;
         let asked = self.pool_asked.unwrap_or(ready);

@@ -1,7 +1,7 @@
 //! What is counted and shown of a cluster's hosts beside their number.
 
 use super::sets::stats;
-use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
+use super::{Counter, Gauge, Stat, StatSet};
 
 stats! {
     /// `cluster.<name>.ring_hash_lb.…`
@@ -24,13 +24,5 @@ stats! {
     /// `cluster.<name>.<name of a transport socket match>.…`
     SocketMatchStats {
         Counter total_match_count;
-    }
-}
-
-stats! {
-    /// `cluster.<name>.zone.<ours>.<the host's>.…`
-    ZonePairStats {
-        Codes upstream_rq;
-        Histogram upstream_rq_time;
     }
 }

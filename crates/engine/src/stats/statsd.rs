@@ -19,7 +19,7 @@ pub enum Dialect {
     Graphite,
 }
 
-/// The server that is told, and how.
+/// Who is told, and how.
 #[derive(Clone, Debug)]
 pub struct Sink {
     /// How lines look.

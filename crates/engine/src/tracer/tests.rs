@@ -86,7 +86,6 @@ fn provider(batch: usize, most_waiting: usize) -> Arc<Provider> {
             timeout: Duration::from_secs(1),
             is_grpc: false,
             skip_envoy_headers: false,
-            retry: None,
         },
         batch,
         interval: Duration::from_secs(5),

@@ -192,9 +192,6 @@ impl HealthWorld {
                 Message::From(FromWorker::ErrorStreak { cluster, host, run }) => {
                     ToMonitor::ErrorStreak { cluster, host, run }
                 }
-                Message::From(FromWorker::Degraded { cluster, host }) => {
-                    ToMonitor::Degraded { cluster, host }
-                }
                 _ => continue,
             };
             self.world.send(self.monitor, Message::ToMonitor(told));
@@ -302,7 +299,6 @@ pub fn check(probe: Probe) -> HealthCheck {
             no_traffic: pause,
             no_traffic_healthy: pause,
         },
-        alpn: Vec::new(),
         log: None,
     }
 }

@@ -24,7 +24,7 @@ use crate::server_stats::CONTROL;
 use message::{LoadStatsRequest, LoadStatsResponse};
 use tally::{Load, Tracked};
 
-/// The servers that are told, and the call that tells them.
+/// Who is told, and who tells.
 #[derive(Debug)]
 pub(crate) struct LoadReports {
     server: Arc<Grpc>,

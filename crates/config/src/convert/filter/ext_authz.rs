@@ -156,7 +156,6 @@ impl Converter<'_> {
             client,
             client_on_success,
             metadata,
-            retry: self.core_retry_policy(service, "retry_policy", None),
         };
         Some((Service::Http(Box::new(service)), timeout.unwrap_or(DEFAULT_TIMEOUT)))
     }
@@ -226,10 +225,9 @@ const SUPPORT: &[Entry] = &[
             "path_override",
             "authorization_request",
             "authorization_response",
-            "retry_policy",
         ],
         harmless: &[],
-        changes: &[],
+        changes: &[("retry_policy", "the server is asked once")],
     },
     Entry {
         message: "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest",

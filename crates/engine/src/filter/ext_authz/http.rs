@@ -42,7 +42,6 @@ pub(super) fn question(
         timeout: config.timeout,
         max_bytes: MOST_BYTES,
         joint: None,
-        retry: service.retry.clone(),
     })
 }
 

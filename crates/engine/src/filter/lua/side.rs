@@ -411,7 +411,6 @@ fn callout(
         timeout,
         max_bytes: super::MOST_CONTENT,
         joint: None,
-        retry: None,
     })
 }
 

@@ -126,7 +126,6 @@ pub(super) fn question(config: &OAuth2, grant: Grant<'_>) -> Box<Callout> {
         timeout: endpoint.timeout,
         max_bytes: MOST_BYTES,
         joint: None,
-        retry: endpoint.retry.clone(),
     })
 }
 

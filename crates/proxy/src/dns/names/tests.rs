@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use towpath_engine::names::NameEvent;
 use towpath_engine::snapshot::cluster::Family;
-use towpath_engine::snapshot::dns::DnsOptions;
 
 use super::*;
 
@@ -19,7 +18,7 @@ fn config(name: &str, server: &UdpSocket) -> Arc<DnsCache> {
         max_pending: 1024,
         query_timeout: Some(Duration::from_millis(200)),
         preresolved: Vec::new(),
-        resolver: DnsOptions::of(vec![server.local_addr().unwrap()]),
+        resolvers: vec![server.local_addr().unwrap()],
     })
 }
 
