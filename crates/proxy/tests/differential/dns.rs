@@ -1,5 +1,5 @@
-//! A name server for each of both: what it says is in the name. One that both asked would tell the second how long ago the
-//! first began.
+//! A name server for each of both: what it says is in the name. One that both asked would tell the second how long ago
+//! the first began.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
