@@ -31,7 +31,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             Aside::start(scope, "fetch peers", || peers::run(&[]).and_then(|()| bindings::fetch()));
         clippy()?;
         // A build's last links and nearly all tests leave processors idle.
-        let aside = Aside::start(scope, "toolchains, fuzz targets, instructions", in_spare_time);
+        let aside = Aside::start(scope, "toolchains, fuzz targets, instructions", meanwhile);
         build()?;
         doc()?;
         fetched.finish()?;
@@ -87,7 +87,7 @@ fn tests(cargo: &mut Command) -> Result<()> {
 const WORKSPACE: [&str; 2] = ["test", "--workspace"];
 
 /// What has target folders of its own, and whose outcome does not depend on how long it takes.
-fn in_spare_time() -> Result<()> {
+fn meanwhile() -> Result<()> {
     toolchains::check(Share::Idle)?;
     fuzz::build(Share::Idle)?;
     instructions::check(false, Share::Idle)

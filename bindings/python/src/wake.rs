@@ -11,7 +11,7 @@ use std::task;
 use pyo3::prelude::*;
 use towpath_exchange::Sleep;
 
-/// Who is woken.
+/// The waiter that is woken.
 pub(crate) enum Wake {
     /// The thread that waits in [`Sleep::sleep`].
     Thread(Sleep),

@@ -17,6 +17,7 @@ pub(crate) mod discovery;
 mod dns;
 mod downstream_tls;
 mod endpoint;
+mod expression;
 mod extension;
 mod extension_discovery;
 mod facts;
@@ -66,6 +67,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_engine::snapshot::connection_rate::ConnectionRate;
 use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::tls::Certificates;
@@ -144,6 +146,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) http_clusters: Vec<(ClusterId, At)>,
     /// The tracer of connection managers that name none, and a digest of it.
     pub(crate) common_provider: Option<(Arc<Provider>, u64)>,
+    /// Buckets for connections that filters share.
+    pub(crate) shared_rates: Vec<ConnectionRate>,
     /// There is a bootstrap extension for them.
     pub(crate) has_internal_listeners: bool,
     /// `traffic_direction` of the listener at hand.

@@ -374,6 +374,8 @@ pub(crate) fn converter<'a>(
         clusters: vec![None; before.clusters.len()],
         sinks: before.sinks.clone(),
         open: Arc::clone(&before.open),
+        // What is taken over from it may ask for that.
+        shows_upstream_tls: before.shows_upstream_tls,
         ..Snapshot::default()
     };
     Converter {
@@ -412,6 +414,7 @@ pub(crate) fn converter<'a>(
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
         common_provider: None,
+        shared_rates: Vec::new(),
         has_internal_listeners: false,
         direction: Direction::Unspecified,
         mesh_node: Arc::default(),

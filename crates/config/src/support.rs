@@ -5,6 +5,7 @@ mod bolt;
 mod bootstrap;
 mod cluster;
 mod discovery;
+mod expression;
 mod http;
 mod listener;
 mod matching;
@@ -60,6 +61,9 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
         shared::ENTRIES,
         tls::ENTRIES,
         rbac::ENTRIES,
+        expression::ENTRIES,
+        expression::NEW,
+        expression::MATCHED,
         bolt::ENTRIES,
         tracing::ENTRIES,
         crate::convert::filter::rate_limits::SUPPORT,

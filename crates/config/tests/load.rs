@@ -99,7 +99,7 @@ fn filters_keep_their_order_and_names() {
     let [filter] = http(&loaded).filters.as_slice() else { panic!("one mutation") };
     assert_eq!((&*filter.name, filter.disabled), ("own", false));
     let config: &dyn std::any::Any = &*filter.config;
-    let HeaderMutation { own: Mutations { request, response }, .. } =
+    let HeaderMutation { own: Mutations { request, response, .. }, .. } =
         config.downcast_ref().unwrap();
     let [Mutation::Remove(removed), Mutation::Add(added)] = &request.0[..] else {
         panic!("a removal and an addition");

@@ -59,6 +59,10 @@ pub enum Subject {
     Request,
     /// The response's.
     Response,
+    /// The request's trailers, which no format sees.
+    RequestTrailers,
+    /// The response's trailers.
+    ResponseTrailers,
 }
 
 /// Memory that [`HeaderOps::apply`] borrows, kept by a worker so that nothing is allocated.
@@ -203,6 +207,8 @@ fn with_head<'a>(facts: &Facts<'a>, subject: Subject, head: &'a Head) -> Facts<'
     match subject {
         Subject::Request => Facts { request: Some(head), ..*facts },
         Subject::Response => Facts { response: Some(head), ..*facts },
+        Subject::RequestTrailers => *facts,
+        Subject::ResponseTrailers => Facts { trailers: Some(head), ..*facts },
     }
 }
 

@@ -44,6 +44,7 @@ pub mod proxied;
 mod random;
 pub mod rbac;
 pub mod record;
+pub mod retry_policy;
 pub mod route;
 mod serving;
 pub mod snapshot;

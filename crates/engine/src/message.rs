@@ -53,6 +53,13 @@ pub enum ToMonitor {
         /// Which errors.
         run: Run,
     },
+    /// An answer of a host said that others would serve better.
+    Degraded {
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The host.
+        host: Address,
+    },
     /// A worker has connected to a cluster for the first time.
     Traffic {
         /// Which cluster.
@@ -133,7 +140,7 @@ pub enum ToWorker {
     },
     /// Tell a server something for the control thread, as far as it takes it.
     Export {
-        /// Whom. What belongs to one call is told by the same.
+        /// The call. What belongs to one call is told by the same.
         to: Arc<Exporter>,
         /// A message, without what frames it.
         message: Bytes,
@@ -202,6 +209,13 @@ pub enum FromWorker {
         host: Address,
         /// Which errors.
         run: Run,
+    },
+    /// An answer of a host that is not known to be degraded said that others would serve better.
+    Degraded {
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The host.
+        host: Address,
     },
     /// It has connected to a cluster whose hosts are checked, for the first time.
     Traffic {

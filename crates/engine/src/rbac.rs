@@ -7,8 +7,11 @@ use std::ops::Range;
 use towpath_proto::Address;
 
 use crate::cidr::Prefix;
+use crate::format::cel::Expression;
 use crate::matcher::tree::Tree;
-use crate::matcher::{FilterStateMatcher, HeaderMatcher, MetadataMatcher, StringMatcher};
+use crate::matcher::{
+    FilterStateMatcher, HeaderMatcher, MetadataMatcher, PathTemplate, StringMatcher,
+};
 pub use crate::matcher::{Subject, Whose};
 use crate::record::DownstreamTls;
 use crate::record::details;
@@ -56,6 +59,8 @@ pub struct Policy {
     details: &'static str,
     permissions: Vec<Rule>,
     principals: Vec<Rule>,
+    /// What must be true besides.
+    condition: Option<Expression>,
 }
 
 /// A `Permission` or a `Principal`.
@@ -73,6 +78,8 @@ pub enum Rule {
     Header(HeaderMatcher),
     /// `url_path`: without the query.
     Path(StringMatcher),
+    /// `uri_template`: the same.
+    Template(PathTemplate),
     /// `destination_ip`, `source_ip`, `direct_remote_ip`, `remote_ip`.
     Address(Whose, Prefix),
     /// `destination_port`, `destination_port_range`.
@@ -84,6 +91,8 @@ pub enum Rule {
     Authenticated(Option<StringMatcher>),
     /// `metadata`, `sourced_metadata`: the stream's dynamic metadata.
     Metadata(MetadataMatcher),
+    /// `sourced_metadata` with `ROUTE`: where there is a route, its metadata.
+    RouteMetadata(MetadataMatcher),
     /// `filter_state`.
     FilterState(FilterStateMatcher),
 }
@@ -109,6 +118,15 @@ impl Rules {
     #[must_use]
     pub const fn matching(tree: Tree<MatchedAction>) -> Self {
         Self(Kind::Tree(tree))
+    }
+
+    /// Whether it asks for what only the record of a stream has.
+    #[must_use]
+    pub fn has_conditions(&self) -> bool {
+        match &self.0 {
+            Kind::Policies { policies, .. } => policies.iter().any(|it| it.condition.is_some()),
+            Kind::Tree(_) => false,
+        }
     }
 
     /// Asks the policies, until one takes the subject; or the matcher.
@@ -138,12 +156,21 @@ impl Policy {
     /// A policy with its name.
     #[must_use]
     pub fn new(name: &str, permissions: Vec<Rule>, principals: Vec<Rule>) -> Self {
-        Self { name: name.into(), details: details_of(name), permissions, principals }
+        let details = details_of(name);
+        Self { name: name.into(), details, permissions, principals, condition: None }
+    }
+
+    /// The same where this is true besides. Envoy `condition`.
+    #[must_use]
+    pub fn under(self, condition: Option<Expression>) -> Self {
+        Self { condition, ..self }
     }
 
     fn takes(&self, subject: &Subject<'_>) -> bool {
         let one_takes = |rules: &[Rule]| rules.iter().any(|rule| rule.takes(subject));
-        one_takes(&self.permissions) && one_takes(&self.principals)
+        one_takes(&self.permissions)
+            && one_takes(&self.principals)
+            && self.condition.as_ref().is_none_or(|condition| subject.has(condition))
     }
 }
 
@@ -163,6 +190,10 @@ impl Rule {
                 let path = subject.request.map(|head| without_query(head.path()));
                 path.is_some_and(|path| !path.is_empty() && matcher.matches(path))
             }
+            Self::Template(template) => {
+                let path = subject.request.map(|head| without_query(head.path()));
+                path.is_some_and(|path| template.regex.is_match(path))
+            }
             Self::Address(whose, range) => {
                 let address = subject.address(*whose).and_then(Address::ip);
                 address.is_some_and(|address| range.contains(address.ip()))
@@ -175,6 +206,9 @@ impl Rule {
             Self::Authenticated(None) => subject.tls.is_some(),
             Self::Authenticated(Some(name)) => subject.tls.is_some_and(|tls| is_called(tls, name)),
             Self::Metadata(matcher) => matcher.matches(subject.info),
+            Self::RouteMetadata(matcher) => subject.facts.is_some_and(|facts| {
+                !facts.virtual_host.is_empty() && matcher.matches_told(facts.told.route)
+            }),
             Self::FilterState(matcher) => matcher.matches(subject.info),
         }
     }

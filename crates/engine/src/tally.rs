@@ -1,4 +1,4 @@
-//! How the tries on hosts ended, for comparing hosts with each other.
+//! How the attempts on hosts ended, for comparing hosts with each other.
 //!
 //! Each worker counts for itself, in a `Tally` for each of its pools; the monitor takes what all of them counted, once
 //! in an interval, and leaves what came of the comparison for `/clusters`.
@@ -10,7 +10,7 @@ use towpath_proto::Address;
 
 use crate::stats::Counter;
 
-/// Who is the origin of what a host is judged by.
+/// Where what a host is judged by comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The server's answers.
@@ -45,7 +45,7 @@ impl Tally {
 
     fn read(&self) -> [Counts; 2] {
         let read = |tries: &Tries| {
-            // The good ones first: a try that ends between the two reads is then no good one too many.
+            // The good ones first: an attempt that ends between the two reads is then no good one too many.
             let good = tries.good.value();
             Counts { all: tries.all.value(), good }
         };
@@ -53,7 +53,7 @@ impl Tally {
     }
 }
 
-/// How many tries there were, and how many of them were no failures.
+/// How many attempts there were, and how many of them were no failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) all: u64,
@@ -75,7 +75,7 @@ struct Open {
     taken: [Counts; 2],
 }
 
-/// What came of the last comparison, in percent of good tries; `None` where too few were made.
+/// What came of the last comparison, in percent of good attempts; `None` where too few were made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Of each host, by origin.
@@ -87,7 +87,7 @@ pub struct Rates {
 }
 
 impl Tallies {
-    /// A tally for a worker's tries on a host; it ends when the worker drops it.
+    /// A tally for a worker's attempts on a host; it ends when the worker drops it.
     pub(crate) fn open(&self, host: &Address) -> Arc<Tally> {
         let tally = Arc::new(Tally::default());
         let open =

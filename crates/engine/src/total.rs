@@ -5,6 +5,10 @@
 //! rare, and in steps where many requests a second would contend for the total's cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use towpath_proto::{Address, Instant};
 
 /// How many of something all workers have.
 #[derive(Debug, Default)]
@@ -28,6 +32,69 @@ impl Total {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// How many of something all workers have for each host of a cluster.
+#[derive(Debug, Default)]
+pub struct HostTotals(Mutex<Vec<(Address, Weak<Total>)>>);
+
+impl HostTotals {
+    /// The total of a host, which ends with the last one that holds it.
+    pub(crate) fn open(&self, host: &Address) -> Arc<Total> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, total)| total.strong_count() > 0);
+        let known = open.iter().find(|(known, _)| known == host);
+        if let Some(total) = known.and_then(|(_, total)| total.upgrade()) {
+            return total;
+        }
+        let total = Arc::new(Total::default());
+        open.push((host.clone(), Arc::downgrade(&total)));
+        total
+    }
+}
+
+/// How many of something began of late, in all workers: a ring of counts, each of a tenth of an interval.
+///
+/// A worker that comes to a new tenth empties what is too old. Two that do so at once may lose a few of what the other
+/// has just counted.
+#[derive(Debug, Default)]
+pub struct Recent {
+    /// The tenth that is counted in, by its number since the clock's beginning.
+    newest: AtomicU64,
+    counts: [AtomicU64; TENTHS as usize],
+}
+
+impl Recent {
+    /// Counts one more.
+    pub(crate) fn note(&self, interval: Duration, now: Instant) {
+        let newest = self.come_to(interval, now);
+        self.count(newest).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were in an interval, or in up to a tenth of it less.
+    pub(crate) fn value(&self, interval: Duration, now: Instant) -> u64 {
+        self.come_to(interval, now);
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Goes on to the tenth that it is by now; answers its number.
+    fn come_to(&self, interval: Duration, now: Instant) -> u64 {
+        let tenth = (interval.as_millis() / u128::from(TENTHS)).max(1);
+        let since = (now - Instant::ZERO).as_millis();
+        let now = u64::try_from(since / tenth).unwrap_or(u64::MAX);
+        let before = self.newest.fetch_max(now, Ordering::Relaxed);
+        for old in (before + 1..=now).rev().take(TENTHS as usize) {
+            self.count(old).store(0, Ordering::Relaxed);
+        }
+        before.max(now)
+    }
+
+    fn count(&self, number: u64) -> &AtomicU64 {
+        &self.counts[(number % TENTHS) as usize]
+    }
+}
+
+/// As in Envoy.
+const TENTHS: u64 = 10;
 
 /// What one worker has, and how much of it the total knows: never more than there is, and at most `slack` less. So a
 /// limit is never reached before it is, and is passed by at most the other workers' slack.
@@ -137,6 +204,25 @@ mod tests {
             (0..share.used).for_each(|_| share.give(&total, slack));
         }
         assert_eq!(total.value(), 0);
+    }
+
+    #[test]
+    fn what_began_an_interval_ago_does_not_count() {
+        let (recent, second) = (Recent::default(), Duration::from_secs(1));
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        assert_eq!(recent.value(second, at(0)), 0);
+        (0..5).for_each(|_| recent.note(second, at(50)));
+        (0..3).for_each(|_| recent.note(second, at(950)));
+        assert_eq!(recent.value(second, at(999)), 8);
+        assert_eq!(recent.value(second, at(1000)), 3, "the first tenth is over");
+        recent.note(second, at(1001));
+        assert_eq!((recent.value(second, at(1899)), recent.value(second, at(1900))), (4, 1));
+        assert_eq!(recent.value(second, at(2000)), 0);
+        recent.note(second, at(2000));
+        assert_eq!(recent.value(second, at(1_000_000)), 0);
+        // A worker whose clock is behind counts in the newest tenth.
+        recent.note(second, at(999_990));
+        assert_eq!(recent.value(second, at(1_000_000)), 1);
     }
 
     #[test]

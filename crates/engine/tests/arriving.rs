@@ -351,7 +351,7 @@ impl ListenerFilter for Redirected {
 /// All that comes in goes to where its client was going, before it was redirected from there.
 fn to_where_it_was_going(filters: ListenerFilters, header: Option<Field>) -> Snapshot {
     let mut snapshot = Plan::new(1).snapshot();
-    let to = OriginalDestination { header, port: None, cleanup_interval: CLEANUP };
+    let to = OriginalDestination { metadata: None, header, port: None, cleanup_interval: CLEANUP };
     let cluster = snapshot.clusters[0].take().unwrap();
     let mut cluster = Arc::try_unwrap(cluster).unwrap();
     cluster.discovery = Discovery::OriginalDestination(to);

@@ -37,6 +37,7 @@ fn authz(name: &str) -> ExtAuthz {
         client: Vec::new(),
         client_on_success: Vec::new(),
         metadata: Vec::new(),
+        retry: None,
     };
     ExtAuthz {
         service: Service::Http(Box::new(service)),

@@ -20,6 +20,7 @@ use towpath_engine::message::{FromWorker, Message, ToWorker};
 use towpath_engine::names::{Act, Answer, Cache, NameFault};
 use towpath_engine::snapshot::Snapshot;
 use towpath_engine::snapshot::cluster::{Discovery, Family};
+use towpath_engine::snapshot::dns::DnsOptions;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::names::DnsCache;
 use towpath_engine::stats::Registry;
@@ -37,7 +38,7 @@ fn config() -> DnsCache {
         max_pending: 5,
         query_timeout: Some(Duration::from_secs(5)),
         preresolved: Vec::new(),
-        resolvers: Vec::new(),
+        resolver: DnsOptions::default(),
     }
 }
 

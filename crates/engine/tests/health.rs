@@ -165,6 +165,7 @@ fn bytes_are_looked_for_over_tcp() {
         let probe = TcpProbe {
             send: Arc::from(&b"GET /check HTTP/1.1\r\nhost: a\r\n\r\n"[..]),
             receive: vec![Arc::from(&b"200"[..]), Arc::from(&b"x-host: 1"[..])],
+            header: None,
         };
         let mut setup = HealthWorld::new(seed, 2, check(Probe::Tcp(probe)), Faults::none());
         setup.run(ENOUGH);
@@ -248,6 +249,7 @@ fn http() -> Probe {
         retriable: Vec::new(),
         send: [].into(),
         receive: Vec::new(),
+        service: None,
         looked_at: 1024,
     })
 }
@@ -339,6 +341,7 @@ fn outliers(max_percent: u32) -> OutlierDetection {
         max_percent,
         always_one: false,
         returns_when_checked: true,
+        detects_degraded: false,
         comparison: Comparison::default(),
     }
 }

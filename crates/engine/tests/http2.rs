@@ -322,7 +322,7 @@ fn a_drain_tells_clients_and_ends_no_stream() {
     assert!(cut_short > 5, "{cut_short} drains came in the middle");
 }
 
-/// As by `/healthcheck/fail`: nothing is ended, and who asks is told with the next answer.
+/// As by `/healthcheck/fail`: nothing is ended, and a client is told with its next answer.
 #[test]
 fn who_is_answered_while_no_traffic_is_wanted_is_told_and_loses_no_stream() {
     let mut cut_short = 0;

@@ -49,6 +49,7 @@ fn provider(timeout: Duration, cache_duration: Duration) -> Provider {
             path: "/".into(),
             timeout,
             cache_duration,
+            retry: None,
         }),
         forwards: false,
         headers: vec![(HeaderName::new("x-token").unwrap(), [].into())],

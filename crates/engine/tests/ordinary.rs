@@ -124,7 +124,7 @@ fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
         |http| {
             let add = ops("x-from", CLIENT).add.into_iter().map(Mutation::Add);
             let (request, response) = (HeaderMutations(add.collect()), HeaderMutations::default());
-            let own = Mutations { request, response };
+            let own = Mutations { request, query: Vec::new(), response, trailers: None };
             let config = Arc::new(HeaderMutation { own, route_is_last: false });
             http.filters.push(ChainFilter { name: "mutates".into(), disabled: false, config });
         },

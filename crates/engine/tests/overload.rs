@@ -144,7 +144,7 @@ fn a_configuration_without_it_lets_go() {
     let mut snapshot = Plan::new(1).snapshot();
     snapshot.generation = 3;
     rig.configure(snapshot);
-    assert!(!rig.is_held, "nobody would ever let them in");
+    assert!(!rig.is_held, "nothing would ever let them in");
 }
 
 const HELD: &str = "envoy.overload_actions.reset_high_memory_stream.held_bytes";

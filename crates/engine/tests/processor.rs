@@ -40,6 +40,7 @@ fn processor(body: BodyMode) -> ExtProc {
             authority: "processor".into(),
             metadata: HeaderOps::default(),
             skip_envoy_headers: false,
+            retry: None,
         }),
         mode: ProcessingMode {
             request_body: body,

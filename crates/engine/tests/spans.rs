@@ -110,7 +110,7 @@ fn by_track<'a>(spans: &'a [SpanView<'a>]) -> HashMap<u64, Vec<&'a SpanView<'a>>
     tracks
 }
 
-/// One stream's parts follow each other without a gap; true if there was more than one try.
+/// One stream's parts follow each other without a gap; true if there was more than one attempt.
 fn check_request(spans: &[&SpanView<'_>], seed: u64) -> bool {
     let (root, rest) = spans.split_first().unwrap();
     assert_eq!(root.depth, 0, "seed {seed}");

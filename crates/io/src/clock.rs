@@ -7,7 +7,7 @@ use std::time::{self, Duration};
 
 use towpath_proto::Instant;
 
-/// Tells a driver's time; also to those who keep time beside one.
+/// Tells a driver's time; also to threads that keep time beside one.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Source);
 

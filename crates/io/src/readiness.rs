@@ -276,7 +276,7 @@ where
         // Before messages: what has been idle for too long is not given to a new request.
         self.on_time(now);
         self.accept(now);
-        self.take_letters(now);
+        self.take_commands(now);
         self.rounds(now);
         self.say_busy(now);
         self.shared.counters.open.set(self.connections.len() as u64);

@@ -3,8 +3,8 @@
 //!
 //! `getaddrinfo` blocks, sometimes for half a minute, and cannot be interrupted. So that names whose DNS hangs do not
 //! hold up the others, a question that finds no idle thread gets a new one, up to `THREADS`; beyond that the newest
-//! question is asked first, because those who wait for an old one have probably given up, and one that no thread could
-//! take in `LONGEST_WAIT` is answered unasked. Threads end when they had nothing to do for `IDLE`, or when the
+//! question is asked first, because callers that wait for an old one have probably given up, and one that no thread
+//! could take in `LONGEST_WAIT` is answered unasked. Threads end when they had nothing to do for `IDLE`, or when the
 //! driver goes.
 
 #[cfg(target_os = "linux")]

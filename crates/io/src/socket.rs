@@ -49,8 +49,8 @@ pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()>
     Ok(set_options(socket, &options.socket_options, SocketState::Listening)?)
 }
 
-/// Makes a listening socket deaf to those who begin to connect. Handshakes that have begun are
-/// finished. Who is ignored asks again within a second, and meets the one that
+/// Makes a listening socket deaf to clients that begin to connect. Handshakes that have begun are
+/// finished. A client that is ignored asks again within a second, and meets the one that
 /// listens there by then. Accepted sockets inherit it; nothing that comes on them begins a connection.
 pub(crate) fn ignore_new(listener: &Socket) {
     #[cfg(target_os = "linux")]

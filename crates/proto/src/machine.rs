@@ -145,11 +145,11 @@ pub enum Output<M> {
         /// Which.
         listener: ListenerId,
     },
-    /// Leave a listening socket alone, so that who connects waits in it, or go on accepting.
+    /// Leave a listening socket alone, so that clients that connect wait in it, or go on accepting.
     Hold {
         /// Which.
         listener: ListenerId,
-        /// Whether who connects waits.
+        /// Whether clients that connect wait.
         is_held: bool,
     },
     /// Open a connection; answered by [`Input::Connected`] or [`Input::ConnectFailed`].

@@ -1,8 +1,8 @@
 //! WebSocket (RFC 6455): the opening handshake, frames and what messages must be. Sans IO.
 //!
 //! The handshake differs between HTTP/1.1 (RFC 6455 §4) and HTTP/2 (RFC 8441 §5): what stands between the two makes up
-//! the fields that only the former has. Frames are the same in both. Messages are put together by those who want them,
-//! because only they know how much of one may lie in memory.
+//! the fields that only the former has. Frames are the same in both. Messages are put together by the callers that want
+//! them, because only they know how much of one may lie in memory.
 
 mod frame;
 mod message;

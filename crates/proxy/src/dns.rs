@@ -208,6 +208,7 @@ impl Cluster {
                 stats.update_success.inc();
                 self.store(index, addresses);
                 let ttl = ttl.filter(|ttl| self.dns.respect_ttl && !ttl.is_zero());
+                let ttl = ttl.map(|ttl| ttl.max(self.dns.least_refresh));
                 ttl.unwrap_or(self.dns.refresh) + jitter(self.dns.jitter)
             }
             Answer::Empty if !self.dns.logical => {
@@ -234,14 +235,15 @@ impl Cluster {
         }
     }
 
-    fn store(&self, index: usize, mut addresses: Vec<IpAddr>) {
-        if self.dns.logical {
-            addresses.truncate(1);
-        }
+    fn store(&self, index: usize, addresses: Vec<IpAddr>) {
         let same = {
             let answers = self.answers.borrow();
             let known: HashSet<&IpAddr> = answers[index].iter().collect();
-            known == addresses.iter().collect()
+            // The order counts where they are of one host.
+            match self.dns.logical {
+                true => answers[index] == addresses,
+                false => known == addresses.iter().collect(),
+            }
         };
         if same {
             self.stats.update_no_rebuild.inc();
@@ -272,6 +274,10 @@ impl Cluster {
     /// All names together; an address that two names share is one host.
     fn combine(&self) -> Arc<[Endpoint]> {
         let answers = self.answers.borrow();
+        if self.dns.logical {
+            let names = self.dns.names.iter().zip(answers.iter());
+            return names.filter_map(|(name, addresses)| self.logical(name, addresses)).collect();
+        }
         let mut seen = HashSet::new();
         self.dns
             .names
@@ -285,6 +291,18 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// The one host of a logical cluster, with all its addresses.
+    fn logical(&self, name: &DnsName, addresses: &[IpAddr]) -> Option<Endpoint> {
+        let mut endpoint = endpoint(name, *addresses.first()?);
+        if addresses.len() > 1 {
+            let all: Vec<_> = addresses.iter().map(|ip| at_port(*ip, name.port)).collect();
+            endpoint.addresses = Some(self.dns.eyeballs.order(&all).into());
+        }
+        Some(endpoint)
+    }
+}
+
 async fn follow(
     cluster: Rc<Cluster>,
     index: usize,
@@ -295,7 +313,7 @@ async fn follow(
     let mut first = true;
     loop {
         cluster.stats.update_attempt.inc();
-        let resolver = resolvers.borrow_mut().find(&cluster.dns.resolvers, cluster.dns.family);
+        let resolver = resolvers.borrow_mut().find(&cluster.dns.resolver, cluster.dns.family);
         let answer = match resolver {
             Ok(resolver) => resolver::look_up(&resolver, &cluster.dns.names[index].name).await,
             Err(why) => Answer::Failed(why),
@@ -312,9 +330,13 @@ async fn follow(
 /// However often the file wants it; Envoy refuses refresh rates under a millisecond.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
+fn at_port(address: IpAddr, port: u16) -> Address {
+    Address::Ip(SocketAddr::new(address, port))
+}
+
 fn endpoint(name: &DnsName, address: IpAddr) -> Endpoint {
     let mut endpoint = name.template.clone();
-    endpoint.address = Address::Ip(SocketAddr::new(address, name.port));
+    endpoint.address = at_port(address, name.port);
     if endpoint.hostname.is_empty() {
         endpoint.hostname = name.name.clone();
     }

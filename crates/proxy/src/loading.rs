@@ -36,7 +36,7 @@ pub(crate) struct Configuration {
     pub(crate) rules: Rules,
     /// To whom statistics are sent.
     pub(crate) push: Push,
-    /// Who is told of the load of clusters.
+    /// The server that is told of the load of clusters.
     pub(crate) load_reports: Option<LoadReports>,
     /// The control plane that is in charge.
     pub(crate) driven: Option<Driven>,

@@ -419,6 +419,9 @@ impl Server {
             What::Said(FromWorker::ErrorStreak { cluster, host, run }) => {
                 self.control.tell_monitor(ToMonitor::ErrorStreak { cluster, host, run });
             }
+            What::Said(FromWorker::Degraded { cluster, host }) => {
+                self.control.tell_monitor(ToMonitor::Degraded { cluster, host });
+            }
             What::Said(FromWorker::Traffic { cluster }) => {
                 self.control.tell_monitor(ToMonitor::Traffic { cluster });
             }

@@ -205,7 +205,7 @@ routes: [ { match: { prefix: / }, route: { cluster: app } } ]";
     assert_eq!((status, field(&over, "x-envoy-ratelimited")), (429, Some("true")), "{over}");
     assert_eq!(field(&over, "x-ratelimit-remaining"), Some("0"), "{over}");
     assert_eq!(statuses("x-plan: paid", 5), [200; 5]);
-    assert_eq!(statuses("x-plan: tried", 3), [200; 3], "a shadow limits nobody");
+    assert_eq!(statuses("x-plan: tried", 3), [200; 3], "a shadow limits no request");
     assert_eq!(statuses("x-plan: unheard-of", 3), [200; 3]);
     // Each user has a window of its own.
     assert_eq!(statuses("x-plan: shared\nx-user: ann", 3), [200, 200, 429]);

@@ -35,7 +35,7 @@ pub struct Request {
     record: OnceLock<CString>,
 }
 
-/// Who is told.
+/// The functions that are told.
 pub(crate) enum Listener {
     Function(OnEvent),
     Queue(Arc<Queue>),

@@ -74,7 +74,7 @@ pub(crate) struct Call {
     changed: Condvar,
 }
 
-/// What is known of a request, and who waits.
+/// What is known of a request, and what waits for it.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) head: Option<Head>,
@@ -123,7 +123,7 @@ impl Shared {
         Ok(())
     }
 
-    /// How TLS is spoken by those who connect on their own.
+    /// How TLS is spoken by what connects on its own: links.
     pub(crate) fn tls_template(&self) -> Result<ClientTemplate, Error> {
         self.tls().tls.template(&[])
     }
@@ -334,7 +334,7 @@ impl Call {
         }
     }
 
-    /// The same for those who want to be called: on the engine's thread, with nothing locked.
+    /// The same for handlers, which are called: on the engine's thread, with nothing locked.
     fn call_back(self: &Arc<Self>, event: Event) {
         let Some(mut handler) = self.state().handler.take() else { return };
         if let Event::Ended { outcome, report, .. } = event {

@@ -1,4 +1,4 @@
-//! What the kernel says of the network becomes what an app would say; and who else in the library wants to know.
+//! What the kernel says of the network becomes what an app would say; and what else in the library wants to know.
 
 use std::io;
 use std::net::IpAddr;

@@ -71,7 +71,7 @@ pub(crate) enum Caching {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length(pub(crate) Option<u64>);
 
-/// What a request is made of, for those who keep it.
+/// What a request is made of, for callers that keep it.
 pub(crate) struct Parts {
     pub(crate) method: String,
     pub(crate) url: String,

@@ -276,7 +276,7 @@ fn ready(tag: AtraceTag) -> bool {
 
 fn start() {
     if let Some(asked) = std::env::var_os("ATRACE_TAGS").filter(|asked| !asked.is_empty()) {
-        // The program did not ask, so it cannot be told: the one who set the variable reads standard error.
+        // The program did not ask, so it cannot be told: the user who set the variable reads standard error.
         let asked = asked.to_string_lossy();
         if let Err(why) = start_as(&asked) {
             eprintln!("towpath-trace: no markers for ATRACE_TAGS={asked}: {why}");

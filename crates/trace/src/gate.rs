@@ -1,7 +1,8 @@
 //! The static check: one load and a test say whether an event is wanted at all.
 //!
 //! There is one mask per level, so category and level are answered by the same load. That of the level that nearly all
-//! places have lies in one word with who is attached to a probe, so that they take no second load and branch.
+//! callsites have lies in one word with whether a tool is attached to a probe, so that they take no second load and
+//! branch.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

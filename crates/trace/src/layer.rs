@@ -1,4 +1,4 @@
-//! A layer for those who keep a `Registry`.
+//! A layer for programs that keep a `Registry`.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -25,7 +25,7 @@
 //! macros → gate (one load) → span (record) → ring          the thread's part
 //! ring → collect (place in time) → tracks (begins to ends)  the drain
 //!      → perfetto, chrome                                  files; file reads them back
-//! span → marker, probe                                     for who listens at the moment of the event
+//! span → marker, probe                                     for tools that listen at the moment of the event
 //! ```
 //!
 //! | Feature | Adds |

@@ -377,7 +377,7 @@ impl AsyncTrack {
 
     fn let_go(&mut self, bent: &mut Bent, out: Out<'_>) {
         let mut stretches = std::mem::take(&mut self.done);
-        // Who begins first is outermost, and of two that begin together the longer one.
+        // The span that begins first is outermost, and of two that begin together the longer one.
         stretches.sort_by(|a, b| a.item.ns.cmp(&b.item.ns).then(b.until.cmp(&a.until)));
         let mut aside = 0;
         // What began before the last time lies over spans that have left: it goes aside.

@@ -291,7 +291,7 @@ mod linux {
     fn a_full_disk(name: &str) {
         let (folder, kept) = (scratch("full"), scratch("full.pftrace"));
         std::fs::create_dir_all(&folder).unwrap();
-        // Who asked by the environment has no code that looks at what `finish` says.
+        // A user who asked by the environment has no code that looks at what `finish` says.
         for (variable, what) in [("TOWPATH_FILE", ""), ("TOWPATH_TRACE", "all:")] {
             fill_a_disk(name, &folder, &kept, (variable, what));
         }

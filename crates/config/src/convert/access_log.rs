@@ -148,7 +148,10 @@ impl Converter<'_> {
 
     fn format_result(&mut self, result: Result<Format, FormatError>, at: &At) -> Option<Format> {
         match result {
-            Ok(format) => return Some(format),
+            Ok(format) => {
+                self.snapshot.shows_upstream_tls |= format.asks_upstream_tls();
+                return Some(format);
+            }
             Err(error) if error.reason == FormatReason::Unsupported => {
                 self.report.unsupported(at, format!("format {error}"));
             }

@@ -112,6 +112,7 @@ impl Converter<'_> {
             max_requests_per_connection,
             bolt,
             asked_names,
+            filters,
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
@@ -141,6 +142,7 @@ impl Converter<'_> {
             override_hosts,
             load_reports,
             ends: ends(message),
+            own_zone: own_zone(bootstrap),
             zones,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: Arc::new(connect),
@@ -165,6 +167,8 @@ impl Converter<'_> {
             http2,
             bolt,
             in_use: Default::default(),
+            host_connections: self.host_connections(message),
+            host_totals: Default::default(),
             health_check: health_check.filter(|_| is_watched),
             outliers: self.outliers(message).filter(|_| is_watched),
             tallies: Default::default(),
@@ -172,6 +176,7 @@ impl Converter<'_> {
             filter_metadata: filter_metadata(message),
             greetings,
             asked_names,
+            filters,
             drops,
         })
     }
@@ -189,6 +194,24 @@ impl Converter<'_> {
             self.threshold(found.copied(), message.text("name"), &priority.to_ascii_lowercase())
         };
         (of("DEFAULT"), of("HIGH"))
+    }
+
+    /// How many connections there may be to a host, of the default and of the high priority.
+    fn host_connections(&mut self, message: &Message) -> [Option<u32>; 2] {
+        let breakers = message.message("circuit_breakers");
+        let thresholds: Vec<_> =
+            breakers.into_iter().flat_map(|it| it.messages("per_host_thresholds")).collect();
+        ["DEFAULT", "HIGH"].map(|priority| {
+            let found = thresholds.iter().find(|it| it.choice("priority") == priority)?;
+            let others =
+                ["max_pending_requests", "max_requests", "max_retries", "max_connection_pools"];
+            let refused = others.into_iter().chain(["retry_budget"]).find(|name| found.has(name));
+            if let Some(name) = refused {
+                let text = "Unsupported field in per_host_thresholds";
+                self.report.problem(found.at(name), text);
+            }
+            found.number32("max_connections")
+        })
     }
 
     fn threshold(&mut self, thresholds: Option<&Message>, cluster: &str, priority: &str) -> Limits {
@@ -214,6 +237,9 @@ impl Converter<'_> {
                     budget.number32("min_retry_concurrency").unwrap_or(3),
                 )
             }),
+            budget_interval: budget
+                .and_then(|budget| budget.duration("budget_interval"))
+                .filter(|interval| !interval.is_zero()),
             track_remaining: thresholds
                 .is_some_and(|thresholds| thresholds.flag("track_remaining")),
         }
@@ -252,6 +278,12 @@ impl Converter<'_> {
             connection.and_then(|connection| connection.message("tcp_keepalive")).map(keepalive);
         options
     }
+}
+
+/// The zone that this proxy is in.
+fn own_zone(bootstrap: &Message) -> Option<Arc<str>> {
+    let zone = bootstrap.message("node")?.message("locality")?.text("zone");
+    (!zone.is_empty()).then(|| Arc::from(zone))
 }
 
 /// The ratio is 1 to 3, as the rules of the proto have it.

@@ -236,6 +236,10 @@ impl<'a> Converter<'a> {
             self.report.problem(message.at("grpc_services"), text);
             return None;
         };
+        if service.has("retry_policy") {
+            let text = "a stream is opened again after Envoy's default waits";
+            self.report.unsupported(service.at("retry_policy"), text);
+        }
         let envoy = service.message("envoy_grpc")?;
         let cluster = envoy.text("cluster_name");
         if !self.control_planes.contains(&cluster) {

@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use towpath_engine::snapshot::cluster::{Discovery, Dns, Family};
+use towpath_engine::snapshot::dns::DnsOptions;
+use towpath_engine::snapshot::happy_eyeballs::HappyEyeballs;
 
 use super::Converter;
 use super::aggregate::AGGREGATE;
+use super::endpoint::happy_eyeballs;
 use super::extension::{CLUSTER_TYPE, DNS_RESOLVER};
 use super::forward_proxy::CLUSTER as FORWARD_PROXY;
 use crate::message::Message;
@@ -33,7 +36,7 @@ impl Converter<'_> {
             }
             let logical = config.flag("all_addresses_in_single_endpoint");
             let family = family(&config.choice("dns_lookup_family"));
-            return self.dns(bootstrap, config, logical, family).map(Discovery::Dns);
+            return self.dns(bootstrap, config, logical, family).map(|dns| of_dns(dns, cluster));
         }
         let logical = match cluster.choice("type").as_str() {
             "STATIC" | "EDS" => return Some(Discovery::Static),
@@ -48,7 +51,7 @@ impl Converter<'_> {
             }
         };
         let family = family(&cluster.choice("dns_lookup_family"));
-        self.dns(bootstrap, cluster, logical, family).map(Discovery::Dns)
+        self.dns(bootstrap, cluster, logical, family).map(|dns| of_dns(dns, cluster))
     }
 
     /// The DNS fields, which a cluster and a `DnsCluster` call the same.
@@ -68,7 +71,9 @@ impl Converter<'_> {
             respect_ttl: config.flag("respect_dns_ttl"),
             jitter: config.duration("dns_jitter").unwrap_or(Duration::ZERO),
             family,
-            resolvers: self.resolvers(bootstrap, config),
+            eyeballs: HappyEyeballs::default(),
+            least_refresh: least_refresh(config),
+            resolver: self.resolver(bootstrap, config),
         })
     }
 
@@ -90,8 +95,8 @@ impl Converter<'_> {
         Some((base, max))
     }
 
-    /// The resolvers of the cluster, else those of the bootstrap; none means the system's.
-    pub(super) fn resolvers(&mut self, bootstrap: &Message, config: &Message) -> Vec<SocketAddr> {
+    /// The resolver of the cluster, else that of the bootstrap; none means the system's.
+    pub(super) fn resolver(&mut self, bootstrap: &Message, config: &Message) -> DnsOptions {
         for holder in [config, bootstrap] {
             let has = |name: &str| {
                 holder.descriptor.get_field_by_name(name).is_some() && holder.has(name)
@@ -99,27 +104,44 @@ impl Converter<'_> {
             if has("typed_dns_resolver_config")
                 && let Some(typed) = holder.message("typed_dns_resolver_config")
             {
-                return self.typed_resolvers(typed);
+                return self.typed_resolver(typed);
             }
             if has("dns_resolution_config")
                 && let Some(resolution) = holder.message("dns_resolution_config")
             {
-                return self.resolver_addresses(resolution, "resolvers");
+                let options = DnsOptions::of(self.resolver_addresses(resolution, "resolvers"));
+                return with_resolver_options(options, resolution);
             }
             if has("dns_resolvers") {
-                return self.resolver_addresses(holder, "dns_resolvers");
+                let servers = self.resolver_addresses(holder, "dns_resolvers");
+                let over_tcp = has("use_tcp_for_dns_lookups");
+                return DnsOptions { over_tcp, ..DnsOptions::of(servers) };
             }
         }
-        Vec::new()
+        // That of a cluster is read with its own resolvers only.
+        let over_tcp = bootstrap.flag("use_tcp_for_dns_lookups");
+        DnsOptions { over_tcp, ..DnsOptions::default() }
     }
 
-    fn typed_resolvers(&mut self, typed: &Message) -> Vec<SocketAddr> {
+    fn typed_resolver(&mut self, typed: &Message) -> DnsOptions {
         match self.extension(typed, DNS_RESOLVER, &[CARES, GETADDRINFO]) {
-            Some((config, _)) if config.descriptor.full_name() == CARES => {
-                self.resolver_addresses(config, "resolvers")
-            }
-            _ => Vec::new(),
+            Some((config, _)) if config.descriptor.full_name() == CARES => self.cares(config),
+            _ => DnsOptions::default(),
         }
+    }
+
+    fn cares(&mut self, config: &Message) -> DnsOptions {
+        let payload = config.number("edns0_max_payload_size");
+        let options = DnsOptions {
+            is_fallback: config.flag("use_resolvers_as_fallback"),
+            timeout: config.number("query_timeout_seconds").map(Duration::from_secs),
+            tries: config.number32("query_tries"),
+            rotates: config.flag("rotate_nameservers"),
+            payload_bytes: payload.and_then(|bytes| u16::try_from(bytes).ok()),
+            only_own_families: config.flag("filter_unroutable_families"),
+            ..DnsOptions::of(self.resolver_addresses(config, "resolvers"))
+        };
+        with_resolver_options(options, config)
     }
 
     fn resolver_addresses(&mut self, message: &Message, name: &str) -> Vec<SocketAddr> {
@@ -135,6 +157,24 @@ impl Converter<'_> {
         }
         resolvers
     }
+}
+
+/// Those of `dns_resolver_options`.
+fn with_resolver_options(options: DnsOptions, holder: &Message) -> DnsOptions {
+    let Some(more) = holder.message("dns_resolver_options") else { return options };
+    let over_tcp = more.flag("use_tcp_for_dns_lookups");
+    DnsOptions { over_tcp, no_search: more.flag("no_default_search_domain"), ..options }
+}
+
+/// A cluster itself has no such field.
+fn least_refresh(config: &Message) -> Duration {
+    let field = config.descriptor.get_field_by_name("dns_min_refresh_rate");
+    let least = field.and_then(|_| config.duration("dns_min_refresh_rate"));
+    least.unwrap_or(Duration::ZERO)
+}
+
+fn of_dns(dns: Dns, cluster: &Message) -> Discovery {
+    Discovery::Dns(Dns { eyeballs: happy_eyeballs(cluster), ..dns })
 }
 
 pub(super) fn family(name: &str) -> Family {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use towpath_engine::snapshot::cluster::{Discovery, DnsName, Endpoint, Health, HealthStatus};
+use towpath_engine::snapshot::happy_eyeballs::{AddressKind, HappyEyeballs};
 use towpath_engine::snapshot::health::EndpointCheck;
 use towpath_proto::Address;
 
@@ -61,8 +62,14 @@ impl<'a> Converter<'a> {
             let messages: Vec<_> = locality.messages("lb_endpoints").collect();
             for message in messages {
                 let socket = self.socket_of(cluster, message, locality);
+                let asked_by = self.check_socket_of(cluster, locality);
                 let template = Endpoint { socket, ..template.clone() };
+                let before = endpoints.addresses.len();
+                let template = self.with_check(message, asked_by, template);
                 self.endpoint(message, &template, discovery?, &mut endpoints);
+                if let Some(made) = endpoints.addresses.get_mut(before) {
+                    made.addresses = self.all_addresses(cluster, message, &made.address);
+                }
                 *weights.entry(priority).or_default() +=
                     message.number("load_balancing_weight").unwrap_or(1);
             }
@@ -103,6 +110,52 @@ impl<'a> Converter<'a> {
         Some(found)
     }
 
+    /// How an endpoint is checked, if otherwise than others.
+    fn with_check(
+        &mut self,
+        message: &Message,
+        socket: Option<Option<u16>>,
+        template: Endpoint,
+    ) -> Endpoint {
+        let config = message.message("endpoint").and_then(|it| it.message("health_check_config"));
+        let mut check = EndpointCheck { socket, ..EndpointCheck::default() };
+        if let Some(config) = config {
+            // Above 65,535 the rules have refused it.
+            let port = config.number("port_value").and_then(|port| u16::try_from(port).ok());
+            check.disabled = config.flag("disable_active_health_check");
+            check.port = port.filter(|port| *port != 0);
+            check.hostname = Arc::from(config.text("hostname"));
+            check.address = config.message("address").and_then(|address| self.address(address));
+        }
+        let differs = check != EndpointCheck::default();
+        Endpoint { check: differs.then(|| Arc::new(check)), ..template }
+    }
+
+    /// The address of an endpoint and its `additional_addresses`, if it has some, in the order of their use.
+    fn all_addresses(
+        &mut self,
+        cluster: &Message,
+        message: &Message,
+        first: &Address,
+    ) -> Option<Arc<[Address]>> {
+        let more: Vec<_> = message.message("endpoint")?.messages("additional_addresses").collect();
+        let mut addresses = vec![first.clone()];
+        for one in &more {
+            let Some(address) = one.message("address") else {
+                self.report.problem(&one.at, "needs an `address`");
+                continue;
+            };
+            match self.written(address) {
+                Some(Written::Address(address)) => addresses.push(address),
+                Some(Written::Name(name, _)) => {
+                    self.report.problem(&address.at, format!("malformed IP address: {name}"));
+                }
+                None => {}
+            }
+        }
+        (addresses.len() > 1).then(|| happy_eyeballs(cluster).order(&addresses).into())
+    }
+
     fn endpoint(
         &mut self,
         message: &Message,
@@ -117,8 +170,6 @@ impl<'a> Converter<'a> {
         let hostname = endpoint.text("hostname");
         let mut template = template.clone();
         template.weight = message.number32("load_balancing_weight").unwrap_or(1);
-        template.check =
-            endpoint.message("health_check_config").map(|config| Arc::new(endpoint_check(config)));
         template.workload = workload(message);
         template.filter_metadata = filter_metadata(message);
         self.refuse_own_tlvs(message);
@@ -178,13 +229,21 @@ impl<'a> Converter<'a> {
     }
 }
 
-fn endpoint_check(config: &Message) -> EndpointCheck {
-    // Above 65,535 the rules have refused it.
-    let port = config.number("port_value").and_then(|port| u16::try_from(port).ok());
-    EndpointCheck {
-        disabled: config.flag("disable_active_health_check"),
-        port: port.filter(|port| *port != 0),
-        hostname: Arc::from(config.text("hostname")),
+/// In which order the addresses of a cluster's hosts are connected to.
+pub(super) fn happy_eyeballs(cluster: &Message) -> HappyEyeballs {
+    let options = cluster.message("upstream_connection_options");
+    let Some(config) = options.and_then(|options| options.message("happy_eyeballs_config")) else {
+        return HappyEyeballs::default();
+    };
+    HappyEyeballs {
+        first: match config.choice("first_address_family_version").as_str() {
+            "V4" => Some(AddressKind::V4),
+            "V6" => Some(AddressKind::V6),
+            "PIPE" => Some(AddressKind::Pipe),
+            "INTERNAL" => Some(AddressKind::Internal),
+            _ => None,
+        },
+        count: config.number32("first_address_family_count").unwrap_or(1),
     }
 }
 

@@ -27,6 +27,8 @@ const fn kind(name: &'static str, package: &'static str) -> Kind {
 pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.access_loggers.");
 pub(super) const BOOTSTRAP_EXTENSION: Kind =
     kind("bootstrap extension", "envoy.extensions.bootstrap.");
+pub(super) const CREDENTIAL: Kind =
+    kind("credential", "envoy.extensions.http.injected_credentials.");
 pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");
 pub(super) const COMPRESSOR: Kind = kind("compressor library", "envoy.extensions.compression.");
 pub(super) const DECOMPRESSOR: Kind = kind("decompressor library", "envoy.extensions.compression.");

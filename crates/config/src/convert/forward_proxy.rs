@@ -120,7 +120,7 @@ impl Converter<'_> {
             max_pending: pending.unwrap_or(DEFAULT_MOST),
             query_timeout: (!query_timeout.is_zero()).then_some(query_timeout),
             preresolved,
-            resolvers: self.resolvers(bootstrap, config),
+            resolver: self.resolver(bootstrap, config),
         }
     }
 }

@@ -35,6 +35,7 @@ impl Converter<'_> {
             authority: Arc::from(authority.unwrap_or(cluster)),
             metadata,
             skip_envoy_headers: service.flag("skip_envoy_headers"),
+            retry: self.core_retry_policy(message, "retry_policy", None),
         };
         Some((service, timeout))
     }
@@ -54,6 +55,7 @@ impl Converter<'_> {
             timeout: TIMEOUT,
             is_grpc: true,
             skip_envoy_headers: grpc.skip_envoy_headers,
+            retry: grpc.retry,
         })
     }
 

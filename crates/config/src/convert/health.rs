@@ -11,6 +11,7 @@ use towpath_engine::snapshot::health::{
 };
 use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::log::Sink;
+use towpath_engine::snapshot::proxy_header::ProxyHeader;
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
 
@@ -61,6 +62,7 @@ impl Converter<'_> {
             reuse_connection: check.wrapped_flag("reuse_connection").unwrap_or(true),
             ignores_new: ignores_new(cluster),
             pauses,
+            alpn: alpn(check),
             log: self.health_log(check),
         }))
     }
@@ -159,6 +161,10 @@ impl Converter<'_> {
             retriable: retriable?,
             send: send?,
             receive: receive?,
+            service: match message.message("service_name_matcher") {
+                Some(matcher) => Some(self.string_matcher(matcher)?),
+                None => None,
+            },
             looked_at,
         })
     }
@@ -202,7 +208,15 @@ impl Converter<'_> {
             None => Some(Arc::from([])),
         };
         let receive = self.payloads(message);
-        Some(TcpProbe { send: send?, receive: receive? })
+        let header = message.message("proxy_protocol_config");
+        if let Some(header) = header {
+            self.refuse_tlvs_of_checks(header);
+        }
+        let header = header.map(|header| ProxyHeader {
+            is_binary: header.choice("version") == "V2",
+            ..ProxyHeader::default()
+        });
+        Some(TcpProbe { send: send?, receive: receive?, header })
     }
 
     /// Bytes, or text in hexadecimal digits.
@@ -247,6 +261,17 @@ impl Converter<'_> {
         };
         Some(Probe::Bolt(BoltProbe { version }))
     }
+}
+
+/// What a check offers by ALPN in place of its cluster's protocols.
+fn alpn(check: &Message) -> Vec<Box<[u8]>> {
+    let options = check.message("tls_options");
+    let names = options.map_or(&[][..], |options| options.items("alpn_protocols"));
+    let names = names.iter().filter_map(|item| match &item.value {
+        Value::String(name) => Some(Box::from(name.as_bytes())),
+        _ => None,
+    });
+    names.collect()
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_engine::matcher::StringMatcher;
-use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::http::{
     CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
-    LocalReplyMapper, ServerHeader, StripPort, ToldNode,
+    LocalReplyMapper, ProxyStatus, ServerHeader, StripPort, ToldNode,
 };
 use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
+use towpath_engine::snapshot::{AccessLog, Http};
 use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
 use super::extension::HEADER_FORMATTER;
+use super::http_filter::{HttpChain, ROUTER};
 use super::route_action::unless_zero;
 use super::runtime::REJECT_FRAGMENT;
 use crate::message::Message;
@@ -34,7 +35,8 @@ impl Converter<'_> {
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
-        let (filters, router) = filters?;
+        let HttpChain { filters, router, try_filters } = filters?;
+        let (attempt_logs, log_attempt_start) = self.attempt_logs(message);
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
         let options = message.message("access_log_options");
@@ -86,8 +88,12 @@ impl Converter<'_> {
             ignored_upgrades: self.ignored_upgrades(message),
             detections: self.client_detections(message),
             early_mutations: self.early_mutations(message),
+            try_filters,
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
+            attempt_logs,
+            log_attempt_start,
+            proxy_status: self.proxy_status(message),
             told: message.wrapped_flag("add_user_agent").unwrap_or(false).then(|| {
                 let (cluster, id) = (&self.snapshot.node.cluster, &self.snapshot.node.id);
                 Box::new(ToldNode { cluster: Arc::from(&**cluster), id: Arc::from(&**id) })
@@ -143,7 +149,38 @@ impl Converter<'_> {
         Some(self.route_table(found, false))
     }
 
-    fn extension_without_name(&mut self, holder: &Message) {
+    /// `upstream_log` of the router, which is the last filter, and whether it has a line for an attempt's start.
+    fn attempt_logs(&mut self, message: &Message) -> (Vec<AccessLog>, bool) {
+        let last = message.messages("http_filters").last();
+        let any = last.and_then(|filter| filter.any("typed_config"));
+        let router = any.map(|(any, _)| any).filter(|any| any.name == ROUTER);
+        let Some(config) = router.and_then(|any| any.message.as_ref()) else {
+            return (Vec::new(), false);
+        };
+        let options = config.message("upstream_log_options");
+        let on_start = options.is_some_and(|it| it.flag("flush_upstream_log_on_upstream_stream"));
+        (self.access_logs(config, "upstream_log"), on_start)
+    }
+
+    fn proxy_status(&self, message: &Message) -> Option<Box<ProxyStatus>> {
+        let config = message.message("proxy_status_config")?;
+        let name = config.oneof("proxy_name").map(|field| field.descriptor.name());
+        let name = match (name, message.text("server_name")) {
+            (Some("literal_proxy_name"), _) => config.text("literal_proxy_name"),
+            (Some("use_node_id"), _) => &self.snapshot.node.id,
+            (_, "") => "envoy",
+            (_, name) => name,
+        };
+        Some(Box::new(ProxyStatus {
+            name: name.into(),
+            tells_details: !config.flag("remove_details"),
+            tells_termination: !config.flag("remove_connection_termination_details"),
+            tells_flags: !config.flag("remove_response_flags"),
+            sets_status: config.flag("set_recommended_response_code"),
+        }))
+    }
+
+    pub(super) fn extension_without_name(&mut self, holder: &Message) {
         let Some((any, at)) = holder.any("typed_config") else { return };
         match &any.message {
             Some(message) if any.name == UUID_REQUEST_ID => self.accept(message),

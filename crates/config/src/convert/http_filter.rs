@@ -5,18 +5,30 @@ use std::sync::Arc;
 use towpath_engine::filter::missing::Missing;
 use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::snapshot::http::Router;
+use towpath_proto::Name;
 
 use super::Converter;
 use super::extension::HTTP_FILTER;
 use super::extension_discovery::{Found, Place};
-use super::filter::{FILTERS, MATCHING};
+use super::filter::{FILTERS, MATCHING, OF_TRIES, OF_TRIES_IN_ENVOY};
 use crate::message::Message;
 
-const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+/// Sends an attempt to its host.
+const UPSTREAM_CODEC: &str = "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec";
+pub(super) const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+
+/// What a chain of HTTP filters comes to.
+pub(super) struct HttpChain {
+    /// Those before the router.
+    pub(super) filters: Vec<ChainFilter>,
+    pub(super) router: Router,
+    /// Those that each try passes.
+    pub(super) try_filters: Vec<ChainFilter>,
+}
 
 impl Converter<'_> {
     /// The filters before the router, and the router.
-    pub(super) fn http_filters(&mut self, message: &Message) -> Option<(Vec<ChainFilter>, Router)> {
+    pub(super) fn http_filters(&mut self, message: &Message) -> Option<HttpChain> {
         let messages: Vec<_> = message.messages("http_filters").collect();
         let Some(last) = messages.last() else {
             // Envoy takes it, and answers 404 to everything.
@@ -25,7 +37,7 @@ impl Converter<'_> {
         };
         let own: Vec<_> = FILTERS.iter().map(|known| known.config_type).collect();
         let known: Vec<_> = own.iter().copied().chain([ROUTER, MATCHING]).collect();
-        let (mut filters, mut router) = (Vec::new(), None);
+        let (mut filters, mut router, mut try_filters) = (Vec::new(), None, Vec::new());
         for filter in &messages {
             let name = filter.text("name");
             let is_last = std::ptr::eq(*filter, *last);
@@ -57,6 +69,7 @@ impl Converter<'_> {
             };
             let type_name = config.descriptor.full_name();
             if type_name == ROUTER {
+                try_filters = self.try_filters(config, "upstream_http_filters");
                 router = Some(self.router(Some(config), filter, is_last));
                 continue;
             }
@@ -84,7 +97,59 @@ impl Converter<'_> {
                 );
             }
         }
-        Some((filters, router?))
+        Some(HttpChain { filters, router: router?, try_filters })
+    }
+
+    /// Filters that each try of a request passes before its host, without what sends it there.
+    pub(super) fn try_filters(&mut self, holder: &Message, field: &str) -> Vec<ChainFilter> {
+        let messages: Vec<_> = holder.messages(field).collect();
+        let known: Vec<_> = OF_TRIES.iter().copied().chain([UPSTREAM_CODEC]).collect();
+        let Some((last, before)) = messages.split_last() else { return Vec::new() };
+        if self
+            .try_filter(last, &known)
+            .is_some_and(|it| it.descriptor.full_name() != UPSTREAM_CODEC)
+        {
+            let text = format!(
+                "The codec filter is the only valid terminal upstream HTTP filter, use '{UPSTREAM_CODEC}'"
+            );
+            self.report.problem(&last.at, text);
+        }
+        if last.flag("disabled") {
+            let text = "the last filter of a chain cannot be disabled";
+            self.report.problem(last.at("disabled"), text);
+        }
+        let mut filters = Vec::new();
+        for filter in before {
+            let Some(config) = self.try_filter(filter, &known) else { continue };
+            let name = filter.text("name");
+            if config.descriptor.full_name() == UPSTREAM_CODEC {
+                let text = format!("terminal filter named {name} must be the last filter");
+                self.report.problem(&filter.at, text);
+                continue;
+            }
+            filters.extend(self.own_filter(config).map(|config| ChainFilter {
+                name: Arc::from(name),
+                disabled: filter.flag("disabled"),
+                config,
+            }));
+        }
+        filters
+    }
+
+    fn try_filter<'m>(&mut self, filter: &'m Message, known: &[&str]) -> Option<&'m Message> {
+        if filter.has("config_discovery") {
+            let text = "filters of tries are not asked for by xDS";
+            self.report.unsupported(filter.at("config_discovery"), text);
+            return None;
+        }
+        let of = filter.any("typed_config").map_or("", |(any, _)| &any.name);
+        let is_ours = of == ROUTER || FILTERS.iter().any(|known| known.config_type == of);
+        if is_ours && ![OF_TRIES, OF_TRIES_IN_ENVOY].concat().contains(&of) {
+            let name = filter.text("name");
+            self.report.problem(&filter.at, format!("`{name}` ({of}) is no upstream HTTP filter"));
+            return None;
+        }
+        self.extension(filter, HTTP_FILTER, known).map(|(config, _)| config)
     }
 
     fn own_filter(&mut self, config: &Message) -> Option<Arc<dyn FilterConfig>> {
@@ -113,6 +178,10 @@ impl Converter<'_> {
             suppress_envoy_headers: config.flag("suppress_envoy_headers"),
             respect_expected_timeout: config.flag("respect_expected_rq_timeout"),
             starts_child_span: config.flag("start_child_span"),
+            strict_headers: config
+                .texts("strict_check_headers")
+                .map(|(name, _)| Name::resolve(name.as_bytes()))
+                .collect(),
         }
     }
 }

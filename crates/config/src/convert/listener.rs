@@ -191,7 +191,21 @@ impl Converter<'_> {
         let tokens = self.tokens(config.message("token_bucket")?)?;
         let switch = config.message("runtime_enabled");
         let is_on = switch.is_none_or(|switch| self.runtime_flag(switch));
-        Some(ConnectionRate::new(Arc::from(config.text("stat_prefix")), is_on.then_some(tokens)))
+        let prefix = Arc::from(config.text("stat_prefix"));
+        let mut rate = ConnectionRate::new(prefix, is_on.then_some(tokens));
+        // The listener filter has no such field.
+        let has_key = config.descriptor.get_field_by_name("share_key").is_some();
+        let key = if has_key { config.text("share_key") } else { "" };
+        if !key.is_empty() {
+            rate.share_key = Some(Arc::from(key));
+            let serving = self.base.snapshot.listeners.iter();
+            let chains = serving.flat_map(|it| it.chains.iter().chain(&it.default_chain));
+            let mut known = self.shared_rates.iter().chain(chains.flat_map(|it| &it.filters.rates));
+            if !known.any(|other| rate.join(other)) {
+                self.shared_rates.push(rate.clone());
+            }
+        }
+        Some(rate)
     }
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {
@@ -256,6 +270,7 @@ impl Converter<'_> {
         let place = matcher_tree::Place {
             name: "the choice of a filter chain",
             allows: |input| !input.is_of_request(),
+            of_responses: false,
         };
         self.matcher_tree(tree, place, &[CHAIN_NAME], &mut |_, config| {
             Some(Arc::from(config.text("value")))

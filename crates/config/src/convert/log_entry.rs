@@ -15,7 +15,8 @@ impl Converter<'_> {
         let is_http = config.descriptor.get_field_by_name(REQUEST_HEADERS).is_some();
         let common = config.message("common_config")?;
         self.check_version(common);
-        let collector = self.grpc_collector(common.message("grpc_service")?, STREAM)?;
+        let mut collector = self.grpc_collector(common.message("grpc_service")?, STREAM)?;
+        self.read_log_retries(common, &mut collector);
         let bytes = common.number("buffer_size_bytes");
         let stream = EntryStream {
             collector,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::log::{Fixed, LogService, Template};
+use towpath_engine::snapshot::route::RetryOn;
 use towpath_engine::snapshot::tracing::Collector;
 
 use super::Converter;
@@ -86,7 +87,18 @@ impl Converter<'_> {
             self.report.problem(&config.at, text);
             return None;
         };
-        self.grpc_collector(service, EXPORT)
+        let mut collector = self.grpc_collector(service, EXPORT)?;
+        if let Some(common) = common {
+            self.read_log_retries(common, &mut collector);
+        }
+        Some(collector)
+    }
+
+    /// `grpc_stream_retry_policy`, which comes before that of the service.
+    pub(super) fn read_log_retries(&mut self, common: &Message, collector: &mut Collector) {
+        let on = Some(RetryOn::CONNECT_FAILURE);
+        let own = self.core_retry_policy(common, "grpc_stream_retry_policy", on);
+        collector.retry = own.or_else(|| collector.retry.take());
     }
 
     fn templates(&mut self, list: &Message) -> Option<Vec<(Box<str>, Template)>> {
@@ -188,12 +200,13 @@ pub(crate) const SUPPORT: &[Entry] = &[
             "buffer_flush_interval",
             "buffer_size_bytes",
             "custom_tags",
+            "grpc_stream_retry_policy",
         ],
         harmless: &[],
-        changes: &[
-            ("filter_state_objects_to_log", "write `%FILTER_STATE(…)%` as an attribute or a tag"),
-            ("grpc_stream_retry_policy", "a call is made once"),
-        ],
+        changes: &[(
+            "filter_state_objects_to_log",
+            "write `%FILTER_STATE(…)%` as an attribute or a tag",
+        )],
     },
     whole("opentelemetry.proto.common.v1.KeyValueList", &["values"]),
     whole("opentelemetry.proto.common.v1.ArrayValue", &["values"]),

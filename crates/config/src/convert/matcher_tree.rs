@@ -17,12 +17,14 @@ use crate::message::{Message, Value};
 /// The entries of a map.
 type Entries<A> = Vec<(Box<[u8]>, Outcome<A>)>;
 
-/// Who has a tree, and what it may look at.
+/// What has a tree, and which inputs the tree may look at.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// How messages call it.
     pub(super) name: &'static str,
     pub(super) allows: fn(&Input) -> bool,
+    /// It looks at responses.
+    pub(super) of_responses: bool,
 }
 
 /// Reads what an action is.
@@ -52,7 +54,11 @@ impl<'c> Converter<'c> {
             self.report.problem(&config.at, "one of `matcher` and `xds_matcher` must be set");
             return None;
         };
-        let place = Place { name: "a filter of requests", allows: |input| !input.is_of_arrival() };
+        let place = Place {
+            name: "a filter of requests",
+            allows: |input| !input.is_of_arrival(),
+            of_responses: false,
+        };
         let tree = self.matcher_tree(tree, place, &[SKIP], &mut |_, _| Some(Skip))?;
         Some(Arc::new(Matching { inner, tree }))
     }
@@ -152,6 +158,9 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         if matches!(input, Some(Input::Metadata)) {
             return self.metadata(converter, holder, message);
         }
+        if matches!(input, Some(Input::Attributes)) {
+            return self.attributes(converter, message);
+        }
         if let Some(text) = message.message("value_match") {
             let matcher = converter.string_matcher(text);
             return Some(Predicate::Text(input?, matcher?));
@@ -186,6 +195,16 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         }))
     }
 
+    /// All that is known, which the matcher of expressions alone looks at.
+    fn attributes(&self, converter: &mut Converter<'c>, message: &Message) -> Option<Predicate> {
+        let Some(custom) = message.message("custom_match") else {
+            converter.report.problem(&message.at, NO_TEXT_OF_ATTRIBUTES);
+            return None;
+        };
+        let (config, _) = converter.extension(custom, INPUT_MATCHER, &[EXPRESSION])?;
+        converter.matched_expression(config.message("expr_match")?).map(Predicate::Expression)
+    }
+
     fn map(
         &mut self,
         converter: &mut Converter<'c>,
@@ -195,6 +214,10 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         let input = tree.message("input").and_then(|input| self.input(converter, input));
         if matches!(input, Some(Input::Metadata)) {
             converter.report.unsupported(&tree.at, NO_TEXT);
+            return None;
+        }
+        if matches!(input, Some(Input::Attributes)) {
+            converter.report.problem(&tree.at, NO_TEXT_OF_ATTRIBUTES);
             return None;
         }
         let field = tree.oneof("tree_type")?;
@@ -269,7 +292,13 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         let name = config.descriptor.full_name();
         let (_, read) = INPUTS.iter().find(|(known, _)| *known == name)?;
         let input = read(converter, config)?;
-        let is_left = matches!(input, Input::Metadata | Input::FilterState { .. });
+        if input.is_of_response() && !self.place.of_responses {
+            let text = format!("{} does not look at responses", self.place.name);
+            converter.report.unsupported(at, text);
+            return None;
+        }
+        let is_left =
+            matches!(input, Input::Metadata | Input::FilterState { .. } | Input::Attributes);
         if is_left && !(self.place.allows)(&input) {
             let text = format!("{} does not look at what filters leave", self.place.name);
             converter.report.unsupported(at, text);
@@ -291,8 +320,17 @@ macro_rules! input {
 
 type ReadInput = fn(&mut Converter<'_>, &Message) -> Option<Input>;
 
-const INPUTS: [(&str, ReadInput); 16] = [
-    ("envoy.type.matcher.v3.HttpRequestHeaderMatchInput", request_header),
+const INPUTS: [(&str, ReadInput); 20] = [
+    ("envoy.type.matcher.v3.HttpRequestHeaderMatchInput", |converter, config| {
+        header(converter, config).map(Input::RequestHeader)
+    }),
+    ("envoy.type.matcher.v3.HttpResponseHeaderMatchInput", |converter, config| {
+        header(converter, config).map(Input::ResponseHeader)
+    }),
+    ("envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput", |_, _| Some(Input::Status)),
+    ("envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput", |_, _| {
+        Some(Input::StatusClass)
+    }),
     ("envoy.type.matcher.v3.HttpRequestQueryParamMatchInput", |_, config| {
         Some(Input::QueryParameter(config.text("query_param").as_bytes().into()))
     }),
@@ -310,23 +348,26 @@ const INPUTS: [(&str, ReadInput); 16] = [
         Some(Input::FilterState { name, field })
     }),
     (METADATA_INPUT, |_, _| Some(Input::Metadata)),
+    ("xds.type.matcher.v3.HttpAttributesCelMatchInput", |_, _| Some(Input::Attributes)),
     (input!("ssl", "UriSanInput"), |_, _| Some(Input::Uris)),
     (input!("ssl", "DnsSanInput"), |_, _| Some(Input::Domains)),
     (input!("ssl", "SubjectInput"), |_, _| Some(Input::CertificateSubject)),
 ];
 
-fn request_header(converter: &mut Converter<'_>, config: &Message) -> Option<Input> {
+fn header(converter: &mut Converter<'_>, config: &Message) -> Option<Field> {
     let name = config.text("header_name");
     let field = Field::parse(name);
     if field.is_none() {
         let text = format!("'{name}' is not a header name");
         converter.report.problem(config.at("header_name"), text);
     }
-    field.map(Input::RequestHeader)
+    field
 }
 
 const MAX_DEPTH: usize = 32;
 const NO_TEXT: &str = "a value of metadata is no text; the metadata matcher looks at it";
+const NO_TEXT_OF_ATTRIBUTES: &str = "attributes are no text; the CEL matcher looks at them";
+const EXPRESSION: &str = "xds.type.matcher.v3.CelMatcher";
 const METADATA_INPUT: &str = input!("network", "DynamicMetadataInput");
 const METADATA: &str = "envoy.extensions.matching.input_matchers.metadata.v3.Metadata";
 const IP: &str = "envoy.extensions.matching.input_matchers.ip.v3.Ip";

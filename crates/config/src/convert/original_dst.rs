@@ -6,6 +6,7 @@ use towpath_engine::field::Field;
 use towpath_engine::snapshot::cluster::OriginalDestination;
 
 use super::Converter;
+use super::override_host::metadata_path;
 use crate::error::Rank;
 use crate::message::Message;
 
@@ -24,6 +25,7 @@ impl Converter<'_> {
         }
         let config = cluster.message("original_dst_lb_config");
         OriginalDestination {
+            metadata: config.and_then(|config| config.message("metadata_key")).map(metadata_path),
             header: config.and_then(|config| self.destination_header(config)),
             port: config
                 .and_then(|config| config.number("upstream_port_override"))

@@ -57,6 +57,7 @@ impl Converter<'_> {
             returns_when_checked: message
                 .wrapped_flag("successful_active_health_check_uneject_host")
                 .unwrap_or(true),
+            detects_degraded: message.wrapped_flag("detect_degraded_hosts").unwrap_or(false),
             comparison: Comparison {
                 success_hosts: number("success_rate_minimum_hosts", 5),
                 success_volume: number("success_rate_request_volume", 100),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::overload::{
-    Action, Monitor, Overload, Point, Resource, Shrink, Track, Trigger,
+    Action, Floor, Monitor, Overload, Point, Resource, Shrink, Track, Trigger,
 };
 
 use super::Converter;
@@ -21,6 +21,8 @@ const PROCESSORS: &str =
     "envoy.extensions.resource_monitors.cpu_utilization.v3.CpuUtilizationConfig";
 const CGROUP_MEMORY: &str =
     "envoy.extensions.resource_monitors.cgroup_memory.v3.CgroupMemoryConfig";
+const SCALE_TIMERS: &str = "envoy.config.overload.v3.ScaleTimersOverloadActionConfig";
+const CONNECTION_IDLE: &str = "HTTP_DOWNSTREAM_CONNECTION_IDLE";
 const SHRINK_HEAP: &str = "envoy.config.overload.v3.ShrinkHeapConfig";
 
 /// The name that makes a monitor one of connections, for Envoy.
@@ -29,12 +31,6 @@ const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connect
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// No shorter one is of use.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
-
-/// Actions that Envoy has and this proxy has not.
-const OTHER_ACTIONS: &[(&str, &str)] = &[
-    ("envoy.overload_actions.reduce_timeouts", "timeouts are not scaled"),
-    ("envoy.overload_actions.close_idle_http_connections", "write idle_timeout"),
-];
 
 impl Converter<'_> {
     /// The overload manager, and the limit on downstream connections that may be elsewhere.
@@ -110,7 +106,8 @@ impl Converter<'_> {
         let name = message.text("name");
         let known = Action::ALL.into_iter().find(|action| action.name() == name);
         let Some(action) = known else {
-            return self.refuse_action(message, name);
+            let problem = format!("there is no overload action `{name}`");
+            return self.report.problem(message.at("name"), problem);
         };
         if overload.actions.iter().any(|(other, _)| *other == action) {
             self.report.problem(message.at("name"), format!("a second overload action `{name}`"));
@@ -121,9 +118,10 @@ impl Converter<'_> {
                 .problem(message.at("name"), format!("`{name}` wants a `buffer_factory_config`"));
             return;
         }
-        if let Some((any, at)) =
-            message.any("typed_config").filter(|_| action != Action::ResetStreams)
-        {
+        let has_own = [Action::ResetStreams, Action::ReduceTimeouts].contains(&action);
+        if action == Action::ReduceTimeouts {
+            self.reduced_times(message, overload);
+        } else if let Some((any, at)) = message.any("typed_config").filter(|_| !has_own) {
             if action != Action::ShrinkHeap {
                 self.report.problem(at, format!("`{name}` has no configuration"));
                 return;
@@ -142,11 +140,32 @@ impl Converter<'_> {
         overload.actions.push((action, triggers));
     }
 
-    fn refuse_action(&mut self, message: &Message, name: &str) {
-        let at = message.at("name");
-        match OTHER_ACTIONS.iter().find(|(other, _)| *other == name) {
-            Some((_, why)) => self.report.unsupported(at, format!("`{name}`: {why}")),
-            None => self.report.problem(at, format!("there is no overload action `{name}`")),
+    /// Which times are reduced, and how far.
+    fn reduced_times(&mut self, message: &Message, overload: &mut Overload) {
+        let Some((any, at)) = message.any("typed_config") else {
+            let problem = format!("`{}` wants a {SCALE_TIMERS}", message.text("name"));
+            return self.report.problem(&message.at, problem);
+        };
+        let Some(config) = any.message.as_ref().filter(|_| any.name == SCALE_TIMERS) else {
+            let problem = format!("`{}` wants a {SCALE_TIMERS}", message.text("name"));
+            return self.report.problem(at, problem);
+        };
+        self.accept(config);
+        for timer in config.messages("timer_scale_factors") {
+            let name = timer.choice("timer");
+            if name != CONNECTION_IDLE {
+                let text = format!("`{name}` is not reduced, only {CONNECTION_IDLE}");
+                self.report.unsupported(timer.at("timer"), text);
+                continue;
+            }
+            if overload.idle_floor.is_some() {
+                self.report.problem(timer.at("timer"), "Found duplicate entry for timer type");
+            }
+            let share = timer.message("min_scale").and_then(|share| share.float("value"));
+            overload.idle_floor = Some(match timer.duration("min_timeout") {
+                Some(least) => Floor::Time(least),
+                None => Floor::Share(share.unwrap_or(0.0) / 100.0),
+            });
         }
     }
 

@@ -33,7 +33,7 @@ impl Converter<'_> {
     }
 }
 
-fn metadata_path(key: &Message) -> MetadataPath {
+pub(super) fn metadata_path(key: &Message) -> MetadataPath {
     let path = key.messages("path").map(|segment| segment.text("key").into());
     MetadataPath { namespace: key.text("key").into(), path: path.collect() }
 }

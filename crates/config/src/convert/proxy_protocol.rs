@@ -8,6 +8,7 @@ use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 
 use super::Converter;
 use super::tls::INTERNAL_UPSTREAM;
+use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::report::Report;
 
@@ -106,6 +107,16 @@ impl Converter<'_> {
             passes: header.map(passes).unwrap_or_default(),
             added: header.map(|header| self.tlvs(header, "added_tlvs")).unwrap_or_default(),
         }))
+    }
+
+    /// The header of a check says nothing of a client, and Envoy adds no TLVs to it.
+    pub(super) fn refuse_tlvs_of_checks(&mut self, header: &Message) {
+        for field in ["pass_through_tlvs", "added_tlvs"] {
+            if header.has(field) {
+                let text = "the header of a check has no TLVs, in Envoy too";
+                self.report.finding(header.at(field), Rank::Harmless, text);
+            }
+        }
     }
 
     /// Hosts that are told TLVs of their own. Typed metadata are ignored otherwise, so they are looked at and not read.

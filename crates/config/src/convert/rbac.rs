@@ -87,9 +87,10 @@ impl Converter<'_> {
             Place {
                 name: "the RBAC network filter",
                 allows: |input| !input.is_of_request() && is_for_rules(input),
+                of_responses: false,
             }
         } else {
-            Place { name: "the RBAC HTTP filter", allows: is_for_rules }
+            Place { name: "the RBAC HTTP filter", allows: is_for_rules, of_responses: false }
         };
         let tree = self.matcher_tree(matcher, place, &[ACTION], &mut |_, config| {
             Some(MatchedAction::new(config.text("name"), action(config)))
@@ -104,7 +105,11 @@ impl Converter<'_> {
             let Value::Message(policy) = &item.value else { continue };
             let permissions = self.alternatives(policy, "permissions");
             let principals = self.alternatives(policy, "principals");
-            policies.push(Policy::new(name, permissions?, principals?));
+            let condition = match policy.message("condition") {
+                Some(condition) => Some(self.parsed_expression(condition)?),
+                None => None,
+            };
+            policies.push(Policy::new(name, permissions?, principals?).under(condition));
         }
         Some(Rules::new(action, policies))
     }
@@ -139,6 +144,7 @@ impl Converter<'_> {
             "or_ids" => Rule::AnyOf(self.alternatives(inner, "ids")?),
             "not_rule" | "not_id" => Rule::Not(Box::new(self.rule(inner)?)),
             "header" => Rule::Header(self.header_matcher(inner)?),
+            "uri_template" => Rule::Template(self.template_match(inner)?),
             "url_path" => Rule::Path(self.string_matcher(inner.message("path")?)?),
             "destination_ip" => Rule::Address(Whose::Local, self.prefix(inner)?),
             "source_ip" | "direct_remote_ip" => Rule::Address(Whose::Direct, self.prefix(inner)?),
@@ -147,11 +153,11 @@ impl Converter<'_> {
             "requested_server_name" => Rule::ServerName(self.string_matcher(inner)?),
             "metadata" => Rule::Metadata(self.metadata_matcher(inner)?),
             "sourced_metadata" => {
-                if inner.choice("metadata_source") != "DYNAMIC" {
-                    let text = "only the metadata of streams are matched, not those of routes";
-                    self.report.unsupported(inner.at("metadata_source"), text);
+                let matcher = self.metadata_matcher(inner.message("metadata_matcher")?)?;
+                match inner.choice("metadata_source").as_str() {
+                    "ROUTE" => Rule::RouteMetadata(matcher),
+                    _ => Rule::Metadata(matcher),
                 }
-                Rule::Metadata(self.metadata_matcher(inner.message("metadata_matcher")?)?)
             }
             "filter_state" => Rule::FilterState(self.state_matcher(inner)?),
             "authenticated" => Rule::Authenticated(match inner.message("principal_name") {

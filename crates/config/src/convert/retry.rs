@@ -1,4 +1,4 @@
-//! Retry policies.
+//! Retry policies, of routes and of servers that the proxy itself asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl Converter<'_> {
     /// A `RetryPolicy`; `None` when it retries nothing.
     pub(super) fn retry_policy(&mut self, message: &Message) -> Option<Arc<RetryPolicy>> {
         let on = self.retry_on(message);
-        let (base_interval, max_interval) = self.back_off(message);
+        let (base_interval, max_interval) = self.back_off(message, DEFAULT_BASE);
         let mut statuses: Vec<u16> = message
             .numbers("retriable_status_codes")
             .filter_map(|(status, _)| u16::try_from(status).ok())
@@ -40,10 +40,7 @@ impl Converter<'_> {
             max_interval,
             avoid_previous_hosts: self.avoids_previous_hosts(message),
             omitted: self.omitted_hosts(message),
-            host_attempts: message
-                .number32("host_selection_retry_max_attempts")
-                .filter(|attempts| *attempts > 0)
-                .unwrap_or(1),
+            host_attempts: host_attempts(message),
             headers: self.header_matchers(message, "retriable_headers"),
             request_headers: self.header_matchers(message, "retriable_request_headers"),
             rate_limited: message
@@ -52,6 +49,35 @@ impl Converter<'_> {
             previous_priorities: self.previous_priorities(message),
         };
         Some(Arc::new(policy))
+    }
+
+    /// The `core.v3.RetryPolicy` of a server that the proxy itself asks, if it has one. Envoy takes the conditions of
+    /// some of them from itself: `on`.
+    pub(super) fn core_retry_policy(
+        &mut self,
+        holder: &Message,
+        name: &str,
+        on: Option<RetryOn>,
+    ) -> Option<Arc<RetryPolicy>> {
+        let message = holder.message(name)?;
+        let (base_interval, max_interval) = self.back_off(message, DEFAULT_CORE_BASE);
+        let told = self.retry_on(message);
+        Some(Arc::new(RetryPolicy {
+            on: on.unwrap_or(told),
+            retries: message.number32("num_retries").unwrap_or(1),
+            per_try_timeout: Some(max_interval),
+            per_try_idle_timeout: None,
+            statuses: Vec::new(),
+            base_interval,
+            max_interval,
+            avoid_previous_hosts: self.avoids_previous_hosts(message),
+            omitted: self.omitted_hosts(message),
+            host_attempts: host_attempts(message),
+            headers: Vec::new(),
+            request_headers: Vec::new(),
+            rate_limited: None,
+            previous_priorities: self.previous_priorities(message),
+        }))
     }
 
     fn retry_on(&mut self, message: &Message) -> RetryOn {
@@ -83,14 +109,12 @@ impl Converter<'_> {
         on
     }
 
-    fn back_off(&mut self, message: &Message) -> (Duration, Duration) {
+    fn back_off(&mut self, message: &Message, default: Duration) -> (Duration, Duration) {
         let Some(back_off) = message.message("retry_back_off") else {
-            return (DEFAULT_BASE, DEFAULT_BASE * 10);
+            return (default, default * 10);
         };
-        let base = back_off
-            .duration("base_interval")
-            .unwrap_or(DEFAULT_BASE)
-            .max(Duration::from_millis(1));
+        let base =
+            back_off.duration("base_interval").unwrap_or(default).max(Duration::from_millis(1));
         let max = back_off.duration("max_interval").unwrap_or(base * 10);
         if max < base {
             self.report.problem(
@@ -148,6 +172,11 @@ impl Converter<'_> {
     }
 }
 
+fn host_attempts(message: &Message) -> u32 {
+    let attempts = message.number32("host_selection_retry_max_attempts");
+    attempts.filter(|attempts| *attempts > 0).unwrap_or(1)
+}
+
 /// What hosts say to balancers, of a `metadata_match`.
 fn balancer_metadata(config: &Message) -> Struct {
     let all = metadata_of(config, "metadata_match");
@@ -157,7 +186,14 @@ fn balancer_metadata(config: &Message) -> Struct {
     }
 }
 
+/// What Envoy retries of requests for keys and tokens, whatever their `retry_on` says.
+pub(super) const ON_ANY_FAILURE: RetryOn = RetryOn::STATUS_5XX
+    .with(RetryOn::GATEWAY_ERROR)
+    .with(RetryOn::CONNECT_FAILURE)
+    .with(RetryOn::RESET);
+
 const DEFAULT_BASE: Duration = Duration::from_millis(25);
+const DEFAULT_CORE_BASE: Duration = Duration::from_secs(1);
 const DEFAULT_RESET_MAX: Duration = Duration::from_secs(300);
 const PREVIOUS_PRIORITIES: &str =
     "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig";

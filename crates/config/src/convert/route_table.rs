@@ -101,6 +101,7 @@ impl Converter<'_> {
         let place = Place {
             name: "a matcher of routes",
             allows: |input| matches!(input, Input::RequestHeader(_) | Input::FilterState { .. }),
+            of_responses: false,
         };
         self.matcher_tree(matcher, place, &[ROUTE, ROUTE_LIST], &mut |converter, action| {
             let start = routes.len();

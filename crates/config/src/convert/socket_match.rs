@@ -47,15 +47,36 @@ impl Converter<'_> {
             let text = "of a locality's metadata only transport_socket_matches are chosen";
             self.report.finding(locality.at("metadata"), Rank::Harmless, text);
         }
-        let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
-        let found = labels.into_iter().find_map(|labels| {
-            matches.iter().position(|one| match one.get("match").map(|field| &field.value) {
-                Some(Value::Json(wanted)) => fit(wanted, labels),
-                _ => true,
-            })
-        });
-        found.and_then(|at| u16::try_from(at).ok())
+        first_fit(cluster, labels)
     }
+
+    /// By which of them an endpoint is checked, where the check has criteria of its own: these stand in the place of
+    /// its metadata.
+    pub(super) fn check_socket_of(
+        &mut self,
+        cluster: &Message,
+        locality: &Message,
+    ) -> Option<Option<u16>> {
+        let check = cluster.messages("health_checks").next()?;
+        let criteria = match check.get("transport_socket_match_criteria").map(|it| &it.value) {
+            Some(Value::Json(criteria)) => criteria,
+            _ => return None,
+        };
+        let of_locality = locality.message("metadata").and_then(labels);
+        Some(first_fit(cluster, [Some(criteria), of_locality]))
+    }
+}
+
+/// The first of a cluster's sockets that the first labels fit, else that which the others fit.
+fn first_fit(cluster: &Message, labels: [Option<&Node>; 2]) -> Option<u16> {
+    let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
+    let found = labels.into_iter().find_map(|labels| {
+        matches.iter().position(|one| match one.get("match").map(|field| &field.value) {
+            Some(Value::Json(wanted)) => fit(wanted, labels),
+            _ => true,
+        })
+    });
+    found.and_then(|at| u16::try_from(at).ok())
 }
 
 fn labels(metadata: &Message) -> Option<&Node> {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::TcpProxy;
-use towpath_engine::snapshot::listener::{TcpHash, TcpLogOptions, Tunneling};
+use towpath_engine::snapshot::listener::{
+    TcpConnects, TcpHash, TcpLogOptions, TunnelId, Tunneling,
+};
 use towpath_engine::snapshot::route::{ClusterChoice, HeaderOps, WeightedCluster};
 
 use super::Converter;
@@ -33,13 +35,60 @@ impl Converter<'_> {
             ),
             hash: message.messages("hash_policy").next().and_then(tcp_hash),
             max_duration: message.duration("max_downstream_connection_duration"),
+            duration_jitter: message
+                .message("max_downstream_connection_duration_jitter_percentage")
+                .and_then(|percent| percent.float("value"))
+                .map_or(0.0, |percent| percent / 100.0),
             max_connect_attempts: message.number32("max_connect_attempts").unwrap_or(1),
+            connects: self.tcp_connects(message),
             criteria: criteria(message, None),
             tunneling: self.tunneling(message),
             tlvs: self.own_tlvs(message),
             access_logs,
             log_options: self.tcp_log_options(message),
         })
+    }
+
+    fn tcp_connects(&mut self, message: &Message) -> TcpConnects {
+        let mode = message.choice("upstream_connect_mode");
+        let early_data = message.number32("max_early_data_bytes").map(|most| most as usize);
+        if mode != "IMMEDIATE" && early_data.is_none() {
+            let text =
+                "max_early_data_bytes must be set when upstream_connect_mode is not IMMEDIATE";
+            self.report.problem(message.at("upstream_connect_mode"), text);
+        }
+        TcpConnects {
+            back_off: message.message("backoff_options").and_then(|options| {
+                let base = options.duration("base_interval")?;
+                let most = options.duration("max_interval").unwrap_or(base * 10);
+                if most < base {
+                    let text =
+                        "max_backoff_interval must be greater or equal to base_backoff_interval";
+                    self.report.problem(options.at("max_interval"), text);
+                }
+                Some((base, most))
+            }),
+            on_data: mode == "ON_DOWNSTREAM_DATA",
+            early_data,
+        }
+    }
+
+    /// A `request_id_extension` of a tunnel, with what is said of it beside that.
+    fn tunnel_id(&mut self, config: &Message) -> Option<TunnelId> {
+        let extension = config.message("request_id_extension")?;
+        self.extension_without_name(extension);
+        extension.any("typed_config")?;
+        let header = match config.text("request_id_header") {
+            "" => "x-request-id",
+            header => header,
+        };
+        let key = match config.text("request_id_metadata_key") {
+            "" => "tunnel_request_id",
+            key => key,
+        };
+        let header =
+            self.header_name(&header.to_ascii_lowercase(), config.at("request_id_header"))?;
+        Some(TunnelId { header, key: key.into() })
     }
 
     fn tunneling(&mut self, message: &Message) -> Option<Box<Tunneling>> {
@@ -56,7 +105,15 @@ impl Converter<'_> {
             }
         };
         let headers = HeaderOps { remove: Vec::new(), add: self.added(config, "headers_to_add") };
-        Some(Box::new(Tunneling { hostname: hostname?, post_path, headers }))
+        self.formatters(config);
+        Some(Box::new(Tunneling {
+            hostname: hostname?,
+            post_path,
+            headers,
+            keeps_head: config.flag("propagate_response_headers"),
+            keeps_trailers: config.flag("propagate_response_trailers"),
+            request_id: self.tunnel_id(config),
+        }))
     }
 
     fn tcp_log_options(&mut self, message: &Message) -> TcpLogOptions {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::format::MetadataOf;
 use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::route::{Fraction, HeaderAction, HeaderOps};
 use towpath_engine::snapshot::tracing::{
@@ -147,13 +148,16 @@ impl Converter<'_> {
     }
 
     fn metadata_tag(metadata: &Message) -> Option<TagSource> {
-        // The table of support refuses the other kinds.
-        if !metadata.message("kind").is_some_and(|kind| kind.has("request")) {
-            return None;
-        }
+        let whose = match metadata.message("kind")?.oneof("kind")?.descriptor.name() {
+            "request" => MetadataOf::Dynamic,
+            "route" => MetadataOf::Route,
+            "cluster" => MetadataOf::Cluster,
+            _ => MetadataOf::Endpoint,
+        };
         let key = metadata.message("metadata_key")?;
         let path: Vec<_> = key.messages("path").map(|segment| segment.text("key").into()).collect();
         Some(TagSource::Metadata {
+            whose,
             namespace: key.text("key").into(),
             path,
             default: metadata.text("default_value").into(),
@@ -204,6 +208,7 @@ impl Converter<'_> {
                     timeout,
                     is_grpc: false,
                     skip_envoy_headers: false,
+                    retry: None,
                 }
             }
         };
@@ -235,6 +240,7 @@ impl Converter<'_> {
                     timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
                     is_grpc: true,
                     skip_envoy_headers: service.skip_envoy_headers,
+                    retry: service.retry,
                 }
             }
             (None, None) => {
@@ -299,6 +305,7 @@ impl Converter<'_> {
             timeout: timeout.or(own).unwrap_or(DEFAULT_TIMEOUT),
             is_grpc: false,
             skip_envoy_headers: false,
+            retry: None,
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::field::Field;
+use towpath_engine::filter::ChainFilter;
 use towpath_engine::snapshot::cluster::AskedNames;
 use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::{BoltUpstream, Http2};
@@ -42,6 +43,7 @@ pub(super) struct Upstream {
     pub(super) max_requests_per_connection: u32,
     pub(super) bolt: Option<Arc<BoltUpstream>>,
     pub(super) asked_names: Option<AskedNames>,
+    pub(super) filters: Vec<ChainFilter>,
 }
 
 impl Converter<'_> {
@@ -67,9 +69,11 @@ impl Converter<'_> {
         http1.max_head_bytes = head_bytes(DEFAULT_RESPONSE_HEADERS_KB);
         let duration = |name| common.and_then(|common| common.duration(name));
         let requests = common.and_then(|common| common.number32("max_requests_per_connection"));
+        let filters = typed.map(|typed| self.try_filters(typed, "http_filters"));
         Upstream {
             http1,
             http2,
+            filters: filters.unwrap_or_default(),
             idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT)),
             max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
             max_stream_duration: duration("max_stream_duration").and_then(unless_zero),

@@ -28,6 +28,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "dns_lookup_family",
             "dns_resolvers",
             "dns_resolution_config",
+            "use_tcp_for_dns_lookups",
             "typed_dns_resolver_config",
             "upstream_bind_config",
             "least_request_lb_config",
@@ -61,7 +62,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("transport_socket_matcher", "write transport_socket_matches"),
-            ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
             (
                 "connection_pool_per_downstream_connection",
                 "all clients share the connections to a cluster",
@@ -71,9 +71,14 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.OriginalDstLbConfig",
-        honoured: &["use_http_header", "http_header_name", "upstream_port_override"],
+        honoured: &[
+            "use_http_header",
+            "http_header_name",
+            "upstream_port_override",
+            "metadata_key",
+        ],
         harmless: &[],
-        changes: &[("metadata_key", "requests have no dynamic metadata")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.clusters.aggregate.v3.ClusterConfig",
@@ -233,9 +238,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers",
-        honoured: &["thresholds"],
+        honoured: &["thresholds", "per_host_thresholds"],
         harmless: &[],
-        changes: &[("per_host_thresholds", "limits are for the cluster")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers.Thresholds",
@@ -253,18 +258,24 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget",
-        honoured: &["budget_percent", "min_retry_concurrency"],
+        honoured: &["budget_percent", "min_retry_concurrency", "budget_interval"],
         harmless: &[],
-        changes: &[("budget_interval", "the budget is of the active requests")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.UpstreamConnectionOptions",
-        honoured: &["tcp_keepalive"],
+        honoured: &["tcp_keepalive", "happy_eyeballs_config"],
         harmless: &[(
             "set_local_interface_name_on_upstream_connections",
             "nothing here reads the interface's name",
         )],
-        changes: &[("happy_eyeballs_config", "one address is tried at a time")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.cluster.v3.UpstreamConnectionOptions.HappyEyeballsConfig",
+        honoured: &["first_address_family_version", "first_address_family_count"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.LoadBalancingPolicy",
@@ -421,15 +432,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.endpoint.v3.Endpoint",
-        honoured: &["address", "hostname", "health_check_config"],
+        honoured: &["address", "additional_addresses", "hostname", "health_check_config"],
         harmless: &[("observability_name", "only statistics would be named")],
-        changes: &[("additional_addresses", "an endpoint has one address")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.endpoint.v3.Endpoint.AdditionalAddress",
+        honoured: &["address"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.endpoint.v3.Endpoint.HealthCheckConfig",
-        honoured: &["port_value", "hostname", "disable_active_health_check"],
+        honoured: &["address", "port_value", "hostname", "disable_active_health_check"],
         harmless: &[],
-        changes: &[("address", "an endpoint is checked at its own address; write port_value")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.PreconnectPolicy",
@@ -464,12 +481,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_ejection_time_jitter",
             "successful_active_health_check_uneject_host",
             "always_eject_one_host",
+            "detect_degraded_hosts",
         ],
         harmless: &[],
-        changes: &[
-            ("monitors", "outlier monitors are not there"),
-            ("detect_degraded_hosts", "hosts are not degraded by their answers"),
-        ],
+        changes: &[("monitors", "outlier monitors are not there")],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck",
@@ -495,13 +510,20 @@ pub(super) const ENTRIES: &[Entry] = &[
             "event_logger",
             "always_log_health_check_failures",
             "always_log_health_check_success",
+            "tls_options",
+            "transport_socket_match_criteria",
         ],
-        harmless: &[("alt_port", "Envoy does not read it")],
-        changes: &[
-            ("transport_socket_match_criteria", "checks go to a host as requests do"),
-            ("event_service", "no service is told of events; write event_logger"),
-            ("tls_options", "checks are made with the cluster's transport_socket as it is"),
+        harmless: &[
+            ("alt_port", "Envoy does not read it"),
+            ("event_service", "Envoy does not read it; write event_logger"),
         ],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.HealthCheck.TlsOptions",
+        honoured: &["alpn_protocols"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink",
@@ -529,15 +551,16 @@ pub(super) const ENTRIES: &[Entry] = &[
             "send",
             "receive",
             "response_buffer_size",
+            "service_name_matcher",
         ],
         harmless: &[],
-        changes: &[("service_name_matcher", "the name of the service is not compared")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck.TcpHealthCheck",
-        honoured: &["send", "receive"],
+        honoured: &["send", "receive", "proxy_protocol_config"],
         harmless: &[],
-        changes: &[("proxy_protocol_config", "the PROXY protocol is not there")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck.Payload",
@@ -561,9 +584,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "typed_dns_resolver_config",
             "dns_lookup_family",
             "all_addresses_in_single_endpoint",
+            "dns_min_refresh_rate",
         ],
         harmless: &[],
-        changes: &[("dns_min_refresh_rate", "write dns_refresh_rate")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.clusters.dns.v3.DnsCluster.RefreshRate",
@@ -579,30 +603,29 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.DnsResolverOptions",
-        honoured: &[],
+        honoured: &["use_tcp_for_dns_lookups", "no_default_search_domain"],
         harmless: &[],
-        changes: &[
-            ("use_tcp_for_dns_lookups", "DNS is asked over UDP first"),
-            ("no_default_search_domain", "the system's search domains are used"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
-        honoured: &["resolvers", "dns_resolver_options"],
+        honoured: &[
+            "resolvers",
+            "dns_resolver_options",
+            "use_resolvers_as_fallback",
+            "filter_unroutable_families",
+            "query_timeout_seconds",
+            "query_tries",
+            "rotate_nameservers",
+            "edns0_max_payload_size",
+        ],
         harmless: &[
             ("udp_max_queries", "about the c-ares library"),
-            ("rotate_nameservers", "the servers are tried in order"),
-            ("edns0_max_payload_size", "about the c-ares library"),
             ("max_udp_channel_duration", "about the c-ares library"),
             ("reinit_channel_on_timeout", "about the c-ares library"),
             ("qcache_max_ttl", "answers are not cached beside the cluster's own"),
         ],
-        changes: &[
-            ("use_resolvers_as_fallback", "the resolvers named here come first"),
-            ("filter_unroutable_families", "write dns_lookup_family"),
-            ("query_timeout_seconds", "a query's timeout is the resolver's default"),
-            ("query_tries", "a query's tries are the resolver's default"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.network.dns_resolver.getaddrinfo.v3.GetAddrInfoDnsResolverConfig",
@@ -621,10 +644,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "use_downstream_protocol_config",
             "auto_config",
             "upstream_http_protocol_options",
+            "http_filters",
         ],
         harmless: &[],
         changes: &[
-            ("http_filters", "there are no upstream filters"),
             ("outlier_detection", "errors are 500 and above"),
             ("request_mirror_policies", "requests are not mirrored"),
             ("retry_policy", "write it in the route"),

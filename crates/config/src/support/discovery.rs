@@ -79,12 +79,40 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.core.v3.GrpcService",
         // A stream has no timeout, in Envoy neither.
-        honoured: &["envoy_grpc", "timeout", "initial_metadata"],
+        honoured: &["envoy_grpc", "timeout", "initial_metadata", "retry_policy"],
         harmless: &[],
-        changes: &[
-            ("google_grpc", "write envoy_grpc"),
-            ("retry_policy", "a call is made once; the waits between streams are Envoy's defaults"),
+        changes: &[("google_grpc", "write envoy_grpc")],
+    },
+    Entry {
+        message: "envoy.config.core.v3.RetryPolicy",
+        honoured: &[
+            "retry_back_off",
+            "num_retries",
+            "retry_on",
+            "retry_priority",
+            "retry_host_predicate",
+            "host_selection_retry_max_attempts",
         ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.BackoffStrategy",
+        honoured: &["base_interval", "max_interval"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.RetryPolicy.RetryPriority",
+        honoured: &["name", "typed_config"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.RetryPolicy.RetryHostPredicate",
+        honoured: &["name", "typed_config"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.GrpcService.EnvoyGrpc",

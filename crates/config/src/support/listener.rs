@@ -244,9 +244,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit",
-        honoured: &["stat_prefix", "token_bucket", "runtime_enabled"],
+        honoured: &["stat_prefix", "token_bucket", "runtime_enabled", "share_key"],
         harmless: &[],
-        changes: &[("share_key", "each filter has a bucket of its own")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit",
@@ -272,16 +272,13 @@ pub(super) const ENTRIES: &[Entry] = &[
             "flush_access_log_on_connected",
             "proxy_protocol_tlvs",
             "proxy_protocol_tlv_merge_policy",
-        ],
-        harmless: &[(
             "max_downstream_connection_duration_jitter_percentage",
-            "durations have no jitter",
-        )],
-        changes: &[
-            ("on_demand", "xDS is not there"),
-            ("upstream_connect_mode", "the upstream is connected when a connection is accepted"),
-            ("backoff_options", "connects are tried again at once"),
+            "upstream_connect_mode",
+            "max_early_data_bytes",
+            "backoff_options",
         ],
+        harmless: &[],
+        changes: &[("on_demand", "xDS is not there")],
     },
     Entry {
         message: "envoy.type.v3.HashPolicy",
@@ -303,16 +300,20 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig",
-        honoured: &["hostname", "use_post", "post_path", "headers_to_add"],
-        harmless: &[],
-        changes: &[
-            ("propagate_response_headers", "headers of the proxy's response are not kept"),
-            ("propagate_response_trailers", "trailers of the proxy's response are not kept"),
-            ("request_id_extension", "tunnels have no request id"),
-            ("request_id_header", "tunnels have no request id"),
-            ("request_id_metadata_key", "tunnels have no request id"),
-            ("formatters", "formatter extensions are not there"),
+        honoured: &[
+            "hostname",
+            "use_post",
+            "post_path",
+            "headers_to_add",
+            "propagate_response_headers",
+            "propagate_response_trailers",
+            "request_id_extension",
+            "request_id_header",
+            "request_id_metadata_key",
+            "formatters",
         ],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TcpAccessLogOptions",

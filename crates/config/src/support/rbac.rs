@@ -2,8 +2,6 @@
 
 use super::Entry;
 
-const NO_CEL: &str = "CEL is not there";
-
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.filters.network.rbac.v3.RBAC",
@@ -34,9 +32,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.rbac.v3.Policy",
-        honoured: &["permissions", "principals"],
+        honoured: &["permissions", "principals", "condition"],
         harmless: &[],
-        changes: &[("condition", NO_CEL), ("checked_condition", NO_CEL), ("cel_config", NO_CEL)],
+        changes: &[
+            ("checked_condition", "Envoy does not read it; write condition"),
+            ("cel_config", "expressions have the functions that Envoy's have without it"),
+        ],
     },
     Entry {
         message: "envoy.config.rbac.v3.Permission",
@@ -53,12 +54,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "requested_server_name",
             "metadata",
             "sourced_metadata",
+            "uri_template",
         ],
         harmless: &[],
-        changes: &[
-            ("matcher", "matchers that are extensions are not there"),
-            ("uri_template", "path templates are not there"),
-        ],
+        changes: &[("matcher", "matchers that are extensions are not there")],
     },
     Entry {
         message: "envoy.config.rbac.v3.Permission.Set",

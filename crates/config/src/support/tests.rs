@@ -26,7 +26,7 @@ fn every_entry_names_what_exists_and_once() {
 }
 
 #[test]
-fn what_is_not_in_the_ledger_changes_behaviour() {
+fn what_is_not_in_the_field_table_changes_behaviour() {
     assert_eq!(of("envoy.config.cluster.v3.Cluster", "queuing_policies"), DEFAULT);
     assert_eq!(of("envoy.extensions.filters.http.cors.v3.Cors", "anything"), DEFAULT);
 }

@@ -45,16 +45,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     whole("envoy.type.tracing.v3.CustomTag.Environment", &["name", "default_value"]),
     whole("envoy.type.tracing.v3.CustomTag.Header", &["name", "default_value"]),
     whole("envoy.type.tracing.v3.CustomTag.Metadata", &["kind", "metadata_key", "default_value"]),
-    Entry {
-        message: "envoy.type.metadata.v3.MetadataKind",
-        honoured: &["request"],
-        harmless: &[],
-        changes: &[
-            ("route", "metadata of a route is not kept"),
-            ("cluster", "metadata of a cluster is not kept"),
-            ("host", "metadata of a host is not kept"),
-        ],
-    },
+    whole("envoy.type.metadata.v3.MetadataKind", &["request", "route", "cluster", "host"]),
+    whole("envoy.type.metadata.v3.MetadataKind.Request", &[]),
+    whole("envoy.type.metadata.v3.MetadataKind.Route", &[]),
+    whole("envoy.type.metadata.v3.MetadataKind.Cluster", &[]),
+    whole("envoy.type.metadata.v3.MetadataKind.Host", &[]),
     whole("envoy.type.metadata.v3.MetadataKey", &["key", "path"]),
     whole("envoy.type.metadata.v3.MetadataKey.PathSegment", &["key"]),
     Entry {

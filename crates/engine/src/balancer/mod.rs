@@ -72,7 +72,7 @@ impl Host {
             _ if self.health_flags.failed_check || self.health_flags.ejected => Health::Unhealthy,
             Health::Unhealthy => Health::Unhealthy,
             Health::Degraded => Health::Degraded,
-            Health::Healthy if self.health_flags.degraded => Health::Degraded,
+            Health::Healthy if self.health_flags.is_degraded() => Health::Degraded,
             Health::Healthy => Health::Healthy,
         }
     }

@@ -246,10 +246,10 @@ impl Load {
     }
 }
 
-/// The priorities that the tries of a stream went to. Envoy: `previous_priorities`.
+/// The priorities that the attempts of a stream went to. Envoy: `previous_priorities`.
 #[derive(Debug)]
 pub(crate) struct PastPriorities {
-    /// After so many tries it is looked again which priorities are to be avoided.
+    /// After so many attempts it is looked again which priorities are to be avoided.
     every: usize,
     tried: Vec<usize>,
     avoided: Vec<bool>,
@@ -263,12 +263,12 @@ impl PastPriorities {
         Self { every, tried: Vec::new(), avoided: Vec::new(), load: None }
     }
 
-    /// A try went there.
+    /// An attempt went there.
     pub(crate) fn note(&mut self, priority: usize) {
         self.tried.push(priority);
     }
 
-    /// How the next try is shared out; nothing where that is as for any stream.
+    /// How the next attempt is shared out; nothing where that is as for any stream.
     pub(super) fn load(&mut self, sizes: &[Sizes]) -> Option<&Load> {
         if self.tried.len() < self.every {
             return None;

@@ -418,7 +418,7 @@ fn hosts_that_are_not_asked_yet_or_drain_count_for_nothing() {
     hosts[1].endpoint.status = HealthStatus::Unhealthy;
     hosts[1].health_flags = pending;
     assert_eq!(shares(&hosts), [(100, 0, Class::Healthy)]);
-    // Where nobody else is left they are picked in panic.
+    // Where no other host is left they are picked in panic.
     hosts[0].health_flags = pending;
     hosts.truncate(2);
     assert_eq!(shares(&hosts), [(100, 0, Class::All)]);

@@ -149,7 +149,7 @@ impl Quantiles {
         self.at(0.99).map(|time| (time * 4).max(SHORTEST_FIRST_BYTE))
     }
 
-    /// When another try is worth a token: the 95th percentile, and at least 50 ms.
+    /// When another attempt is worth a token: the 95th percentile, and at least 50 ms.
     #[must_use]
     pub fn hedge(&self) -> Option<Duration> {
         self.at(0.95).map(|time| time.max(SHORTEST_HEDGE))
@@ -194,7 +194,7 @@ pub const SIZE_CLASSES: usize = 4;
 
 /// Mars's `kConnTimeout`.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longer than Mars's 20 s for each try: a request that may wait outlives an outage of half a minute.
+/// Longer than Mars's 20 s for each attempt: a request that may wait outlives an outage of half a minute.
 const TOTAL: Duration = Duration::from_secs(60);
 const SHORTEST_FIRST_BYTE: Duration = Duration::from_secs(2);
 const SHORTEST_HEDGE: Duration = Duration::from_millis(50);

@@ -8,14 +8,14 @@ use towpath_proto::Instant;
 
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
-use crate::filter::HttpFilter;
 use crate::filter::istio_stats::Metrics;
+use crate::filter::{ChainFilter, FilterScope, HttpFilter};
 use crate::ids::{Kind, NO_CLUSTER};
-use crate::rbac::Subject;
+use crate::rbac::{Rules, Subject};
 use crate::serving::Serving;
 use crate::snapshot::listener::{
     Answer, ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
-    NetworkRbac, TcpLogOptions, Terminal,
+    NetworkRbac, TcpConnects, TcpLogOptions, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::ClusterChoice;
@@ -89,7 +89,9 @@ pub(crate) struct HttpContext {
     /// What counts their requests beside clusters.
     pub(crate) counted: CountedRoutes,
     /// Before the router, in order.
-    pub(crate) filters: Vec<PlacedFilter>,
+    pub(crate) filters: Rc<[PlacedFilter]>,
+    /// What each try passes before its host, unless its cluster has some.
+    pub(crate) try_filters: Rc<[PlacedFilter]>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
@@ -113,6 +115,19 @@ pub(crate) struct PlacedFilter {
     pub(crate) filter: Rc<dyn HttpFilter>,
     /// It is told of the ends of streams.
     pub(crate) sees_ends: bool,
+}
+
+impl PlacedFilter {
+    /// Filters as one worker has them.
+    pub(crate) fn start(filters: &[ChainFilter], scope: &FilterScope) -> Rc<[Self]> {
+        let placed = |filter: &ChainFilter| Self {
+            name: Arc::clone(&filter.name),
+            disabled: filter.disabled,
+            filter: filter.config.start(scope),
+            sees_ends: filter.config.sees_ends(),
+        };
+        filters.iter().map(placed).collect()
+    }
 }
 
 /// What a chain has besides when Bolt comes in.
@@ -195,6 +210,12 @@ impl ChainContext {
             stats.count(judgement.is_allowed);
             (!judgement.is_allowed).then_some((judgement.details, filter.delay))
         })
+    }
+
+    /// Whether rules have conditions, which look at more than rules do.
+    pub(crate) fn judges_by_conditions(&self) -> bool {
+        let has = |rules: &Option<Rules>| rules.as_ref().is_some_and(Rules::has_conditions);
+        self.chain.filters.rbac.iter().any(|filter| has(&filter.rules) || has(&filter.shadow))
     }
 
     /// Whether rules judge all that a client sends, not only its first bytes.
@@ -282,7 +303,9 @@ fn no_listener() -> (Listener, FilterChain) {
         idle_timeout: None,
         hash: None,
         max_duration: None,
+        duration_jitter: 0.0,
         max_connect_attempts: 1,
+        connects: TcpConnects::default(),
         criteria: None,
         tlvs: None,
         tunneling: None,

@@ -207,7 +207,8 @@ pub(crate) struct Upstream {
     /// It stands among its pool's connections that take another stream.
     pub(crate) listed: bool,
     pub(crate) serial: u64,
-    /// Who both ends are by their certificates, where the host is one of a mesh.
+    /// What is known of both ends: by their certificates, where the host is one of a mesh or formats ask, and which of
+    /// its host's addresses it goes to, if not to the first.
     pub(crate) names: Option<Arc<TlsNames>>,
     /// What an app's has, and one that is asked ahead of streams.
     pub(crate) app: Option<Box<AppPath>>,

@@ -30,7 +30,7 @@ pub(crate) enum Phase {
     Tunnel,
     /// An answer of our own.
     Reply,
-    /// Until the next try.
+    /// Until the next attempt.
     BackOff,
     /// Counters and log lines.
     Record,

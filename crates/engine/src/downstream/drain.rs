@@ -1,7 +1,7 @@
 //! Going away in good order.
 //!
 //! Arrives: the control thread's wish to drain. Leaves: closed listeners, responses that say `Connection: close`,
-//! idle connections closed once they have been quiet, answers for those who have begun a request, and at last
+//! idle connections closed once they have been quiet, answers for clients that have begun a request, and at last
 //! [`FromWorker::Drained`].
 
 use towpath_proto::Instant;

@@ -19,8 +19,8 @@ use crate::conn::tls::ChainTls;
 use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
 use crate::env::Env;
+use crate::filter::FilterScope;
 use crate::filter::istio_stats::Metrics;
-use crate::filter::{ChainFilter, FilterScope};
 use crate::ids::Closer;
 use crate::message::FromWorker;
 use crate::record::Record;
@@ -563,12 +563,6 @@ impl Env {
             Arc::clone(&self.registry),
             self.index,
         );
-        let placed = |filter: &ChainFilter| PlacedFilter {
-            name: Arc::clone(&filter.name),
-            disabled: filter.disabled,
-            filter: filter.config.start(&scope),
-            sees_ends: filter.config.sees_ends(),
-        };
         let tracer = config.tracing.as_ref().and_then(|tracing| tracing.provider.as_ref());
         HttpContext {
             tracing_stats: scope.stats("http_tracing"),
@@ -576,7 +570,8 @@ impl Env {
             config: Arc::clone(config),
             plain: PlainRoutes::of(config),
             counted: CountedRoutes::of(&config.routes, &scope),
-            filters: config.filters.iter().map(placed).collect(),
+            filters: PlacedFilter::start(&config.filters, &scope),
+            try_filters: PlacedFilter::start(&config.try_filters, &scope),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,

@@ -4,6 +4,7 @@
 //! an overload manager nothing here is there, and each place that asks costs one comparison.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::env::Env;
 use crate::random::Random;
@@ -91,7 +92,20 @@ impl Env {
         ((level - before).abs() > 0.0).then_some(level)
     }
 
-    /// Whether who connects to a listener is turned away.
+    /// How much times are reduced.
+    pub(crate) fn reduction(&self) -> f64 {
+        let overload = self.overload.as_ref();
+        overload.map_or(0.0, |overload| overload.levels.action(Action::ReduceTimeouts))
+    }
+
+    /// How long a client's connection may be idle, of what its configuration allows.
+    pub(crate) fn idle_of(&self, whole: Option<Duration>) -> Option<Duration> {
+        let Some(overload) = &self.overload else { return whole };
+        let Some(floor) = overload.config.idle_floor else { return whole };
+        Some(floor.reduce(whole?, overload.levels.action(Action::ReduceTimeouts)))
+    }
+
+    /// Whether clients that connect to a listener are turned away.
     #[inline]
     pub(crate) fn rejects_client(&mut self, listener: &Listener) -> bool {
         self.overload.is_some() && self.rejects_by_chance(listener)
@@ -116,6 +130,20 @@ impl Env {
         };
         overload.sheds(Point::DecodeHeaders, &mut self.random)
             || overload.acts(Action::StopRequests, &mut self.random)
+    }
+
+    /// Whether a request to a listener is refused where its host is known.
+    #[cold]
+    pub(crate) fn refuses_at_host(&mut self, listener: &Listener) -> bool {
+        let overload = self.overload.as_ref().filter(|_| !listener.bypasses_overload);
+        overload.is_some_and(|overload| overload.sheds(Point::FilterCheck, &mut self.random))
+    }
+
+    /// Whether a connection to a host is not made.
+    #[inline]
+    pub(crate) fn sheds_connection(&mut self) -> bool {
+        let overload = self.overload.as_ref();
+        overload.is_some_and(|overload| overload.sheds(Point::NewConnection, &mut self.random))
     }
 
     /// Whether a connection of a listener ends with its response.

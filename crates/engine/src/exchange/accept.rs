@@ -194,7 +194,7 @@ impl Exchange {
             let timer = ConnectionTimer::RequestHead;
             self.conns.set_connection_timer(id, timer, now + timeout, &mut self.env);
         }
-        // Who does not get on with the handshake is idle.
+        // A client that does not get on with the handshake is idle.
         self.rest_downstream(id, now);
     }
 

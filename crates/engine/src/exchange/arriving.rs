@@ -55,7 +55,7 @@ impl Exchange {
             };
             match filter.look(&arriving.received, &mut arriving.arrival, now) {
                 Look::More if arriving.received.len() < filter.most_bytes() => return,
-                // As in Envoy, whose kernel resets what has bytes that nobody has read.
+                // As in Envoy, whose kernel resets what has bytes that have not been read.
                 Look::More | Look::Refused => {
                     let is_unread = arriving.received.is_empty();
                     let how = if is_unread { Close::Now } else { Close::Abort };

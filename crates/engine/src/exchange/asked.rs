@@ -38,7 +38,7 @@ pub(crate) fn keep_asked(stream: &mut Stream, asked: Option<AskedHosts>) {
     }
 }
 
-/// The same for what a stream is known to name. That is read once, before its first try.
+/// The same for what a stream is known to name. That is read once, before its first attempt.
 pub(crate) fn pick_asked(
     asked: &mut Option<AskedHosts>,
     recorder: &Recorder,

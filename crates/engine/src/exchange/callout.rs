@@ -20,7 +20,7 @@ use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
-use crate::exchange::stream::{Progress, Stream};
+use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, first_message, over};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
@@ -58,7 +58,7 @@ struct Running {
     details: &'static str,
 }
 
-/// Whom an answer is for.
+/// What an answer is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     /// A filter of a stream.
@@ -198,17 +198,21 @@ impl Exchange {
         stream.kind = Kind::Callout(Serving::new(()));
         let serial = self.env.serial.next_stream();
         stream.serial = serial;
-        let Callout { cluster, mut head, body, timeout, max_bytes, joint } = callout;
+        let Callout { cluster, mut head, body, timeout, max_bytes, joint, retry } = callout;
         self.callouts.joint.extend(joint.clone().map(|joint| (joint, serial)));
         if head.get(Name::ContentLength).is_some() {
             head.set_number(Name::ContentLength, body.len() as u64);
         }
-        // Who talks is told why a call has failed.
+        // A filter that talks is told why a call has failed.
         if let Asker::Talker(_) = asker {
             stream.recorder = Recorder::recording();
         }
         stream.retries.repeatable = is_repeatable(head.method());
         stream.retries.buffer_limit = body.len();
+        if let Some(policy) = retry {
+            let timeout = Some(timeout).filter(|_| end == Progress::Ended);
+            stream.follow(policy, &mut head, timeout);
+        }
         if criteria.is_some() {
             stream.retries.tried.get_or_insert_default().criteria = criteria;
         }
@@ -286,14 +290,24 @@ impl Exchange {
         timer: HttpTimer,
         now: Instant,
     ) {
-        if timer == HttpTimer::Response {
-            self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
-            self.charge(index, 504);
-            self.fail_callout(index, Failed::TimedOut, now);
-        } else if timer == HttpTimer::Attempt {
-            self.end_long_attempt(index, now);
-        } else {
-            self.tell_late(index, timer, now);
+        match timer {
+            HttpTimer::Response => {
+                // A wait before a retry is no host's.
+                let upstream = self.streams.get(index).map(|stream| stream.upstream);
+                if upstream != Some(UpstreamState::BackingOff) {
+                    self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
+                    self.charge(index, 504);
+                }
+                self.fail_callout(index, Failed::TimedOut, now);
+            }
+            HttpTimer::Attempt => self.end_long_attempt(index, now),
+            HttpTimer::PerTry => self.end_late_attempt(index, now),
+            HttpTimer::BackOff => self.end_back_off(index, now),
+            HttpTimer::PerTryIdle
+            | HttpTimer::Idle
+            | HttpTimer::MaxDuration
+            | HttpTimer::Request
+            | HttpTimer::LogFlush => self.tell_late(index, timer, now),
         }
     }
 

@@ -18,7 +18,9 @@ use crate::exchange::wanted::wanted_pool;
 use crate::ids::{PoolClass, PoolKey};
 use crate::route::{Hashed, cookie_value, request_hash};
 use crate::snapshot::cluster::Discovery;
+use crate::snapshot::override_host::MetadataPath;
 use crate::snapshot::route::Forward;
+use crate::stream_info::Value;
 use crate::upstream::aggregate::Aim;
 use crate::upstream::cluster::{ClusterState, Clusters};
 
@@ -161,7 +163,7 @@ fn hash_and_give(stream: &mut Stream, conns: &Connections) -> Option<u64> {
         Some(value)
     });
     if !given.is_empty() {
-        // Of each try anew: it is the same.
+        // Of each attempt anew: it is the same.
         stream.retries.tried.get_or_insert_default().cookies = given;
     }
     hash
@@ -179,6 +181,19 @@ pub(crate) fn hash_of(
     request_hash(&forward.hash, Hashed { head, client, info: stream.recorder.info() }, give)
 }
 
+/// The text at a place of a stream's dynamic metadata, or the first one of a list there.
+fn metadata_text(stream: &Stream, place: &MetadataPath) -> Option<String> {
+    let text = |value: Option<&Value>| match value {
+        Some(Value::String(text)) => Some(text.to_string()),
+        Some(Value::List(values)) => match values.first() {
+            Some(Value::String(text)) => Some(text.to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    stream.recorder.info()?.read_metadata(&place.namespace, &place.path, text)
+}
+
 /// Where a stream wants to go by itself, if that decides in its cluster: where its header says, else where its client
 /// was going before it was redirected.
 pub(crate) fn destination(
@@ -188,7 +203,16 @@ pub(crate) fn destination(
 ) -> Option<Option<SocketAddr>> {
     let Discovery::OriginalDestination(original) = &cluster.config.discovery else { return None };
     let read = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<SocketAddr>().ok();
-    let said = original.header.as_ref().and_then(|header| {
+    let of_metadata = original.metadata.as_ref().and_then(|place| {
+        let text = metadata_text(stream, place)?;
+        let address = read(text.as_bytes());
+        if address.is_none() {
+            cluster.stats.original_dst_host_invalid.inc();
+        }
+        address
+    });
+    let by_header = || {
+        let header = original.header.as_ref()?;
         header.first(&stream.request, |text| {
             let address = text.map(read);
             if address == Some(None) {
@@ -196,8 +220,8 @@ pub(crate) fn destination(
             }
             address?
         })
-    });
-    let mut wanted = said.or_else(|| {
+    };
+    let mut wanted = of_metadata.or_else(by_header).or_else(|| {
         let connection = conns.table.get(stream.downstream.connection)?;
         connection.local.ip().filter(|_| connection.downstream().is_some_and(|it| it.is_restored()))
     });

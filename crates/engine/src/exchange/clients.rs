@@ -35,7 +35,9 @@ impl Exchange {
             Some(index) => self.streams.get(index).and_then(|it| client_of(it, &self.conns)),
             None => cluster.wishes.get(pool.class.wish).and_then(|wish| wish.client.clone()),
         };
-        let (bytes, had_room) = header.write(client.as_deref(), &reached.local, &pool.address);
+        let peer = self.upstreams.attempts.address(id);
+        let peer = peer.as_ref().unwrap_or(&pool.address);
+        let (bytes, had_room) = header.write(client.as_deref(), &reached.local, peer);
         if let (false, Some(stats)) = (had_room, &cluster.header_stats) {
             stats.v2_tlvs_exceed_max_length.inc();
         }
@@ -45,7 +47,7 @@ impl Exchange {
     }
 }
 
-/// For whom connections of a stream are made; nobody where it is our own.
+/// For which client connections of a stream are made; none where it is our own.
 pub(crate) fn client_of(stream: &Stream, conns: &Connections) -> Option<Arc<Client>> {
     if matches!(stream.kind, Kind::Callout(_)) {
         return None;

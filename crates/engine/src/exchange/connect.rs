@@ -53,6 +53,8 @@ impl Exchange {
         secured: Option<Secured>,
         now: Instant,
     ) {
+        let peer = self.upstreams.attempts.address(id);
+        self.upstreams.end_round(id, &mut self.conns, &mut self.env);
         let Some(attempt) = self.upstreams.attempts.close(id) else {
             self.conns.push(Output::Close { connection, how: Close::Abort }, &mut self.env);
             return;
@@ -69,9 +71,14 @@ impl Exchange {
         let (limit, max_age) =
             (cluster.config.buffer_limit, cluster.config.max_connection_duration);
         let races = cluster.races;
-        let of_mesh = secured.as_ref().filter(|_| cluster.config.mesh.is_some());
-        let names = of_mesh.map(|secured| {
-            Arc::new(TlsNames::of(&secured.layer, cluster.own_certificate(pool_key)))
+        let (of_mesh, is_shown) = (cluster.config.mesh.is_some(), self.snapshot.shows_upstream_tls);
+        let named = secured.as_ref().filter(|_| of_mesh || is_shown);
+        let mut names = named.map(|secured| {
+            let own = cluster.own_certificate(pool_key);
+            let shown = is_shown.then(|| TlsNames::shown(&secured.layer, own));
+            let names =
+                if of_mesh { TlsNames::of(&secured.layer, own) } else { TlsNames::default() };
+            TlsNames { shown, ..names }
         });
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if races && let (Mux::Http2(http2), Some(usual)) = (&mut mux, pool.carries) {
@@ -79,7 +86,14 @@ impl Exchange {
         }
         pool.carries = Some(mux.capacity());
         pool.open.push(connection);
-        let peer = attempt.target.map_or_else(|| pool.address.clone(), Address::Ip);
+        let remote = peer.filter(|peer| *peer != pool.address);
+        let peer = match (attempt.target, &remote) {
+            (Some(_), Some(remote)) => remote.clone(),
+            _ => pool.address.clone(),
+        };
+        if let Some(remote) = remote.filter(|_| attempt.target.is_none()) {
+            names.get_or_insert_default().remote = Some(Box::new(remote));
+        }
         if attempt.stream.is_none() {
             pool.connecting -= 1;
         } else {
@@ -99,7 +113,7 @@ impl Exchange {
             retired: false,
             listed: false,
             serial,
-            names,
+            names: names.map(Arc::new),
             app: app.map(Box::new),
         });
         let made = self.conns.table.insert(Connection::new(
@@ -203,6 +217,9 @@ impl Exchange {
         reason: ResetReason,
         now: Instant,
     ) {
+        if self.upstreams.goes_on(id, &mut self.env, now) {
+            return;
+        }
         if let Some(attempt) = self.upstreams.end_attempt(id, closer, &mut self.env) {
             self.fail_waiting(attempt, reason, now);
         }
@@ -211,6 +228,10 @@ impl Exchange {
     /// `connect_timeout` has passed.
     pub(crate) fn on_connect_timeout(&mut self, slot: u32, now: Instant) {
         let Some(id) = self.upstreams.attempts.in_slot(slot) else { return };
+        if self.upstreams.is_round_due(id, &mut self.env, now) {
+            return;
+        }
+        self.upstreams.end_round(id, &mut self.conns, &mut self.env);
         self.upstreams.cancel_connect(id, &mut self.conns, &mut self.env);
         let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local, &mut self.env) else {
             return;

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use towpath_proto::head::{Head, Method, Version};
+use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 
 use crate::conn::context::{ChainContext, HttpContext};
@@ -32,12 +33,16 @@ impl Exchange {
         stream.request_end = if end { Progress::Ended } else { Progress::Streaming };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
+        let expects = head.get(Name::Expect).is_some();
         let env = &mut self.env;
         if note_request((index, stream), connection, http, head, env, now) {
             self.conns.send_go_away(leg.connection, &mut self.env, now);
         }
         if self.env.overload.is_some() && self.refuse_request(index, &context, now) {
             return;
+        }
+        if expects {
+            self.answer_expectation(index, http);
         }
         self.route_request(index, &context, Pass::First, now);
     }
@@ -286,7 +291,8 @@ impl Exchange {
         now: Instant,
     ) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        // Who has begun a request when a drain begins gets its answer: the drain's deadline bounds how long that takes.
+        // A client that has begun a request when a drain begins gets its answer: the drain's deadline bounds how long
+        // that takes.
         if timer == ConnectionTimer::DelayedClose && connection.is_amid_head() {
             return;
         }
@@ -298,8 +304,9 @@ impl Exchange {
             return self.drop_client(id, Close::Flush, Closer::Local, now);
         }
         let Some(http) = context.http() else { return };
+        let idle = self.env.idle_of(http.config.idle_timeout);
         if (timer, stream) == (ConnectionTimer::Idle, None)
-            && self.conns.settle(id, http.config.idle_timeout, &mut self.env, now)
+            && self.conns.settle(id, idle, &mut self.env, now)
         {
             return;
         }
@@ -383,7 +390,7 @@ impl Exchange {
         connection.rested = now;
         let Some(downstream) = connection.downstream() else { return };
         let Some(http) = downstream.context.http() else { return };
-        let idle = http.config.idle_timeout;
+        let idle = self.env.idle_of(http.config.idle_timeout);
         let slot = TimerSlot::of_connection(id);
         if let Some(look) = connection.next_look(idle, now) {
             let idle = ConnectionTimer::Idle as usize;

@@ -17,6 +17,7 @@ use crate::conn::mux::Part;
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::log::{Setting, facts};
+use crate::exchange::proxy_status;
 use crate::exchange::rewrite::{apply_header_ops, changes};
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
@@ -412,15 +413,28 @@ impl Exchange {
         if changed {
             self.change_response(index, now);
         }
-        if !http.filters.is_empty() && !self.filter_response_head(index, usize::MAX, end, now) {
-            if let Some(stream) = self.streams.get_mut(index) {
-                // As far as the client can tell, there is no response, and no other is asked for.
-                stream.response_end = Progress::AwaitingHead;
-                stream.retries.forbidden = true;
-            }
+        if !http.filters.is_empty() && !self.show_response_head(index, end, now) {
             return;
         }
         self.write_response_head(index, &context, end, now);
+    }
+
+    /// Shows the head of a response to the filters, unless one of them has made it; false if it does not go on.
+    fn show_response_head(&mut self, index: StreamIndex, end: bool, now: Instant) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        let serial = stream.serial;
+        let is_past = stream.filters.as_deref().is_some_and(|filters| filters.is_past);
+        if is_past || self.filter_response_head(index, usize::MAX, end, now) {
+            return true;
+        }
+        if !self.is_past_filters(index, serial)
+            && let Some(stream) = self.streams.get_mut(index)
+        {
+            // As far as the client can tell, there is no response, and no other is asked for.
+            stream.response_end = Progress::AwaitingHead;
+            stream.retries.forbidden = true;
+        }
+        false
     }
 
     /// The same with the head as the filters leave it.
@@ -438,6 +452,12 @@ impl Exchange {
         let Some(mut stream) = self.streams.get_mut(index) else { return };
         let config = &*http.config;
         let Leg { connection: downstream, number } = stream.downstream;
+        if let Some(told) = &config.proxy_status
+            && !stream.flags.is_empty()
+        {
+            let record = stream.recorder.record();
+            proxy_status::tell(told, stream.flags, record, &mut stream.response);
+        }
         let head = &mut stream.response;
         stream.status = head.status();
         match config.server_header {

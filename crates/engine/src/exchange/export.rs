@@ -10,7 +10,7 @@ use towpath_proto::Instant;
 
 use crate::exchange::Exchange;
 use crate::exchange::callout::Asker;
-use crate::exchange::forward::Item;
+use crate::exchange::forward::{Item, keep};
 use crate::exchange::stream::UpstreamState;
 use crate::filter::{Answer, Failed};
 use crate::free_slot;
@@ -117,7 +117,10 @@ impl Exchange {
             UpstreamState::Active(leg) => {
                 let length = message.len() as u64;
                 stream.recorder.note(|record| record.upstream_bytes_sent += length);
-                self.write(leg, Item::Data(message), now);
+                let item = Item::Data(message);
+                // Without it the call is not the same, and is not tried again.
+                keep(stream, &item, false);
+                self.write(leg, item, now);
             }
             UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
                 stream.body.push(message);

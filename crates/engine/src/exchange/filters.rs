@@ -37,6 +37,8 @@ pub(crate) struct Filters {
     pub(super) waiting: Option<Waiting>,
     /// The place of the one that holds the response's head back.
     pub(super) held: Option<usize>,
+    /// One has answered in the place of a response: none sees that.
+    pub(crate) is_past: bool,
     /// Some of them talk.
     pub(super) talks: Option<Box<Talks>>,
     /// The request was gRPC's when it came.
@@ -281,7 +283,6 @@ impl Exchange {
             return self.resolve(index, place, resume, *wish, now);
         }
         if let Some(reply) = answer {
-            self.log_new_request(index, now);
             self.answer_by_filter(index, reply, now);
             return Walk::Ended(FilterStatus::Stopped);
         }
@@ -327,7 +328,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.flags.set(reply.flags);
         stream.is_health_check |= reply.health_check;
-        // As in Envoy, who says so may mean that it could not read the request.
+        // As in Envoy, a filter that says so may mean that it could not read the request.
         if reply.head.status() == 400 && stream.request.version() != Version::Http2 {
             self.conns.close_after_response(stream.downstream.connection);
         }
@@ -504,10 +505,7 @@ impl Exchange {
         stream.body.restore(kept);
         stream.filters = Some(filters);
         match outcome {
-            OnAnswer::Reply(reply) => {
-                self.log_new_request(index, now);
-                self.answer_by_filter(index, reply, now);
-            }
+            OnAnswer::Reply(reply) => self.answer_by_filter(index, reply, now),
             OnAnswer::Ask(callout) => self.ask(index, place, resume, *callout, now),
             OnAnswer::Collect(limit) => self.collect(index, place, resume, limit, now),
             OnAnswer::GoOn => {
@@ -578,7 +576,7 @@ impl Exchange {
         }
         let stream = self.streams.get_mut(index).ok_or(())?;
         if let Some(talks) = filters.talks.as_mut().filter(|_| kept_end) {
-            // For who is behind them, it is not here yet.
+            // For the filters behind them, it is not here yet.
             talks.keeps_end = true;
             stream.request_end = Progress::Streaming;
         }
@@ -611,7 +609,7 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
-        let mut held = false;
+        let (mut held, mut reply) = (false, None);
         for (place, filter) in http.filters.iter().enumerate().take(before).rev() {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
@@ -624,6 +622,7 @@ impl Exchange {
                 route,
                 scratch: &mut self.env.scratch,
                 health_fails: self.env.draining.health_fails(),
+                reply: None,
             };
             let watching = filters.as_mut().map(|filters| &mut filters.watching);
             let watcher = watching.and_then(|all| all.iter_mut().find(|(at, _)| *at == place));
@@ -634,6 +633,10 @@ impl Exchange {
                     Release::Now
                 }
             };
+            reply = view.reply.take();
+            if reply.is_some() {
+                break;
+            }
             if release == Release::Later || (release == Release::AtEnd && !ends) {
                 held = true;
                 if let Some(filters) = &mut filters {
@@ -646,10 +649,25 @@ impl Exchange {
         let talks = filters.as_deref().is_some_and(|filters| filters.talks.is_some());
         stream.response.put(head, &mut self.env.heads);
         stream.filters = filters;
+        if let Some(reply) = reply {
+            stream.filters_or_none().is_past = true;
+            if ends {
+                self.settle_upstream(index, now);
+            }
+            self.answer_by_filter(index, *reply, now);
+            return false;
+        }
         if talks {
             self.run_talks(index, now);
         }
         !held
+    }
+
+    /// Whether the response of a stream was answered in its place, and the stream may be over.
+    pub(crate) fn is_past_filters(&self, index: StreamIndex, serial: u64) -> bool {
+        self.streams.get(index).is_none_or(|stream| {
+            stream.serial != serial || stream.filters.as_deref().is_some_and(|it| it.is_past)
+        })
     }
 
     /// Passes one piece of a response through the filters. Where one holds the head back, it goes on with the end.
@@ -714,7 +732,12 @@ impl Exchange {
                 return;
             }
             let ends = data.is_empty() && matches!(end, Some(Item::End));
-            if self.filter_response_head(index, place, ends, now) {
+            let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
+            let goes_on = self.filter_response_head(index, place, ends, now);
+            if self.is_past_filters(index, serial) {
+                return;
+            }
+            if goes_on {
                 let Some(stream) = self.streams.get_mut(index) else { return };
                 stream.response_end = Progress::Streaming;
                 let context = stream.context.clone();

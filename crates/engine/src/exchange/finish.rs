@@ -18,6 +18,7 @@ use crate::exchange::log::Setting;
 use crate::exchange::recorder::Recording;
 use crate::exchange::stream::{Progress, Stream, Streams, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
+use crate::exchange::tracing::TryEnd;
 use crate::filter::Failed;
 use crate::grpc;
 use crate::header_ops::Subject;
@@ -87,15 +88,26 @@ impl Exchange {
         }
         let silent = body.is_empty() || stream.head_only;
         stream.recorder.note(|record| record.upstream_last_received = None);
-        if stream.filters.is_some() && !silent {
+        let serial = stream.serial;
+        let is_past = stream.filters.as_deref().is_none_or(|filters| filters.is_past);
+        if !is_past && !silent {
             stream.response_end = Progress::Streaming;
-            stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
             self.send_response_head(index, false, now);
+            if self.is_past_filters(index, serial) {
+                return;
+            }
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.recorder.note(|record| record.bytes_sent += body.len() as u64);
+            }
             self.filter_response_item(index, Item::Data(body), now);
             return self.filter_response_item(index, Item::End, now);
         }
+        let was_past = stream.filters.as_deref().is_some_and(|filters| filters.is_past);
         stream.response_end = Progress::Ended;
         self.send_response_head(index, silent, now);
+        if !was_past && self.is_past_filters(index, serial) {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         if silent && stream.is_unanswered() {
             // A filter holds it.
@@ -283,6 +295,9 @@ impl Exchange {
             self.show_redirect(&mut stream);
         }
         stream.complete_record();
+        if stream.recorder.logs_attempt() {
+            self.log_attempt(&mut stream, TryEnd::Answered, now);
+        }
         if let Some(http) = stream.context.http() {
             let stats = &http.stats;
             stats.downstream_rq_active.dec();
@@ -350,17 +365,11 @@ impl Exchange {
                 let text = b"upstream request timeout";
                 self.reply_or_abandon(index, 504, text, details::RESPONSE_TIMEOUT, now);
             }
-            HttpTimer::PerTry | HttpTimer::PerTryIdle if unanswered => {
-                let idle = timer == HttpTimer::PerTryIdle;
-                let (reason, counter): (_, fn(&ClusterStats) -> &Counter) = if idle {
-                    (ResetReason::PerTryIdleTimeout, |it| &it.upstream_rq_per_try_idle_timeout)
-                } else {
-                    (ResetReason::PerTryTimeout, |it| &it.upstream_rq_per_try_timeout)
-                };
-                self.count_timeout(index, counter);
-                self.reset_upstream(index, reason, now);
+            HttpTimer::PerTry => self.end_late_attempt(index, now),
+            HttpTimer::PerTryIdle if unanswered => {
+                self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
+                self.reset_upstream(index, ResetReason::PerTryIdleTimeout, now);
             }
-            HttpTimer::PerTry => {}
             HttpTimer::PerTryIdle => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
@@ -413,6 +422,14 @@ impl Exchange {
             HttpTimer::Attempt => self.end_long_attempt(index, now),
             HttpTimer::BackOff if self.go_on_waited(index, now) => {}
             HttpTimer::BackOff => self.end_back_off(index, now),
+        }
+    }
+
+    /// Ends an attempt without an answer whose time is over.
+    pub(crate) fn end_late_attempt(&mut self, index: StreamIndex, now: Instant) {
+        if self.streams.get(index).is_some_and(Stream::is_unanswered) {
+            self.count_timeout(index, |stats| &stats.upstream_rq_per_try_timeout);
+            self.reset_upstream(index, ResetReason::PerTryTimeout, now);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::exchange::load::note_load;
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
+use crate::exchange::tunneling::keep_trailers;
 use crate::filter::Direction;
 use crate::grpc;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
@@ -191,12 +192,21 @@ impl Exchange {
         }
         account(stream, side, &item, now);
         // What a tunnel carries is bytes (RFC 9113 §8.5).
-        let item = match item {
+        let mut item = match item {
             Item::Trailers(trailers) if stream.upgrade == Upgrade::Done => {
+                keep_trailers(stream, &trailers);
                 self.env.heads.give(trailers);
                 Item::End
             }
             Item::Data(_) | Item::Trailers(_) | Item::End => item,
+        };
+        let stream = match &item {
+            Item::Trailers(_) if side == Side::Response && stream.retries.is_filtered() => {
+                self.filter_trailers_of_try(index, Direction::Response, &mut item, now);
+                let Some(stream) = self.streams.get_mut(index) else { return };
+                stream
+            }
+            Item::Data(_) | Item::Trailers(_) | Item::End => stream,
         };
         if stream.bridging != Bridging::None {
             return self.cross(index, side, item, now);
@@ -251,7 +261,7 @@ impl Exchange {
     }
 
     /// Passes one piece on as it is.
-    pub(crate) fn pass(&mut self, index: StreamIndex, side: Side, item: Item, now: Instant) {
+    pub(crate) fn pass(&mut self, index: StreamIndex, side: Side, mut item: Item, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         if matches!(stream.kind, Kind::Callout(_)) {
             return self.receive_callout(index, item, now);
@@ -268,6 +278,14 @@ impl Exchange {
             ) => None,
         };
         let ends = !matches!(item, Item::Data(_));
+        let is_shown = side == Side::Request && ends && target.is_some();
+        let stream = if is_shown && stream.retries.is_filtered() {
+            self.filter_trailers_of_try(index, Direction::Request, &mut item, now);
+            let Some(stream) = self.streams.get_mut(index) else { return };
+            stream
+        } else {
+            stream
+        };
         match side {
             Side::Request => {
                 if ends {
@@ -304,6 +322,7 @@ impl Exchange {
             }
         } else if side == Side::Request && target.is_none() {
             self.hold_back(index);
+            self.connect_on_data(index, now);
         }
     }
 
@@ -539,7 +558,7 @@ impl Exchange {
                 | UpstreamState::BackingOff
                 | UpstreamState::Active(_) => {
                     // What is collected has its own limit.
-                    stream.body.len() < connection.high_watermark()
+                    stream.body.len() < most_early(stream, connection.high_watermark())
                         || stream.bridging == Bridging::Collecting
                         || stream.is_collected()
                 }
@@ -569,6 +588,16 @@ impl Exchange {
 
     /// Sends what a stream has kept to the connection that it just got.
     pub(crate) fn replay(&mut self, index: StreamIndex, upstream: Leg, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.retries.is_filtered()
+            && let Some(trailers) = stream.body.take_trailers()
+        {
+            let mut item = Item::Trailers(trailers);
+            self.filter_trailers_of_try(index, Direction::Request, &mut item, now);
+            if let (Some(stream), Item::Trailers(trailers)) = (self.streams.get_mut(index), item) {
+                stream.body.set_trailers(trailers);
+            }
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let ended = stream.request_end == Progress::Ended;
         let keeps =
@@ -645,6 +674,12 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
             }
         }
     });
+}
+
+/// How much of a request is kept before it has somewhere to go, of a connection with this limit.
+fn most_early(stream: &Stream, limit: usize) -> usize {
+    let early = stream.context.tcp().and_then(|tcp| tcp.config.connects.early_data);
+    early.map_or(limit, |early| early.clamp(1, limit.max(1)))
 }
 
 /// Keeps a piece of the request that has nowhere to go yet, or that a retry would need.

@@ -109,7 +109,7 @@ impl Exchange {
     pub(crate) fn report_tcp(&mut self, index: StreamIndex, now: Instant) {
         let Some(mut stream) = self.streams.close(index) else { return };
         let record = stream.recorder.record();
-        // Who is at the other end is known with its first bytes.
+        // The workload at the other end is known with its first bytes.
         if record.bytes_received > 0 || record.bytes_sent > 0 {
             self.tell_tcp(&mut stream, false, now);
         }

@@ -9,11 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{ConnectionId, Instant};
 
+use crate::conn::Connection;
 use crate::conn::mux::ONLY;
 use crate::exchange::Exchange;
+use crate::exchange::stream::note_client;
+use crate::format::Facts;
 use crate::ids::Leg;
 use crate::rbac::Subject;
-use crate::record::Flags;
+use crate::record::{Flags, Record};
 
 impl Exchange {
     /// Takes what came from a client whose connection has not been judged.
@@ -79,6 +82,19 @@ impl Exchange {
         let Some(downstream) = connection.downstream() else { return false };
         let context = Rc::clone(&downstream.context);
         let info = downstream.proxied().map(|proxied| proxied.info());
+        let record = context
+            .judges_by_conditions()
+            .then(|| Record { downstream_tls: tls.clone(), ..record_of(connection) });
+        let facts = record.as_ref().map(|record| {
+            let listener = &context.listener;
+            Facts {
+                info: info.as_ref(),
+                epoch_unix_ns: self.env.clock.epoch_unix_ns,
+                listener: &listener.name,
+                filter_chain: &context.chain.name,
+                ..Facts::new(record, now)
+            }
+        });
         let outcome = context.judge(&Subject {
             local: Some(&connection.local),
             direct: Some(connection.direct_peer()),
@@ -86,6 +102,7 @@ impl Exchange {
             server_name: downstream.server_name().map_or("", |name| name),
             tls: tls.as_deref(),
             info: info.as_ref(),
+            facts: facts.as_ref(),
             ..Subject::default()
         });
         let Some((details, delay)) = outcome else {
@@ -108,4 +125,16 @@ impl Exchange {
         self.listeners.check_drained(&mut self.env);
         true
     }
+}
+
+/// What is known of a connection that has no stream yet.
+#[cold]
+fn record_of(connection: &Connection) -> Record {
+    let mut record = Record { start: connection.opened, ..Record::default() };
+    note_client(&mut record, connection);
+    if let Some(downstream) = connection.downstream() {
+        record.connection = downstream.serial;
+        record.server_name = downstream.server_name().cloned();
+    }
+    record
 }

@@ -59,14 +59,6 @@ impl Exchange {
             self.log_under_way(index, TCP_UPSTREAM_CONNECTED, now);
         }
     }
-
-    /// Writes lines for a stream whose route has been chosen, if they are wanted.
-    pub(crate) fn log_new_request(&mut self, index: StreamIndex, now: Instant) {
-        let http = self.streams.get(index).and_then(|stream| stream.context.http());
-        if http.is_some_and(|http| http.config.log_on_new_request) {
-            self.log_under_way(index, DOWNSTREAM_START, now);
-        }
-    }
 }
 
 impl Exchange {
@@ -94,7 +86,7 @@ impl Exchange {
     pub(crate) fn tell_entries(&mut self, at: usize, now: Instant) {
         let takes = match self.env.logs.entries.call(at) {
             Some(call) => self.has_room_for_message(call),
-            None => !self.env.logs.entries.rests(at, now),
+            None => !self.env.logs.entries.backs_off(at, now),
         };
         if !takes {
             // A message is not made where nothing takes it: each stream that ends would make a full one.
@@ -111,7 +103,7 @@ impl Exchange {
                 self.env.logs.entries.began(at, call);
                 let goes_on = self.callouts.stream_of(call).is_some();
                 if !goes_on {
-                    self.env.logs.entries.rest(at, now);
+                    self.env.logs.entries.back_off(at, now);
                 }
                 goes_on
             }

@@ -1,4 +1,4 @@
-//! What streams hold: content that is kept for another try or collected, what waits for a window, and what waits to
+//! What streams hold: content that is kept for another attempt or collected, what waits for a window, and what waits to
 //! leave their connections. Nothing is counted on a request's way: it is looked at when an overload manager that
 //! resets streams asks.
 

@@ -111,6 +111,7 @@ impl Exchange {
                 timeout: timeout.unwrap_or(LONGEST),
                 max_bytes: 0,
                 joint: None,
+                retry: None,
             };
             self.call_out_to(callout, criteria.clone(), now);
         }

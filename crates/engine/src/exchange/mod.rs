@@ -8,6 +8,7 @@ pub(crate) mod answered;
 mod app;
 pub(crate) mod arriving;
 mod asked;
+pub(crate) mod attempt_log;
 pub(crate) mod callout;
 pub(crate) mod choice;
 pub(crate) mod clients;
@@ -36,6 +37,7 @@ pub(crate) mod offer;
 mod overload;
 mod passing;
 pub(crate) mod plain;
+mod proxy_status;
 pub(crate) mod recorder;
 mod redirect;
 pub(crate) mod replace;
@@ -45,11 +47,13 @@ pub(crate) mod router;
 pub(crate) mod rpc;
 pub(crate) mod spans;
 pub(crate) mod stream;
+mod strict_headers;
 pub(crate) mod talk;
 pub(crate) mod tcp;
 pub(crate) mod timers;
 pub(crate) mod tls;
 pub(crate) mod tracing;
+mod tries;
 pub(crate) mod tunnel;
 mod tunneling;
 pub(crate) mod upstream;
@@ -199,7 +203,7 @@ impl Exchange {
         }
     }
 
-    /// A server takes what its client, who is gone, has left for it.
+    /// A server takes what its client, which is gone, has left for it.
     fn on_flushed(&mut self, id: ConnectionId, is_over: bool, now: Instant) {
         if is_over {
             self.close_upstream(id, Close::Flush, now);

@@ -3,14 +3,14 @@
 
 use towpath_proto::{ConnectionId, Instant, Output};
 
-use crate::conn::Connections;
 use crate::conn::context::ChainContext;
+use crate::conn::{ConnectionTimer, Connections};
 use crate::downstream::listener::ListenerPhase;
 use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::stream::Progress;
-use crate::ids::StreamIndex;
+use crate::ids::{Kind, StreamIndex};
 use crate::record::details;
 use crate::snapshot::overload::{Action, Levels};
 
@@ -28,7 +28,11 @@ impl Exchange {
     /// The load has changed.
     pub(crate) fn set_levels(&mut self, levels: Levels, now: Instant) {
         let held = self.env.overload.as_ref().is_some_and(|overload| overload.is_holding);
+        let reduction = self.env.reduction();
         let resets = self.env.set_levels(levels);
+        if (self.env.reduction() - reduction).abs() > 0.0 {
+            self.reduce_idle(now);
+        }
         self.look_at_memory(resets, now);
         let holds = self.env.overload.as_ref().map(|it| it.is_full(Action::StopConnections));
         if holds.is_some_and(|holds| holds != held) {
@@ -36,7 +40,25 @@ impl Exchange {
         }
     }
 
-    /// Has listening sockets hold who connects, or take them again, if they were `held`.
+    /// Idle connections of clients end at another time.
+    #[cold]
+    fn reduce_idle(&mut self, now: Instant) {
+        for id in self.conns.table.ids() {
+            let Some(connection) = self.conns.table.get_mut(id) else { continue };
+            let Some(downstream) = connection.downstream().filter(|it| it.ready) else { continue };
+            let Some(http) = downstream.context.http() else { continue };
+            let idle = self.env.idle_of(http.config.idle_timeout);
+            if connection.is_busy() {
+                continue;
+            }
+            if let Some(look) = connection.next_look(idle, connection.rested) {
+                let timer = ConnectionTimer::Idle;
+                self.conns.set_connection_timer(id, timer, look.max(now), &mut self.env);
+            }
+        }
+    }
+
+    /// Has listening sockets hold clients that connect, or take them again, if they were `held`.
     fn hold_listeners(&mut self, held: bool) {
         let overload = self.env.overload.as_mut();
         let holds = overload.is_some_and(|overload| {
@@ -76,6 +98,26 @@ impl Exchange {
                 // What follows may be meant for the other protocol: it is not read as requests.
                 stream.request_end = Progress::Streaming;
             }
+        }
+        self.local_reply(index, 503, b"envoy overloaded", details::OVERLOAD, now);
+        true
+    }
+
+    /// Answers a request whose host is known, at a bad time; whether it did.
+    #[cold]
+    pub(crate) fn refuse_at_host(&mut self, index: StreamIndex, now: Instant) -> bool {
+        let Some(stream) = self.streams.get(index) else { return false };
+        if stream.attempts > 1 || !matches!(stream.kind, Kind::Http(_)) {
+            return false;
+        }
+        let context = stream.context.clone();
+        let Some(http) = context.http() else { return false };
+        if !self.env.refuses_at_host(&context.listener) {
+            return false;
+        }
+        http.stats.rq_overload_local_reply.inc();
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.recorder.note(|record| record.upstream_host = None);
         }
         self.local_reply(index, 503, b"envoy overloaded", details::OVERLOAD, now);
         true

@@ -30,6 +30,7 @@ pub(super) fn pass_request(
         {
             *end = None;
         }
+        without_empty_trailers(end);
         if end.is_some() {
             let more = watcher.on_request_end(facts)?;
             *data = joined(std::mem::take(data), more);
@@ -123,7 +124,13 @@ pub(super) struct Levels<'a> {
 
 impl<'a> Levels<'a> {
     pub(super) fn of(stream: &Stream, http: &'a HttpContext) -> Self {
-        let routed = stream.route.and_then(|route| Routed::in_table(&http.config.routes, route));
+        Self::in_table(stream, Some(http))
+    }
+
+    /// The same of a stream that may have no routes.
+    pub(super) fn in_table(stream: &Stream, http: Option<&'a HttpContext>) -> Self {
+        let routes = http.map(|http| &http.config.routes);
+        let routed = routes.zip(stream.route).and_then(|(it, route)| Routed::in_table(it, route));
         let forwards = routed.is_some_and(|it| matches!(it.route.action, Action::Forward(_)));
         Self { routed, forwards }
     }

@@ -116,7 +116,17 @@ impl Exchange {
             self.reset_upstream(index, ResetReason::NoHost, now);
             return true;
         };
-        if !attach_plain((index, stream), cluster, pool_key, &mut self.conns, &mut self.env, now) {
+        // Load may be shed where the host is known.
+        if self.env.overload.is_some()
+            || !attach_plain(
+                (index, stream),
+                cluster,
+                pool_key,
+                &mut self.conns,
+                &mut self.env,
+                now,
+            )
+        {
             self.place_on(index, pool_key, now);
         }
         true
@@ -167,7 +177,7 @@ fn attach_plain(
     stream.begin_attempt(connection, now);
     connection.streams.bind(number, index);
     connection.deadlines.clear(ConnectionTimer::Idle as usize);
-    cluster.request_began(pool_key);
+    cluster.request_began(pool_key, now);
     env.name_try(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {
@@ -186,7 +196,7 @@ fn attach_plain(
 }
 
 impl Env {
-    /// Tells the server which try of a request this is, the first, and how long it may take.
+    /// Tells the server which attempt of a request this is, the first, and how long it may take.
     fn name_try(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
         if stream.plain().names_attempt {
@@ -214,7 +224,6 @@ fn is_plain_request(stream: &Stream) -> bool {
         && stream.request.get(Name::Upgrade).is_none()
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))
-        && stream.context.http().is_some_and(|http| !http.config.log_on_new_request)
 }
 
 /// Whether a stream is over as it should be, and speaks HTTP on both sides.

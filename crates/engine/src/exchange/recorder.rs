@@ -11,6 +11,7 @@ use towpath_proto::{Instant, Out, http1};
 use crate::conn::Connection;
 use crate::conn::mux::Mux;
 use crate::conn::spans::SpanState;
+use crate::exchange::attempt_log::AttemptLog;
 use crate::exchange::stream::{Progress, Stream};
 use crate::matcher::Known;
 use crate::mesh::StreamMesh;
@@ -38,6 +39,8 @@ pub(crate) struct Recording {
     pub(crate) span: Option<SpanState>,
     /// Its spans in distributed tracing.
     pub(crate) traced: Option<Traced>,
+    /// The attempt under way, where attempts are logged.
+    pub(crate) attempt_log: Option<Box<AttemptLog>>,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -135,6 +138,7 @@ impl Recorder {
             recording.info = StreamInfo::default();
             recording.mesh = StreamMesh::default();
             recording.traced = None;
+            recording.attempt_log = None;
         }
     }
 
@@ -164,11 +168,18 @@ impl Recorder {
         self.0.as_ref().is_some_and(|it| it.span.is_some() || it.traced.is_some())
     }
 
-    /// Whether a try under way has a span.
+    /// Whether an attempt under way has a span, or is to be logged.
     #[inline]
     pub(crate) fn has_attempt(&self) -> bool {
-        let traced = self.0.as_ref().and_then(|recording| recording.traced.as_ref());
-        traced.is_some_and(|traced| traced.attempt.is_some())
+        self.0.as_ref().is_some_and(|it| {
+            it.attempt_log.is_some() || it.traced.as_ref().is_some_and(|it| it.attempt.is_some())
+        })
+    }
+
+    /// The attempt under way, where attempts are logged.
+    #[inline]
+    pub(crate) fn attempt_log(&self) -> Option<&AttemptLog> {
+        self.0.as_ref()?.attempt_log.as_deref()
     }
 
     #[inline]
@@ -260,6 +271,7 @@ impl Recorder {
     /// Another host is chosen; the one before it has this name.
     pub(crate) fn note_retry(&mut self, hostname: Option<&Arc<str>>) {
         self.note(|record| {
+            record.upstream_remote = None;
             let Some(host) = record.upstream_host.take() else { return };
             let connection = std::mem::take(&mut record.upstream_connection);
             let hostname = hostname.map_or_else(|| Arc::from(""), Arc::clone);
@@ -283,6 +295,8 @@ impl Stream {
         let version = if is_http2 { Version::Http2 } else { Version::Http11 };
         record.upstream_protocol = record.protocol.map(|_| version);
         record.upstream_host = Some(connection.peer.clone());
+        let names = connection.upstream().and_then(|upstream| upstream.names.as_deref());
+        record.upstream_remote = names.and_then(|names| names.remote.clone());
         record.upstream_local = Some(connection.local.clone());
         record.upstream_tls = connection.tls.as_deref().and_then(UpstreamTls::of);
         if let (Some(tls), Some(upstream)) = (&mut record.upstream_tls, connection.upstream()) {

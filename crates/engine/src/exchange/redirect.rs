@@ -4,7 +4,7 @@
 //! logged, and another one on the same place of the client's connection, which brings the request anew, to where the
 //! redirect says, through the filters again; or nothing, and the client is given the redirect. Follows Envoy's
 //! `Router::Filter::setupRedirect` and `recreateStream`: what is brought anew is the request as the route and the
-//! filters left it, with the content that is kept for another try, without trailers.
+//! filters left it, with the content that is kept for another attempt, without trailers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What happens to a stream whose upstream side failed: another try, or an answer of our own.
+//! What happens to a stream whose upstream side failed: another attempt, or an answer of our own.
 //!
 //! Arrives: a stream and its [`ResetReason`]. Leaves: the stream placed again (at once or after a back-off), a local
 //! reply, or, when part of a response is out already, a reset of the client.
@@ -33,7 +33,6 @@ use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPol
 use crate::snapshot::subset::Criteria;
 use crate::upstream::asked::AskedHosts;
 use crate::upstream::avoided::Avoided;
-use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -78,21 +77,21 @@ pub(crate) struct Retries {
     pub(crate) remaining: u32,
     /// Retries by the policy so far.
     pub(crate) done: u32,
-    /// The next try wants a connection of its own.
+    /// The next attempt wants a connection of its own.
     pub(crate) wants_fresh: bool,
     /// The method may be repeated.
     pub(crate) repeatable: bool,
     /// The policy has no retries, so that nothing is sent a second time.
     pub(crate) forbidden: bool,
-    /// Where the last try went.
+    /// Where the last attempt went.
     pub(crate) pool_key: Option<PoolKey>,
     /// Hosts that were tried, if they are to be avoided.
     pub(crate) tried: Option<Box<Tried>>,
-    /// How much of a body is kept for another try.
+    /// How much of a body is kept for another attempt.
     pub(crate) buffer_limit: usize,
     /// This stream is counted in the cluster's retries.
     pub(crate) counted: Option<PoolKey>,
-    /// The try under way: on a connection that its peer may have been closing, and how much had been sent and
+    /// The attempt under way: on a connection that its peer may have been closing, and how much had been sent and
     /// received on it before.
     pub(crate) reused: bool,
     pub(crate) sent_before: u64,
@@ -114,18 +113,22 @@ pub(crate) struct Tried {
     /// What its client wants to be retried: answers with one of these headers, or with one of these statuses.
     header_names: Vec<HeaderName>,
     statuses: Vec<u16>,
-    /// The wait before the next try is what an answer asked for.
+    /// The wait before the next attempt is what an answer asked for.
     is_asked_to_wait: bool,
     /// What redirects that were followed have left.
     pub(crate) redirected: Option<Box<Redirected>>,
     /// Its place among those that wait for the address of a name.
     pub(crate) name: Option<Box<Ticket>>,
+    /// When it is tried again, where no route says that.
+    policy: Option<Arc<RetryPolicy>>,
     /// Which subset it asks for, where no route says that.
     pub(crate) criteria: Option<Arc<Criteria>>,
     /// Cookies for its client, whose requests are led by them from then on.
     pub(crate) cookies: Vec<Box<[u8]>>,
     /// The hosts that it names, once its cluster has asked for them.
     pub(crate) asked: Option<AskedHosts>,
+    /// Which try has passed the filters before its host last, counted from 1.
+    pub(super) filtered: u32,
     /// A host has said what its load is.
     pub(crate) said_load: bool,
     /// Why its cluster has no host for it, if there is more to say.
@@ -200,7 +203,7 @@ impl Retries {
         })
     }
 
-    /// Notes whether the wait before the next try is what an answer asked for.
+    /// Notes whether the wait before the next attempt is what an answer asked for.
     fn note_wait(&mut self, is_asked: bool) {
         match self.tried.as_deref_mut() {
             Some(tried) => tried.is_asked_to_wait = is_asked,
@@ -220,7 +223,13 @@ impl Retries {
         redirected.is_some_and(|known| known.follows)
     }
 
-    /// Whether a second try may ever be made, so that the body must be kept.
+    /// Whether its tries pass filters before their hosts.
+    #[inline]
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.tried.as_deref().is_some_and(|tried| tried.filtered > 0)
+    }
+
+    /// Whether a second attempt may ever be made, so that the body must be kept.
     pub(crate) fn is_possible(&self) -> bool {
         self.remaining > 0 || self.repeatable || self.follows()
     }
@@ -296,6 +305,43 @@ impl Retries {
     fn names(&self, policy: Option<&RetryPolicy>, status: u16) -> bool {
         policy.is_some_and(|policy| policy.statuses.binary_search(&status).is_ok())
             || self.tried.as_deref().is_some_and(|tried| tried.statuses.contains(&status))
+    }
+}
+
+impl Stream {
+    /// Is tried again by a policy that is no route's, within `timeout`, if that is bounded. What the head says of the
+    /// time for an answer is then said of one attempt, as in Envoy.
+    pub(crate) fn follow(
+        &mut self,
+        policy: Arc<RetryPolicy>,
+        head: &mut Head,
+        timeout: Option<Duration>,
+    ) {
+        self.retries.begin(Some(&policy), head, false);
+        self.retries.buffer_limit = self.retries.buffer_limit.max(MOST_KEPT);
+        let is_shorter = |one: &Duration| timeout.is_none_or(|whole| *one < whole);
+        self.per_try_timeout = policy.per_try_timeout.filter(is_shorter).into();
+        self.response_timeout = timeout.into();
+        self.retries.tried.get_or_insert_default().policy = Some(policy);
+        if let Some(one) = self.per_try_timeout.get()
+            && head.get(Name::XEnvoyExpectedRqTimeoutMs).is_some()
+        {
+            let ms = u64::try_from(one.as_millis()).unwrap_or(u64::MAX);
+            head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+        }
+    }
+
+    /// The policy of a stream that has no route.
+    fn own_policy(&self) -> Option<&Arc<RetryPolicy>> {
+        self.retries.tried.as_deref()?.policy.as_ref()
+    }
+
+    /// When it is tried again: what its route says, or the policy of its own.
+    pub(crate) fn retry_policy(&self) -> Option<&RetryPolicy> {
+        match self.own_policy() {
+            Some(policy) => Some(policy),
+            None => self.routed()?.retry_policy(),
+        }
     }
 }
 
@@ -400,8 +446,9 @@ impl Exchange {
     ) -> bool {
         let succeeded = self.release_retry(index);
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        let context = stream.context.clone();
-        let policy = stream.route.and_then(|route| Routed::of(&context, route)?.retry_policy());
+        let (context, own) = (stream.context.clone(), stream.own_policy().cloned());
+        let routed = stream.route.and_then(|route| Routed::of(&context, route));
+        let policy = own.as_deref().or_else(|| routed?.retry_policy());
         if !stream.retries.wants(policy, reason, request_sent) {
             if let Some(pool_key) = succeeded {
                 stream.count(|stats| stats.upstream_rq_retry_success.inc());
@@ -423,7 +470,7 @@ impl Exchange {
             cluster.stats.retry_or_shadow_abandoned.inc();
             return false;
         }
-        if cluster.is_full_for(stream.priority, Resource::Retries) {
+        if cluster.is_full_of_retries(stream.priority, now) {
             stream.flags.set(Flags::UPSTREAM_OVERFLOW);
             cluster.stats.upstream_rq_retry_overflow.inc();
             stream.count(|stats| stats.upstream_rq_retry_overflow.inc());
@@ -567,6 +614,9 @@ impl Exchange {
         let internal = stream.request.get(Name::XEnvoyInternal).is_some();
         if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
             cluster.stats.count_response(status, internal);
+            if let Some(zone) = cluster.zone_of(stream.retries.pool_key) {
+                zone.upstream_rq.count(status);
+            }
             stream.count(|stats| stats.upstream_rq.count(status));
         }
     }
@@ -661,8 +711,17 @@ fn asked_interval(
 fn back_off_bound(policy: Option<&RetryPolicy>, done: u32) -> Duration {
     let (base, most) =
         policy.map_or(DEFAULT_BACK_OFF, |policy| (policy.base_interval, policy.max_interval));
-    base.saturating_mul(1 << done.min(20)).min(most)
+    doubled(base, most, done)
 }
+
+/// An interval, doubled so often, and no longer than that.
+pub(crate) fn doubled(base: Duration, most: Duration, times: u32) -> Duration {
+    base.saturating_mul(1 << times.min(20)).min(most)
+}
+
+/// What is kept of the content of a call whose messages come one after the other; with more it is not tried again.
+/// Envoy's limit; it drops what is more, and sends the rest.
+const MOST_KEPT: usize = 64 << 10;
 
 /// Envoy's default: 25 ms, at most ten times that.
 pub(crate) const DEFAULT_BACK_OFF: (Duration, Duration) =

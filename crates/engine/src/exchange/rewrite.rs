@@ -134,8 +134,10 @@ pub(crate) fn apply_header_ops(
     now: Instant,
 ) {
     let weighted_host = match subject {
-        Subject::Request => routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref()),
-        Subject::Response => None,
+        Subject::Request | Subject::RequestTrailers => {
+            routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref())
+        }
+        Subject::Response | Subject::ResponseTrailers => None,
     };
     if weighted_host.is_none() && !changes(routed, subject) {
         return;
@@ -158,8 +160,8 @@ pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
 fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
     let Routed { table, host, route, weighted, .. } = routed;
     match subject {
-        Subject::Request => request_ops(table, host, route, weighted),
-        Subject::Response => response_ops(table, host, route, weighted),
+        Subject::Request | Subject::RequestTrailers => request_ops(table, host, route, weighted),
+        Subject::Response | Subject::ResponseTrailers => response_ops(table, host, route, weighted),
     }
 }
 

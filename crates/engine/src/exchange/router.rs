@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use towpath_proto::bolt::Frame;
-use towpath_proto::head::{Head, HeaderName, Method, Version};
+use towpath_proto::head::{Head, HeaderName, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 
@@ -16,12 +16,13 @@ use crate::deadlines::Limit;
 use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
-use crate::exchange::log::Setting;
+use crate::exchange::log::{DOWNSTREAM_START, Setting};
 use crate::exchange::retry::parse_number;
 use crate::exchange::rewrite::{set_host, written};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::rpc::downstream::is_head_read;
 use crate::exchange::stream::{Pass, Progress, RouteRef, Routed, Stream, Upgrade, UpstreamState};
+use crate::exchange::strict_headers;
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
 use crate::grpc::{is_grpc, set_timeout};
@@ -114,6 +115,9 @@ impl Exchange {
         if let Some(tracing) = &http.config.tracing {
             self.begin_tracing(index, http, tracing, pass);
         }
+        if http.config.log_on_new_request {
+            self.log_under_way(index, DOWNSTREAM_START, now);
+        }
         let mut resume = Resume { origin, random, wants_tls };
         if !http.filters.is_empty()
             && self.filter_request(index, 0, &mut resume, now) == FilterStatus::Stopped
@@ -146,9 +150,6 @@ impl Exchange {
     /// Does what a route says.
     fn take_route(&mut self, index: StreamIndex, route: &Route, resume: Resume, now: Instant) {
         let Resume { origin, random, .. } = resume;
-        if !matches!(route.action, Action::Forward(_)) {
-            self.log_new_request(index, now);
-        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_phase(Phase::Route);
         let count_direct = |stream: &Stream| {
@@ -182,7 +183,6 @@ impl Exchange {
 
     /// Answers a request that no route takes, or that is to come by https.
     fn answer_unrouted(&mut self, index: StreamIndex, wants_tls: bool, now: Instant) {
-        self.log_new_request(index, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.trace_phase(Phase::Route);
         let context = stream.context.clone();
@@ -263,8 +263,6 @@ impl Exchange {
         };
         let cluster = cluster.filter(speaks);
         stream.cluster = cluster.unwrap_or(NO_CLUSTER);
-        self.log_new_request(index, now);
-        let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(cluster) = cluster else {
             stream.flags.set(Flags::NO_CLUSTER_FOUND);
             http.stats.rq_total.inc();
@@ -277,6 +275,15 @@ impl Exchange {
             route.virtual_cluster = host.and_then(|host| host.virtual_cluster(request));
         }
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
+        let strict = &http.config.router.strict_headers;
+        if !strict.is_empty()
+            && let Some(refused) = strict_headers::refused(strict, &stream.request)
+        {
+            stream.flags.set(Flags::INVALID_ENVOY_REQUEST_HEADERS);
+            http.stats.rq_total.inc();
+            self.conns.close_after_response(stream.downstream.connection);
+            return self.local_reply(index, 400, &refused.body, refused.details, now);
+        }
         if !self.begin_crossing(index, forward, now) {
             return;
         }
@@ -314,7 +321,7 @@ impl Exchange {
             self.set_idle(index, idle, now);
         }
         self.limit_duration(index, forward, now);
-        if !self.answer_expectation(index, http, now) || self.drop_overload(index, now) {
+        if self.drop_overload(index, now) {
             return;
         }
         self.rewrite(index, forward, now);
@@ -330,38 +337,28 @@ impl Exchange {
         self.place_crossing(index, now);
     }
 
-    /// Tells a client that waits for it to send its body, unless the upstream is asked. What else is
-    /// expected is not met, and the client is told so; then the request is over (RFC 9110 §10.1.1).
-    pub(crate) fn answer_expectation(
-        &mut self,
-        index: StreamIndex,
-        http: &HttpContext,
-        now: Instant,
-    ) -> bool {
-        let Some(stream) = self.streams.get_mut(index) else { return false };
+    /// Tells a client that waits for it to send its body, unless the upstream is asked. Other expectations are the
+    /// upstream's to meet or to refuse (RFC 9110 §10.1.1), as in Envoy.
+    #[cold]
+    pub(crate) fn answer_expectation(&mut self, index: StreamIndex, http: &HttpContext) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let Leg { connection: downstream, number } = stream.downstream;
-        let Some(expected) = stream.request.present().and_then(|head| head.get(Name::Expect))
-        else {
-            return true;
+        let is_known = {
+            let mut expected = stream.request.values(Name::Expect);
+            matches!((expected.next(), expected.next()),
+                (Some(one), None) if one.eq_ignore_ascii_case(b"100-continue"))
         };
-        if !expected.eq_ignore_ascii_case(b"100-continue")
-            && stream.request.version() != Version::Http10
-        {
-            self.local_reply(index, 417, b"", "expectation_failed", now);
-            return false;
-        }
-        if http.config.proxy_100_continue {
-            return true;
+        if !is_known || http.config.proxy_100_continue {
+            return;
         }
         stream.request.remove(Name::Expect);
         self.conns.encode_for(downstream, &mut self.env);
-        let Some(connection) = self.conns.table.get_mut(downstream) else { return false };
+        let Some(connection) = self.conns.table.get_mut(downstream) else { return };
         if connection.mux.wants_continue() {
             let head = Head::response(100);
             connection.mux.send(number, mux::Part::Interim(&head), &mut self.conns.out);
             self.streams.count_informational(index, 100);
         }
-        true
     }
 
     /// Chooses a host for a stream (again) and asks its pool for a connection.
@@ -392,8 +389,18 @@ impl Exchange {
             record.upstream_host = pool.map(|pool| pool.address.clone());
             record.pool_asked = Some(now);
         });
+        if self.env.overload.is_some() && self.refuse_at_host(index, now) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         if stream.recorder.is_followed() {
             self.begin_try_span(index, now);
+        }
+        if self.streams.get(index).is_some_and(|stream| !stream.recorder.is_off()) {
+            self.begin_attempt_log(index, now);
+        }
+        if !self.filter_try(index, now) {
+            return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let lease = if stream.upgrade == Upgrade::ConnectHere {
@@ -432,7 +439,7 @@ impl Exchange {
         }
     }
 
-    /// What is decided anew for each try.
+    /// What is decided anew for each attempt.
     pub(crate) fn finish_request_head(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         // A call that stays one leaves as its frame.
@@ -440,8 +447,10 @@ impl Exchange {
         if is_call && !is_head_read(stream, self.env.slow_after) {
             return;
         }
-        if stream.recorder.is_followed() {
-            self.tell_trace(index);
+        // What passes filters first has said so to them.
+        if !stream.retries.is_filtered() {
+            let attempts = stream.attempts;
+            self.name_try(index, attempts.into(), now);
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
@@ -450,9 +459,6 @@ impl Exchange {
         else {
             return;
         };
-        if routed.host.attempt_count_in_request {
-            self.env.attempt_count.set(stream.attempts.into(), &mut stream.request);
-        }
         let Some(forward) = routed.forward() else { return };
         if http.config.scheme_of_upstream
             && let Some(pool_key) = stream.retries.pool_key
@@ -461,6 +467,34 @@ impl Exchange {
             let is_tls = cluster.tls_of(pool_key).is_some();
             stream.request.set_scheme(if is_tls { b"https" } else { b"http" });
         }
+        if matches!(forward.host, HostRewrite::Auto)
+            && let Some(pool_key) = stream.retries.pool_key
+            && let Some(pool) = self.upstreams.clusters.pool(pool_key)
+            && !pool.hostname.is_empty()
+        {
+            let name = pool.hostname.clone();
+            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
+            set_host(&mut stream.request, name.as_bytes(), forward, quiet);
+        }
+    }
+
+    /// Tells a server which try of its request this is, of which trace, and how long it may take.
+    pub(super) fn name_try(&mut self, index: StreamIndex, attempts: u64, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if stream.recorder.is_followed() {
+            self.tell_trace(index);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let context = stream.context.clone();
+        let (Some(http), Some(routed)) =
+            (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))
+        else {
+            return tell_time_left(stream, now);
+        };
+        if routed.host.attempt_count_in_request {
+            self.env.attempt_count.set(attempts, &mut stream.request);
+        }
+        let Some(forward) = routed.forward() else { return };
         let told = !http.config.router.suppress_envoy_headers;
         let of_grpc = matches!(forward.grpc_timeout, GrpcTimeout::Response { .. });
         if (told || of_grpc)
@@ -474,23 +508,14 @@ impl Exchange {
                 set_timeout(&mut stream.request, expected);
             }
         }
-        if matches!(forward.host, HostRewrite::Auto)
-            && let Some(pool_key) = stream.retries.pool_key
-            && let Some(pool) = self.upstreams.clusters.pool(pool_key)
-            && !pool.hostname.is_empty()
-        {
-            let name = pool.hostname.clone();
-            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
-            set_host(&mut stream.request, name.as_bytes(), forward, quiet);
-        }
     }
 
-    /// Starts what bounds one try, once it has a connection and all of the request is here.
+    /// Starts what bounds one attempt, once it has a connection and all of the request is here.
     pub(crate) fn start_try_timers(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         match stream.kind {
-            Kind::Http(_) | Kind::Rpc(_) => {}
-            Kind::Tcp(_) | Kind::Callout(_) => return,
+            Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_) => {}
+            Kind::Tcp(_) => return,
             Kind::App => return self.begin_try(index, now),
         }
         let is_on = matches!(stream.upstream, UpstreamState::Active(_)) && stream.is_unanswered();
@@ -535,7 +560,7 @@ impl Stream {
         matches!(picked, Picked::TlsRequired { .. })
     }
 
-    /// Settles how much of its request is kept for another try.
+    /// Settles how much of its request is kept for another attempt.
     pub(crate) fn bound_kept_body(&mut self) {
         let limit = self.routed().and_then(|routed| routed.route.retry_buffer_limit);
         let listener = &self.context.listener;
@@ -596,6 +621,16 @@ pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
     [stream.per_try_timeout.get(), left].into_iter().flatten().min()
 }
 
+/// Tells a server that is asked again on the proxy's own account how long it has, where it was told before.
+fn tell_time_left(stream: &mut Stream, now: Instant) {
+    let is_told =
+        stream.retries.done > 0 && stream.request.get(Name::XEnvoyExpectedRqTimeoutMs).is_some();
+    if is_told && let Some(expected) = expected_time(stream, now) {
+        let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
+        stream.request.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+    }
+}
+
 /// What is said of an upgrade: the route's word counts before the listener's.
 pub(crate) fn allowed<'a>(
     wanted: &[u8],
@@ -608,7 +643,7 @@ pub(crate) fn allowed<'a>(
     find(route).or_else(|| find(listener))
 }
 
-/// `x-envoy-upstream-rq-timeout-ms` and its per-try brother, from a peer that may say so.
+/// `x-envoy-upstream-rq-timeout-ms` and `x-envoy-upstream-rq-per-try-timeout-ms`, from a peer that may say so.
 pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
     let milliseconds =
         |head: &Head, name| head.get(name).and_then(parse_number::<u64>).map(Duration::from_millis);

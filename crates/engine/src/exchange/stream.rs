@@ -29,7 +29,7 @@ use crate::exchange::rpc::Bridging;
 use crate::exchange::timers;
 use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
-use crate::record::Flags;
+use crate::record::{Flags, Record};
 use crate::route::Picked;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{
@@ -77,7 +77,7 @@ pub(crate) struct Stream {
     /// Counts streams of this worker.
     pub(crate) serial: u64,
     pub(crate) recorder: Recorder,
-    /// Bolt's request, as long as another try may have to send it again.
+    /// Bolt's request, as long as another attempt may have to send it again.
     pub(crate) frame: Option<Frame>,
     /// How the content of Bolt's request is serialised.
     pub(crate) codec: u8,
@@ -116,7 +116,7 @@ pub(crate) enum UpstreamState {
     Pending(PoolKey),
     /// On a connection.
     Active(Leg),
-    /// Waits for its next try.
+    /// Waits for its next attempt.
     BackingOff,
 }
 
@@ -222,7 +222,7 @@ impl Body {
         }
     }
 
-    /// Puts back what was taken out; what another try could send, if that is to be `kept_on`.
+    /// Puts back what was taken out; what another attempt could send, if that is to be `kept_on`.
     pub(crate) fn put_back(&mut self, mut kept: Box<Kept>, kept_on: bool) {
         if !kept_on {
             kept.chunks.clear();
@@ -243,6 +243,11 @@ impl Body {
 
     pub(crate) fn chunks_mut(&mut self) -> &mut [Bytes] {
         self.kept.as_mut().map_or(&mut [], |kept| &mut kept.chunks)
+    }
+
+    /// Takes them out.
+    pub(crate) fn take_trailers(&mut self) -> Option<Head> {
+        self.kept.as_mut()?.trailers.take()
     }
 
     pub(crate) fn trailers(&self) -> Option<&Head> {
@@ -378,9 +383,7 @@ impl Streams {
             recording.wire.downstream_sent = connection.encoded + waiting;
             let record = &mut recording.record;
             record.connection = serial;
-            record.downstream_local = Some(connection.local.clone());
-            record.downstream_remote = Some(connection.peer.clone());
-            record.downstream_direct_remote = Some(connection.direct_peer().clone());
+            note_client(record, connection);
             record.downstream_tls = connection.downstream_tls();
             let downstream = connection.downstream();
             record.server_name =
@@ -536,8 +539,7 @@ impl Stream {
         if self.retries.on == RetryOn::default() {
             return None;
         }
-        let policy = self.routed().and_then(|routed| routed.retry_policy());
-        self.retries.objection(policy, &self.response)
+        self.retries.objection(self.retry_policy(), &self.response)
     }
 
     /// What is so of the route that was taken.
@@ -609,6 +611,13 @@ impl Stream {
             && self.recorder.is_off()
             && self.request.version() != Version::Http10
     }
+}
+
+/// Notes whose connection a stream came on.
+pub(super) fn note_client(record: &mut Record, connection: &Connection) {
+    record.downstream_local = Some(connection.local.clone());
+    record.downstream_remote = Some(connection.peer.clone());
+    record.downstream_direct_remote = Some(connection.direct_peer().clone());
 }
 
 #[cfg(test)]

@@ -247,6 +247,7 @@ impl Exchange {
     /// The head of a response goes on from a place.
     fn go_on_responding(&mut self, index: StreamIndex, place: usize, ends: bool, now: Instant) {
         if !self.filter_response_head(index, place, ends, now) {
+            // What has answered in its place has done all else.
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -278,12 +279,11 @@ impl Exchange {
     /// Sends a filter's answer to a request that may be on its way already.
     fn answer_talking(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let is_held = stream.filters.as_mut().and_then(|filters| filters.waiting.take()).is_some();
+        if let Some(filters) = &mut stream.filters {
+            filters.waiting = None;
+        }
         if stream.keeps_request_end() {
             stream.request_end = Progress::Ended;
-        }
-        if is_held {
-            self.log_new_request(index, now);
         }
         self.refuse_response(index, reply, now);
     }

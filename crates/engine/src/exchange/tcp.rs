@@ -4,6 +4,7 @@
 //! for HTTP, through the one forwarding loop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::{Close, ConnectionId, Instant};
 
@@ -16,9 +17,10 @@ use crate::exchange::choice::destination;
 use crate::exchange::clients::whom_of_tcp;
 use crate::exchange::criteria::criteria_of;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
+use crate::exchange::retry::doubled;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::TcpTimer;
-use crate::ids::{Closer, Kind, Leg, PoolClass, PoolKey, ResetReason, StreamIndex};
+use crate::ids::{Closer, Kind, Leg, NO_CLUSTER, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::{CloseType, Flags};
 use crate::route::{address_hash, state_hash};
 use crate::snapshot::ClusterId;
@@ -39,7 +41,13 @@ impl Exchange {
         };
         let Some(tcp) = context.tcp() else { return };
         if let Some(duration) = tcp.config.max_duration {
-            self.set_timer(index, TcpTimer::MaxDuration, now + duration);
+            let longer = duration.mul_f64(tcp.config.duration_jitter).as_millis();
+            let longer = self.env.random.below(u64::try_from(longer).unwrap_or(u64::MAX).max(1));
+            self.set_timer(
+                index,
+                TcpTimer::MaxDuration,
+                now + duration + Duration::from_millis(longer),
+            );
         }
         self.set_idle(index, tcp.config.idle_timeout, now);
         self.set_report(index, now);
@@ -57,7 +65,19 @@ impl Exchange {
             self.log_under_way(index, TCP_CONNECTION_START, now);
         }
         let forward = context.chain.filters.sni_forward.as_ref();
-        if forward.is_none_or(|forward| self.resolve_for_sni(index, forward, now)) {
+        if forward.is_none_or(|forward| self.resolve_for_sni(index, forward, now))
+            && !tcp.config.connects.on_data
+        {
+            self.route_tcp(index, now);
+        }
+    }
+
+    /// Bytes of a client whose upstream is not connected: where they were waited for, it is connected.
+    #[cold]
+    pub(crate) fn connect_on_data(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let waits = stream.cluster == NO_CLUSTER && stream.upstream == UpstreamState::None;
+        if waits && stream.context.tcp().is_some_and(|tcp| tcp.config.connects.on_data) {
             self.route_tcp(index, now);
         }
     }
@@ -197,6 +217,11 @@ impl Exchange {
             return Lease::Overflow;
         }
         cluster.joined_queue(pool_key);
+        if self.env.sheds_connection() {
+            cluster.stats.upstream_rq_cancelled.inc();
+            cluster.left_queue(pool_key);
+            return Lease::Overflow;
+        }
         stream.upstream = UpstreamState::Pending(pool_key);
         self.upstreams.start_connect(pool_key, Some(index), &mut self.env, now);
         Lease::Pending
@@ -222,7 +247,10 @@ impl Exchange {
         match cluster {
             Some(cluster) if connecting && stream.retries.remaining > 0 => {
                 stream.retries.remaining -= 1;
-                self.place_tcp(index, cluster, now);
+                match stream.context.tcp().and_then(|tcp| tcp.config.connects.back_off) {
+                    Some((base, most)) => self.back_off_tcp(index, base, most, now),
+                    None => self.place_tcp(index, cluster, now),
+                }
             }
             Some(_) | None => {
                 let clusters = &self.upstreams.clusters;
@@ -246,6 +274,16 @@ impl Exchange {
         }
     }
 
+    /// Lets the next connect of a TCP stream wait.
+    fn back_off_tcp(&mut self, index: StreamIndex, base: Duration, most: Duration, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.upstream = UpstreamState::BackingOff;
+        stream.trace_phase(Phase::BackOff);
+        let bound = doubled(base, most, stream.attempts.saturating_sub(1)).as_millis();
+        let wait = self.env.random.below(u64::try_from(bound).unwrap_or(u64::MAX).max(1));
+        self.set_timer(index, TcpTimer::BackOff, now + Duration::from_millis(wait));
+    }
+
     /// A TCP stream cannot go on.
     pub(crate) fn end_tcp(&mut self, index: StreamIndex, reason: ResetReason, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -263,7 +301,10 @@ impl Exchange {
         // end; but behind all that came.
         let broken = !stream.asks_for_tunnel()
             && matches!(reason, ResetReason::Terminated | ResetReason::Reset);
-        let how = if broken || stream.body.len() > 0 { Close::FlushReset } else { Close::Flush };
+        // What was read as early data is not unread.
+        let reads = stream.context.tcp().is_some_and(|it| it.config.connects.early_data.is_some());
+        let is_unread = stream.body.len() > 0 && !reads;
+        let how = if broken || is_unread { Close::FlushReset } else { Close::Flush };
         stream.recorder.note(|record| {
             if reason == ResetReason::Reset {
                 record.upstream_close_type = CloseType::RemoteReset;
@@ -285,6 +326,11 @@ impl Exchange {
                 self.close_tcp(index, Close::Flush, now);
             }
             TcpTimer::Report => self.report_tcp(index, now),
+            TcpTimer::BackOff => {
+                stream.upstream = UpstreamState::None;
+                let cluster = stream.cluster;
+                self.place_tcp(index, cluster, now);
+            }
             TcpTimer::LogFlush => {
                 self.log_under_way(index, TCP_PERIODIC, now);
                 if let Some(interval) = tcp.config.log_options.interval {

@@ -58,6 +58,8 @@ pub(crate) enum TcpTimer {
     MaxDuration = 4,
     /// A mesh is told of it.
     Report = 5,
+    /// The next connect.
+    BackOff = 6,
     /// `access_log_flush_interval`.
     LogFlush = 7,
 }
@@ -105,7 +107,8 @@ impl StreamTimer for HttpTimer {
 }
 
 impl StreamTimer for TcpTimer {
-    const ALL: &[Self] = &[Self::Idle, Self::MaxDuration, Self::Report, Self::LogFlush];
+    const ALL: &[Self] =
+        &[Self::Idle, Self::MaxDuration, Self::Report, Self::BackOff, Self::LogFlush];
 
     fn place(self) -> usize {
         self as usize
@@ -197,8 +200,7 @@ impl Stream {
     /// The attempt under way is answered: only the time between two pieces is bounded.
     pub(crate) fn clear_timers_of_answered(&mut self) {
         match self.kind {
-            Kind::Http(_) | Kind::Rpc(_) => self.clear_timer(HttpTimer::PerTry),
-            Kind::Callout(_) => {}
+            Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_) => self.clear_timer(HttpTimer::PerTry),
             Kind::App | Kind::Tcp(_) => self.clear_attempt_timers(),
         }
     }
@@ -217,8 +219,12 @@ impl Stream {
                 self.clear_timer(AppTimer::Look);
                 self.clear_timer(AppTimer::BackOff);
             }
-            Kind::Callout(_) => self.clear_timer(HttpTimer::Attempt),
-            Kind::Tcp(_) => {}
+            Kind::Callout(_) => {
+                self.clear_timer(HttpTimer::PerTry);
+                self.clear_timer(HttpTimer::BackOff);
+                self.clear_timer(HttpTimer::Attempt);
+            }
+            Kind::Tcp(_) => self.clear_timer(TcpTimer::BackOff),
         }
     }
 

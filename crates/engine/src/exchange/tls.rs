@@ -279,7 +279,7 @@ impl Exchange {
         if !downstream.ready {
             return self.drop_client(id, Close::Flush, Closer::Remote, now);
         }
-        // Who has been told the server's end, by a close_notify, may leave without one.
+        // A client that has been told the server's end, by a close_notify, may leave without one.
         let stream = connection.streams.only().and_then(|index| self.streams.get(index));
         let is_open = stream.is_some_and(|stream| stream.response_end != Progress::Ended);
         if connection.mux.is_opaque() && !layer.is_ended() && is_open {

@@ -1,7 +1,7 @@
-//! Distributed tracing of requests: a span for each, and for its tries, and their way to the collector.
+//! Distributed tracing of requests: a span for each, and for its attempts, and their way to the collector.
 //!
-//! Arrives: a request that has its route, its tries, and its end. Leaves: fields for the server, and reports, which are
-//! [callouts](crate::exchange::callout) whose answers no stream waits for.
+//! Arrives: a request that has its route, its attempts, and its end. Leaves: fields for the server, and reports, which
+//! are [callouts](crate::exchange::callout) whose answers no stream waits for.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Reporters {
     }
 }
 
-/// How a try ends.
+/// How an attempt ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TryEnd {
     /// Its answer is through.
@@ -131,7 +131,7 @@ impl Exchange {
         }
     }
 
-    /// A try of a request begins: where tries have spans, it gets one.
+    /// An attempt of a request begins: where attempts have spans, it gets one.
     pub(crate) fn begin_try_span(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
@@ -158,7 +158,7 @@ impl Exchange {
         traced.attempt = Some(Attempt { span, start: now, retries, connected: false });
     }
 
-    /// A try has its connection: the server is told who its span is.
+    /// An attempt has its connection: the server is told the span's id.
     pub(crate) fn tell_trace(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
@@ -178,11 +178,12 @@ impl Exchange {
         }
     }
 
-    /// A try is over, if it has a span.
+    /// An attempt is over, if it has a span or is to be logged.
     pub(crate) fn end_try_span(&mut self, index: StreamIndex, end: TryEnd, now: Instant) {
         let attempts = self.streams.get_mut(index).is_some_and(|it| it.recorder.has_attempt());
         if attempts && let Some(mut stream) = self.streams.close(index) {
             self.finish_try(&mut stream, end, now);
+            self.log_attempt(&mut stream, end, now);
             self.streams.put_back(index, stream);
         }
     }

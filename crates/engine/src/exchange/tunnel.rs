@@ -92,7 +92,7 @@ impl Exchange {
         }
     }
 
-    /// A connection is over, or too late, before its server's SETTINGS have come: who waits for them fails.
+    /// A connection is over, or too late, before its server's SETTINGS have come: tunnels that wait for them fail.
     pub(crate) fn fail_unsettled(&mut self, id: ConnectionId, reason: ResetReason, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
         let Some(upstream) = connection.upstream() else { return };

@@ -11,10 +11,11 @@ use crate::conn::spans::Phase;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::log::{Setting, facts};
-use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
+use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::header_ops::Subject;
 use crate::ids::{Leg, PoolKey, ResetReason, StreamIndex};
-use crate::snapshot::listener::Tunneling;
+use crate::snapshot::listener::{TunnelId, Tunneling};
+use crate::stream_info::{StateObject, Value};
 use crate::upstream::pool::{Lease, Wish};
 
 impl Exchange {
@@ -78,6 +79,11 @@ impl Exchange {
                 head.set_method(b"CONNECT");
             }
         }
+        if let Some(id) = &tunneling.request_id {
+            let text = env.random.uuid();
+            head.set_named(&id.header, &text);
+            tell_id(stream, id, &text);
+        }
         tunneling.headers.apply(&mut head, Subject::Request, &facts, &mut env.scratch);
         stream.request.put(head, &mut env.heads);
         stream.upgrade =
@@ -99,6 +105,9 @@ impl Exchange {
         };
         let is_message = connection.mux.is_http2() || stream.upgrade == Upgrade::Post;
         let status = stream.response.present().map_or(0, Head::status);
+        if let Some(head) = stream.response.present() {
+            keep_answer(stream, head);
+        }
         // As Envoy: any success by HTTP/1.1, else 200 alone, and there must be content to come.
         let is_open = match connection.mux.is_http2() {
             true => status == 200,
@@ -121,3 +130,52 @@ impl Exchange {
         self.update_source(index, true);
     }
 }
+
+/// Leaves the id of a tunnel's request for logs.
+fn tell_id(stream: &Stream, id: &TunnelId, text: &[u8]) {
+    let entries = [(id.key.clone(), Value::text(text))].into_iter().collect();
+    if let Some(info) = stream.recorder.info() {
+        // What is too much for one stream is left out.
+        let _ = info.add_metadata(NAMESPACE, entries);
+    }
+}
+
+/// Leaves the head of a proxy's answer, where it is to be kept.
+fn keep_answer(stream: &Stream, head: &Head) {
+    if tunneling_of(stream).is_some_and(|tunneling| tunneling.keeps_head) {
+        let status = head.status().to_string();
+        let first = header_of(b":status", status.as_bytes());
+        keep_fields(stream, "envoy.tcp_proxy.propagate_response_headers", Some(first), head);
+    }
+}
+
+/// The same of its trailers.
+#[cold]
+pub(crate) fn keep_trailers(stream: &Stream, trailers: &Head) {
+    if tunneling_of(stream).is_some_and(|tunneling| tunneling.keeps_trailers) {
+        keep_fields(stream, "envoy.tcp_proxy.propagate_response_trailers", None, trailers);
+    }
+}
+
+fn tunneling_of(stream: &Stream) -> Option<&Tunneling> {
+    stream.context.tcp()?.config.tunneling.as_deref()
+}
+
+/// Sets an object of the filter state: Envoy `config.core.v3.HeaderMap`.
+fn keep_fields(stream: &Stream, name: &str, first: Option<Value>, head: &Head) {
+    let Some(info) = stream.recorder.info() else { return };
+    let fields =
+        head.iter().map(|field| header_of(&field.name_bytes.to_ascii_lowercase(), field.value));
+    let headers = Value::List(first.into_iter().chain(fields).collect());
+    let fields = [("headers".into(), headers)].into_iter().collect();
+    let object = StateObject { fields: Some(fields), ..StateObject::default() };
+    // What is too much for one stream is left out.
+    let _ = info.set_state(name, object);
+}
+
+fn header_of(name: &[u8], value: &[u8]) -> Value {
+    let entries = [("key".into(), Value::text(name)), ("value".into(), Value::text(value))];
+    Value::Struct(entries.into_iter().collect())
+}
+
+const NAMESPACE: &str = "envoy.filters.network.tcp_proxy";

@@ -76,7 +76,7 @@ impl Exchange {
         connection.streams.bind(number, index);
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
-            cluster.request_began(pool_key);
+            cluster.request_began(pool_key, now);
             stream.count(|stats| stats.upstream_rq_total.inc());
             let longest = cluster.config.max_stream_duration;
             stream.bound_attempt(index, longest, now, &mut self.env.timers);
@@ -97,6 +97,9 @@ impl Exchange {
             &mut self.env,
         );
         self.upstreams.preconnect(pool_key, &mut self.conns, &mut self.env, now);
+        if self.streams.get(index).is_some_and(|stream| stream.recorder.logs_attempt()) {
+            self.log_attempt_start(index, now);
+        }
         if tunnels {
             self.greet_server(id);
             self.log_connected(index, now);
@@ -183,6 +186,7 @@ impl Exchange {
             {
                 stream.recorder.count_framed(Heads::UpstreamReceived, &connection.mux);
             }
+            stream.recorder.keep_answer(&head);
             stream.response.put(head, &mut self.env.heads);
             self.begin_response(index, end, now);
         }
@@ -197,6 +201,10 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.touch_try(index, now, &mut self.env.timers);
         stream.clear_timers_of_answered();
+        if stream.retries.is_filtered() {
+            self.filter_answer(index, end, now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         stream.times.upstream_first_received.get_or_insert(now);
         if end {
             stream.recorder.note(|record| record.upstream_last_received = Some(now));
@@ -217,6 +225,14 @@ impl Exchange {
         if let Some(pool_key) = pool_key {
             let outcome = HostOutcome::Answered(status_for_host(stream));
             self.upstreams.note(pool_key, outcome, &mut self.env);
+            if self.upstreams.clusters.detects_degraded(pool_key)
+                && stream
+                    .response
+                    .present()
+                    .is_some_and(|it| it.get(Name::XEnvoyDegraded).is_some())
+            {
+                self.upstreams.note_degraded(pool_key, status, &mut self.env);
+            }
             if self.upstreams.clusters.reads_load(pool_key) {
                 note_load(stream, &self.upstreams.clusters, pool_key, None, now);
             }
@@ -237,7 +253,7 @@ impl Exchange {
         }
         let clusters = &mut self.upstreams.clusters;
         if let Some(cluster) = clusters.get(stream.cluster) {
-            count_response(stream, cluster, status, now);
+            count_response(stream, cluster, pool_key, status, now);
         }
         let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
         let hint = kept.and_then(keep_alive_timeout);
@@ -260,6 +276,7 @@ impl Exchange {
             Upgrade::Requested => status == 101,
             Upgrade::Connect | Upgrade::ConnectHere | Upgrade::Post => (200..300).contains(&status),
         };
+        let serial = stream.serial;
         if switches {
             let is_http2 = self.conns.table.get(id).is_some_and(|it| it.mux.is_http2());
             // An app sees what its server of HTTP/1 has said.
@@ -267,12 +284,19 @@ impl Exchange {
                 stream.complete_upgrade_response();
             }
             self.send_response_head(index, false, now);
+            if self.is_past_filters(index, serial) {
+                return;
+            }
             return self.open_tunnel(index, leg, end && is_http2, now);
         }
         if stream.request_end == Progress::Ended {
             stream.body.forget();
         }
+        let is_watched = stream.filters.is_some();
         self.send_response_head(index, end, now);
+        if is_watched && self.is_past_filters(index, serial) {
+            return;
+        }
         if end
             && self.streams.get(index).is_some_and(|it| it.is_unanswered() && it.filters.is_some())
         {
@@ -285,7 +309,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a status is answered with another try instead.
+    /// Whether a status is answered with another attempt instead.
     pub(crate) fn retry_status(
         &mut self,
         index: StreamIndex,
@@ -300,7 +324,7 @@ impl Exchange {
             return misdirected || self.rest_after(index, leg, status, now);
         }
         let reason = objection.unwrap_or(ResetReason::Status(status));
-        // Who is overloaded is not asked again.
+        // A host that is overloaded is not asked again.
         if stream.response.get(Name::XEnvoyOverloaded).is_some()
             || !self.retry(index, reason, true, now)
         {
@@ -623,13 +647,26 @@ fn status_for_host(stream: &Stream) -> u16 {
 
 /// What the cluster of a stream counts of a response.
 #[inline]
-fn count_response(stream: &Stream, cluster: &ClusterState, status: u16, now: Instant) {
+fn count_response(
+    stream: &Stream,
+    cluster: &ClusterState,
+    pool_key: Option<PoolKey>,
+    status: u16,
+    now: Instant,
+) {
+    let zone = cluster.zone_of(pool_key);
+    if let Some(zone) = zone {
+        zone.upstream_rq.count(status);
+    }
     let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);
     stream.count(|stats| stats.upstream_rq.count(status));
     if let Some(began) = stream.times.upstream_first_sent {
         let took = now.millis_since(began);
         cluster.stats.count_time(took, internal);
+        if let Some(zone) = zone {
+            zone.upstream_rq_time.record(took);
+        }
         stream.count(|stats| stats.upstream_rq_time.record(took));
     }
 }

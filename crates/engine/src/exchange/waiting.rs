@@ -25,10 +25,7 @@ impl Exchange {
     ) -> Walk {
         match self.resolve_for_filter(index, place, wish) {
             AtFilter::GoesOn => return Walk::GoesOn(place + 1),
-            AtFilter::Answer(reply) => {
-                self.log_new_request(index, now);
-                self.answer_by_filter(index, reply, now);
-            }
+            AtFilter::Answer(reply) => self.answer_by_filter(index, reply, now),
             AtFilter::Waits(name) => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     let filters = stream.filters_or_none();
@@ -55,10 +52,7 @@ impl Exchange {
         // Its place is free, also for itself on its way to its cluster.
         drop(name);
         match reply {
-            Some(reply) => {
-                self.log_new_request(index, now);
-                self.answer_by_filter(index, reply, now);
-            }
+            Some(reply) => self.answer_by_filter(index, reply, now),
             None => self.go_on_behind(index, place, waiting.resume, now),
         }
     }

@@ -10,8 +10,9 @@ use towpath_proto::Head;
 use towpath_proto::Name;
 
 use super::Reply;
+use crate::retry_policy::RetryPolicy;
 
-/// A request to a cluster. It is sent once, as any other: by the cluster's balancer, pools, limits and health.
+/// A request to a cluster. It is sent as any other: by the cluster's balancer, pools, limits and health.
 #[derive(Debug)]
 pub struct Callout {
     /// The cluster's name.
@@ -26,6 +27,8 @@ pub struct Callout {
     pub max_bytes: usize,
     /// Of callouts with the same of these only the first is sent, while it runs; the others have its answer too.
     pub joint: Option<Joint>,
+    /// When it is sent again.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// What all callouts share that ask the same. Every one made anew is another.

@@ -10,6 +10,7 @@ use super::{Answer, Callout, RequestView};
 use crate::grpc;
 use crate::header_ops::{HeaderOps, Subject};
 use crate::protobuf::{framed, in_frame};
+use crate::retry_policy::RetryPolicy;
 
 /// A service by gRPC.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct GrpcService {
     pub metadata: HeaderOps,
     /// `envoy_grpc.skip_envoy_headers`.
     pub skip_envoy_headers: bool,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 impl GrpcService {
@@ -59,6 +62,7 @@ impl GrpcService {
             timeout,
             max_bytes: MOST_ANSWER,
             joint: None,
+            retry: self.retry.clone(),
         }
     }
 }
@@ -81,6 +85,7 @@ impl GrpcService {
             timeout: Duration::ZERO,
             max_bytes: MOST_ANSWER,
             joint: None,
+            retry: self.retry.clone(),
         }
     }
 }

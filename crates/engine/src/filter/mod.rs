@@ -20,7 +20,9 @@ mod coding;
 #[cfg(feature = "serving")]
 pub mod compressor;
 pub mod cors;
+pub mod credential_injector;
 pub mod csrf;
+pub mod custom_response;
 #[cfg(feature = "serving")]
 pub mod decompressor;
 pub mod dynamic_forward_proxy;
@@ -113,6 +115,9 @@ pub trait HttpFilter: fmt::Debug {
     /// A response begins, of a stream that no [`StreamFilter`] of this filter goes with.
     fn on_response(&self, _response: &mut ResponseView<'_>) {}
 
+    /// Trailers come, of a stream that it sees between the router and a host.
+    fn on_trailers(&self, _trailers: &mut TrailersView<'_>) {}
+
     /// A stream is over, whether it came as far as this filter or not. Of filters that [see ends].
     ///
     /// [see ends]: FilterConfig::sees_ends
@@ -157,7 +162,7 @@ pub trait StreamFilter: fmt::Debug {
     }
 
     /// Keeps the end of the request, of one that talks, and its trailers, which it takes; it goes on with
-    /// [`Step::End`].
+    /// [`Step::End`]. Who does not keep it may have changed them.
     fn keeps_request_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> bool {
         false
     }
@@ -387,6 +392,7 @@ impl RequestView<'_> {
             tls: record.downstream_tls.as_deref(),
             request: Some(self.head),
             info: self.facts.info,
+            facts: Some(self.facts),
             ..Subject::default()
         }
     }
@@ -407,6 +413,23 @@ pub struct ResponseView<'a> {
     pub scratch: &'a mut Scratch,
     /// Health checks are told to fail.
     pub health_fails: bool,
+    /// Set by the filter: what is answered in its place, which no other filter sees (Envoy `sendLocalReply`).
+    pub reply: Option<Box<Reply>>,
+}
+
+/// Trailers at a filter.
+#[derive(Debug)]
+pub struct TrailersView<'a> {
+    /// What they are.
+    pub trailers: &'a mut Head,
+    /// Whose.
+    pub way: Direction,
+    /// What else is known of the stream.
+    pub facts: &'a Facts<'a>,
+    /// What its route says to the filter.
+    pub route: RouteConfigs<'a>,
+    /// Memory for headers that are made.
+    pub scratch: &'a mut Scratch,
 }
 
 /// What a filter's counters are made of.
@@ -416,6 +439,8 @@ pub struct FilterScope {
     pub prefix: Arc<str>,
     /// What scripts have to say.
     pub notes: Rc<Notes>,
+    /// The filter stands between the router and hosts; the prefix is the statistics' name of its cluster.
+    pub is_of_cluster: bool,
     registry: Arc<Registry>,
     worker: u32,
 }
@@ -429,7 +454,7 @@ impl FilterScope {
         registry: Arc<Registry>,
         worker: u32,
     ) -> Self {
-        Self { prefix, notes, registry, worker }
+        Self { prefix, notes, is_of_cluster: false, registry, worker }
     }
 
     /// The counters of `http.<stat prefix>.<filter>`; `family` is `http_<filter>`.

@@ -76,9 +76,13 @@ pub(crate) enum Command {
     /// `DOWNSTREAM_PEER_CERT_V_START` and `…_END`.
     PeerValidity(Bound, TimeFormat),
     DownstreamTls(OfTls),
+    /// `UPSTREAM_PEER_…` and `UPSTREAM_LOCAL_…`: the same of connections to clusters.
+    UpstreamCertificate(Shown, Said),
+    UpstreamPeerValidity(Bound, TimeFormat),
+    UpstreamTls(OfTls),
     /// `TLS_JA3_FINGERPRINT` and `TLS_JA4_FINGERPRINT`.
     Fingerprint(Print),
-    /// `UPSTREAM_HOSTS_ATTEMPTED` and its like: the hosts of all tries.
+    /// `UPSTREAM_HOSTS_ATTEMPTED` and its like: the hosts of all attempts.
     HostsAttempted(AddressForm),
     /// `UPSTREAM_HOST_NAMES_ATTEMPTED` and its like.
     HostNamesAttempted {
@@ -130,7 +134,8 @@ pub(crate) enum Command {
     UpstreamCluster,
     UpstreamClusterRaw,
     UpstreamConnectionId,
-    UpstreamHost(AddressForm),
+    UpstreamHost,
+    UpstreamRemote(AddressForm),
     UpstreamHostName,
     UpstreamHostNameWithoutPort,
     UpstreamLocal(AddressForm),
@@ -146,14 +151,18 @@ pub(crate) enum Command {
 
 /// Whose metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetadataOf {
+pub enum MetadataOf {
     /// What filters have left of the stream.
     Dynamic,
+    /// The listener's.
     Listener,
+    /// The virtual host's.
     VirtualHost,
+    /// The route's.
     Route,
+    /// The cluster's.
     Cluster,
-    /// The upstream host.
+    /// The upstream host's.
     Endpoint,
 }
 
@@ -430,9 +439,10 @@ commands! {
     "UPSTREAM_HEADER_BYTES_RECEIVED" => headers!(UpstreamReceived, false),
     "UPSTREAM_HEADER_BYTES_SENT" => headers!(UpstreamSent, false),
     "UPSTREAM_LOCAL_CLOSE_REASON" => alone!(Command::UpstreamLocalClose),
-    "UPSTREAM_HOST" | "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamHost(Whole)),
-    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamHost),
-    "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamHost(Port)),
+    "UPSTREAM_HOST" => alone!(Command::UpstreamHost),
+    "UPSTREAM_REMOTE_ADDRESS" => alone!(Command::UpstreamRemote(Whole)),
+    "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT" => without_port!(Command::UpstreamRemote),
+    "UPSTREAM_REMOTE_PORT" => alone!(Command::UpstreamRemote(Port)),
     "UPSTREAM_HOST_NAME" => alone!(Command::UpstreamHostName),
     "UPSTREAM_HOST_NAME_WITHOUT_PORT" => alone!(Command::UpstreamHostNameWithoutPort),
     "UPSTREAM_LOCAL_ADDRESS" => alone!(Command::UpstreamLocal(Whole)),
@@ -506,9 +516,25 @@ commands! {
     "DOWNSTREAM_TLS_CIPHER" => alone!(Command::DownstreamTls(OfTls::Cipher)),
     "DOWNSTREAM_TLS_GROUP" => alone!(Command::DownstreamTls(OfTls::Group)),
     "DOWNSTREAM_TLS_VERSION" => alone!(Command::DownstreamTls(OfTls::Version)),
-    "UPSTREAM_PEER_CERT_V_END"
-    | "UPSTREAM_PEER_CERT_V_START" => {
-        Lookup::Command(Takes, |p| TimeFormat::new(p).map(|_| Command::Absent))
+    "UPSTREAM_LOCAL_DNS_SAN" => alone!(Command::UpstreamCertificate(Shown::Local, Said::Domains)),
+    "UPSTREAM_LOCAL_IP_SAN" => alone!(Command::UpstreamCertificate(Shown::Local, Said::Addresses)),
+    "UPSTREAM_LOCAL_URI_SAN" => alone!(Command::UpstreamCertificate(Shown::Local, Said::Uris)),
+    "UPSTREAM_PEER_CERT" => alone!(Command::UpstreamTls(OfTls::PeerPem)),
+    "UPSTREAM_PEER_DNS_SAN" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Domains)),
+    "UPSTREAM_PEER_IP_SAN" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Addresses)),
+    "UPSTREAM_PEER_ISSUER" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Issuer)),
+    "UPSTREAM_PEER_SUBJECT" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Subject)),
+    "UPSTREAM_PEER_URI_SAN" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Uris)),
+    "UPSTREAM_TLS_GROUP" => alone!(Command::UpstreamTls(OfTls::Group)),
+    "UPSTREAM_PEER_CERT_V_END" => {
+        Lookup::Command(Takes, |p| {
+            TimeFormat::new(p).map(|it| Command::UpstreamPeerValidity(Bound::End, it))
+        })
+    },
+    "UPSTREAM_PEER_CERT_V_START" => {
+        Lookup::Command(Takes, |p| {
+            TimeFormat::new(p).map(|it| Command::UpstreamPeerValidity(Bound::Start, it))
+        })
     },
     "TLS_JA3_FINGERPRINT" => alone!(Command::Fingerprint(Print::Ja3)),
     "TLS_JA4_FINGERPRINT" => alone!(Command::Fingerprint(Print::Ja4)),
@@ -680,6 +706,14 @@ impl TimePoint {
 }
 
 impl Command {
+    /// Whether it asks what is shown on a connection to a cluster under TLS.
+    pub(super) const fn asks_upstream_tls(&self) -> bool {
+        matches!(
+            self,
+            Self::UpstreamCertificate(..) | Self::UpstreamPeerValidity(..) | Self::UpstreamTls(_)
+        )
+    }
+
     /// Whether it has a type of its own in JSON, which depends on the stream.
     pub(super) const fn is_typed(&self) -> bool {
         matches!(
@@ -717,7 +751,7 @@ impl Command {
                 | Self::Zero
                 | Self::UpstreamConnectionId
                 | Self::UpstreamConnectionPoolReadyDuration
-                | Self::UpstreamHost(AddressForm::Port)
+                | Self::UpstreamRemote(AddressForm::Port)
                 | Self::UpstreamLocal(AddressForm::Port)
                 | Self::UpstreamRequestAttemptCount
                 | Self::UpstreamWireBytesReceived
@@ -728,8 +762,7 @@ impl Command {
 
 /// Whether a command is about an upstream's TLS and has no answer here.
 pub(super) fn is_of_upstream_tls(name: &str) -> bool {
-    name.starts_with("UPSTREAM_")
-        && (TLS_ONLY.contains(&name) || name.starts_with("UPSTREAM_PEER_CERT_V_"))
+    name.starts_with("UPSTREAM_") && TLS_ONLY.contains(&name)
 }
 
 /// Whether a command is about how connections are closed.
@@ -750,18 +783,7 @@ const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_PEER_OTHERNAME_SAN",
     "DOWNSTREAM_TLS_SESSION_ID",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
-    "UPSTREAM_LOCAL_DNS_SAN",
-    "UPSTREAM_LOCAL_IP_SAN",
-    "UPSTREAM_LOCAL_SUBJECT",
-    "UPSTREAM_LOCAL_URI_SAN",
-    "UPSTREAM_PEER_CERT",
-    "UPSTREAM_PEER_DNS_SAN",
-    "UPSTREAM_PEER_IP_SAN",
-    "UPSTREAM_PEER_ISSUER",
-    "UPSTREAM_PEER_SUBJECT",
-    "UPSTREAM_PEER_URI_SAN",
     "UPSTREAM_SERVER_NAME",
-    "UPSTREAM_TLS_GROUP",
     "UPSTREAM_TLS_SESSION_ID",
 ];
 

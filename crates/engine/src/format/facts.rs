@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     pub trailers: Option<&'a Head>,
     /// The name of the cluster; empty means none.
     pub cluster: &'a str,
-    /// The same for who watches: `alt_stat_name`, where it has one.
+    /// The name in statistics: `alt_stat_name`, where it has one.
     pub cluster_stat_name: &'a str,
     /// What a mesh says of the cluster.
     pub mesh: Option<&'a MeshCluster>,

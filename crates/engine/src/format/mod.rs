@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use append::{Literal, Short, append};
 use command::Command;
-pub use command::command_names;
+pub use command::{MetadataOf, command_names};
 pub use error::{FormatError, FormatReason};
 pub use facts::{Facts, Told};
 pub use json::JsonTemplate;
@@ -56,6 +56,24 @@ pub(crate) enum Part {
     },
 }
 
+impl Part {
+    fn asks_upstream_tls(&self) -> bool {
+        matches!(self, Self::Command { command, .. } if command.asks_upstream_tls())
+    }
+}
+
+impl Node {
+    fn asks_upstream_tls(&self) -> bool {
+        match self {
+            Self::Literal(_) | Self::Null => false,
+            Self::Value { command, .. } => command.asks_upstream_tls(),
+            Self::Text(parts) => parts.iter().any(Part::asks_upstream_tls),
+            Self::Object(entries) => entries.iter().any(|(_, node)| node.asks_upstream_tls()),
+            Self::List(nodes) => nodes.iter().any(Self::asks_upstream_tls),
+        }
+    }
+}
+
 /// What surrounds a format and is known when it is compiled.
 #[derive(Clone, Copy, Default)]
 pub struct FormatOptions<'a> {
@@ -85,6 +103,15 @@ impl fmt::Debug for FormatOptions<'_> {
 }
 
 impl Format {
+    /// Whether it asks what is shown on a connection to a cluster under TLS.
+    #[must_use]
+    pub fn asks_upstream_tls(&self) -> bool {
+        match &self.0 {
+            Kind::Text { parts, .. } => parts.iter().any(Part::asks_upstream_tls),
+            Kind::Json { root, .. } => root.asks_upstream_tls(),
+        }
+    }
+
     /// Compiles a format string without options.
     ///
     /// # Errors

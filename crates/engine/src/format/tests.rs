@@ -25,6 +25,7 @@ fn record() -> Record {
         connection: 7,
         cluster: Some("c".into()),
         upstream_host: Some(Address::Ip("127.0.0.1:17002".parse().unwrap())),
+        upstream_local: Some(Address::Ip("127.0.0.1:40000".parse().unwrap())),
         downstream_remote: Some(Address::Ip("[2001:db8::1]:52380".parse().unwrap())),
         downstream_local: Some(Address::Unix(std::path::Path::new("/run/x").into())),
         ..Record::default()
@@ -97,7 +98,7 @@ fn commands_say_what_envoy_says() {
             "%REQUESTED_SERVER_NAME(HOST_FIRST)% %REQUESTED_SERVER_NAME(SNI_FIRST:ORIG)%",
             "Host.x:80 -",
         ),
-        ("%UPSTREAM_LOCAL_ADDRESS% %UPSTREAM_TRANSPORT_FAILURE_REASON%", "- -"),
+        ("%UPSTREAM_LOCAL_ADDRESS% %UPSTREAM_TRANSPORT_FAILURE_REASON%", "127.0.0.1:40000 -"),
         ("%PROTOCOL% %BYTES_SENT% %CONNECTION_ID% %ROUTE_NAME%", "HTTP/1.1 2 7 rt2"),
         ("%PATH% %PATH(NQ)% %PATH(WQ:ORIG)%", "/p%41/x?a=1&b=%41%zz&c /p%41/x -"),
         ("%QUERY_PARAM(b)% %QUERY_PARAM(no)% %QUERY_PARAMS%", "A%zz - a=1&b=%41%zz&c"),

@@ -13,12 +13,13 @@ use super::command::{
     AddressForm, Asked, Bound, Command, GrpcForm, MetadataOf, OfTls, Print, Said, Shown, Source,
     StateForm, TimePoint,
 };
+use super::time::TimeFormat;
 use crate::field::Field;
 use crate::grpc;
 use crate::json::json_string;
 use crate::number::AddressText;
 use crate::random::{Random, hex};
-use crate::record::{DownstreamTls, Flags, Heads, Record, ShownCertificate};
+use crate::record::{DownstreamTls, Flags, Heads, Record, ShownCertificate, UpstreamTls};
 use crate::stream_info::{JsonStyle, Value, write_struct};
 use crate::uri::{path_end, query, without_port};
 
@@ -58,6 +59,10 @@ impl Command {
                                 return false;
                             };
                             append(out, text.as_bytes());
+                        }
+                        (StateForm::Plain, Some(_)) if object.value.is_empty() => return false,
+                        (StateForm::Typed, Some(fields)) if object.value.is_empty() => {
+                            write_struct(out, fields, JsonStyle::Protobuf);
                         }
                         (StateForm::Plain, _) => append(out, &object.value),
                         // Its text is JSON already.
@@ -108,16 +113,20 @@ impl Command {
             }
             Self::PeerValidity(bound, format) => {
                 let peer = record.downstream_tls.as_deref().and_then(|tls| tls.peer.as_ref());
-                peer.is_some_and(|peer| {
-                    let seconds = match bound {
-                        Bound::Start => peer.validity.0,
-                        Bound::End => peer.validity.1,
-                    };
-                    // Before 1970 and after 2554 is as far as it goes.
-                    let seconds = u64::try_from(seconds).unwrap_or_default();
-                    format.write(out, seconds.saturating_mul(NANOS_PER_SECOND));
-                    true
-                })
+                peer.is_some_and(|peer| validity(out, peer, *bound, format))
+            }
+            Self::UpstreamCertificate(shown, said) => {
+                let tls = record.upstream_tls.as_ref().and_then(UpstreamTls::shown);
+                tls.and_then(|tls| shown.of(tls)).is_some_and(|it| certificate(out, it, *said))
+            }
+            Self::UpstreamPeerValidity(bound, format) => {
+                let tls = record.upstream_tls.as_ref().and_then(UpstreamTls::shown);
+                let peer = tls.and_then(|tls| tls.peer.as_ref());
+                peer.is_some_and(|peer| validity(out, peer, *bound, format))
+            }
+            Self::UpstreamTls(asked) => {
+                let tls = record.upstream_tls.as_ref().and_then(UpstreamTls::shown);
+                tls.is_some_and(|tls| of_tls(out, tls, *asked))
             }
             Self::DownstreamTls(asked) => {
                 record.downstream_tls.as_deref().is_some_and(|tls| of_tls(out, tls, *asked))
@@ -194,10 +203,18 @@ impl Command {
             Self::UpstreamCluster => text(out, facts.cluster_stat_name),
             Self::UpstreamClusterRaw => text(out, facts.cluster),
             Self::UpstreamConnectionId => number(out, record.upstream_connection),
-            Self::UpstreamHost(AddressForm::Whole) if !facts.upstream_address.is_empty() => {
+            // There is none before there is a connection.
+            Self::UpstreamRemote(_) if record.upstream_local.is_none() => false,
+            Self::UpstreamHost | Self::UpstreamRemote(AddressForm::Whole)
+                if !facts.upstream_address.is_empty() && record.upstream_remote.is_none() =>
+            {
                 bytes(out, facts.upstream_address)
             }
-            Self::UpstreamHost(form) => address(out, record.upstream_host.as_ref(), *form),
+            Self::UpstreamHost => address(out, record.upstream_host.as_ref(), AddressForm::Whole),
+            Self::UpstreamRemote(form) => {
+                let remote = record.upstream_remote.as_deref();
+                address(out, remote.or(record.upstream_host.as_ref()), *form)
+            }
             Self::HostsAttempted(form) => {
                 attempted(out, facts, |out, host, _, _| address(out, host, *form))
             }
@@ -276,16 +293,19 @@ impl Command {
 
 impl MetadataOf {
     /// Shows the value at a path in a namespace; an empty path means all of it.
-    fn read(
+    pub(crate) fn read<R>(
         self,
         facts: &Facts<'_>,
         namespace: &str,
         path: &[Box<str>],
-        read: impl FnOnce(Option<&Value>) -> bool,
-    ) -> bool {
+        read: impl FnOnce(Option<&Value>) -> R,
+    ) -> R {
         let told = match self {
             Self::Dynamic => {
-                return facts.info.is_some_and(|info| info.read_metadata(namespace, path, read));
+                return match facts.info {
+                    Some(info) => info.read_metadata(namespace, path, read),
+                    None => read(None),
+                };
             }
             Self::Listener => facts.told.listener,
             Self::VirtualHost => facts.told.virtual_host,
@@ -345,6 +365,18 @@ fn certificate(out: &mut Vec<u8>, certificate: &ShownCertificate, said: Said) ->
         Said::Emails => bytes(out, &certificate.emails.join(&b',')),
         Said::Addresses => bytes(out, &certificate.addresses.join(&b',')),
     }
+}
+
+/// An end of the time in which a certificate is valid.
+fn validity(out: &mut Vec<u8>, peer: &ShownCertificate, bound: Bound, format: &TimeFormat) -> bool {
+    let seconds = match bound {
+        Bound::Start => peer.validity.0,
+        Bound::End => peer.validity.1,
+    };
+    // Before 1970 and after 2554 is as far as it goes.
+    let seconds = u64::try_from(seconds).unwrap_or_default();
+    format.write(out, seconds.saturating_mul(NANOS_PER_SECOND));
+    true
 }
 
 fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {

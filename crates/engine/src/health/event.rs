@@ -62,7 +62,9 @@ impl Event {
         );
         if let Action::Eject { of_type, .. } = &self.action {
             let _ = match of_type {
-                EjectionType::Run(_) => write!(out, ",\"eject_consecutive_event\":{{}}"),
+                EjectionType::Run(_) | EjectionType::Degraded => {
+                    write!(out, ",\"eject_consecutive_event\":{{}}")
+                }
                 EjectionType::Success { rate, mean, threshold, .. } => write!(
                     out,
                     ",\"eject_success_rate_event\":{{\"host_success_rate\":{rate},\
@@ -83,6 +85,7 @@ impl EjectionType {
     /// Envoy's `OutlierEjectionType`.
     const fn name(&self) -> &'static str {
         match self {
+            Self::Degraded => "DEGRADED",
             Self::Run(Run::Errors) => "CONSECUTIVE_5XX",
             Self::Run(Run::Gateway) => "CONSECUTIVE_GATEWAY_FAILURE",
             Self::Run(Run::Local) => "CONSECUTIVE_LOCAL_ORIGIN_FAILURE",

@@ -8,6 +8,7 @@
 //! a finished list ([`ToWorker::Health`](crate::message::ToWorker::Health)).
 
 mod check_event;
+mod degradation;
 mod event;
 mod grpc;
 mod outlier;
@@ -16,12 +17,12 @@ mod session;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::Out;
 use towpath_proto::head::HeadPool;
+use towpath_proto::tls::Offer;
 use towpath_proto::{
     Address, AttemptId, Close, ConnectionId, Input, Instant, Machine, Output, Timers, tls,
 };
@@ -29,14 +30,14 @@ use towpath_proto::{
 use self::check_event::Concluded;
 use self::outlier::Detector;
 use self::probe::{Dialogue, Outcome};
-use self::session::{Checks, Line, Session, Stage};
+use self::session::{Checks, Line, Session, Stage, socket, target};
 use self::status::{HostStatus, below};
 use crate::message::{FromMonitor, Message, ToMonitor};
 use crate::random::Random;
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::{ClusterHealth, HealthFlags, Probe, Run};
 use crate::snapshot::{Cluster, ClusterId, SinkId, Snapshot, UpstreamTls};
-use crate::stats::{OutlierStats, Registry, Scope};
+use crate::stats::{OutlierStats, Registry, Scope, SocketMatchStats};
 use crate::wall_clock::WallClock;
 
 /// Watches the hosts of all clusters that want it.
@@ -191,6 +192,7 @@ impl Monitor {
             ToMonitor::ErrorStreak { cluster, host, run } => {
                 self.on_error_streak(cluster, &host, run, now)
             }
+            ToMonitor::Degraded { cluster, host } => self.on_degraded(cluster, &host, now),
             ToMonitor::Traffic { cluster } => {
                 if let Some(watched) = self.watched.get_mut(&cluster) {
                     watched.has_traffic = true;
@@ -272,7 +274,8 @@ impl Monitor {
                     host: endpoint.address.clone(),
                     target: target(endpoint),
                     hostname: Arc::clone(&endpoint.hostname),
-                    socket: endpoint.socket,
+                    socket: socket(endpoint),
+                    matched: watched.match_stats(endpoint, &self.registry, self.index),
                     authority: watched.authority(endpoint),
                     locality: Arc::clone(&endpoint.locality),
                     filter_metadata: endpoint.filter_metadata.clone(),
@@ -345,19 +348,29 @@ impl Monitor {
         self.sessions.lines.insert(connection, number);
         let headers = watched.config.proxy_headers.as_ref();
         if let Some(header) = headers.and_then(|headers| headers.of(session.socket)) {
-            // A check is nobody's.
+            // A check is no client's.
             let (header, _) = header.write(None, local, &session.target);
             self.outputs.push_back(Output::Send { connection, chunk: header.into() });
         }
-        let dialogue = Dialogue::new(&session.checks.config, &watched.config);
+        let ends = (local, &session.target);
+        let dialogue = Dialogue::new(&session.checks.config, &watched.config, ends);
         let mut line = Line { id: connection, tls: None, dialogue };
+        if let Some(stats) = &session.matched {
+            stats.total_match_count.inc();
+        }
         let Some((client, config)) = watched.tls_of(session) else {
             session.stage = Stage::Asking(line);
             return self.ask(number, now);
         };
         self.tls_clock.set(self.clock.since_1970(now));
         // Without its secrets none can be made.
-        let layer = client.map(|client| client.connect(&config.name.of(&session.hostname)));
+        let alpn = &session.checks.config.alpn;
+        let offer = match alpn.is_empty() {
+            true => Offer::Otherwise(&[]),
+            false => Offer::Instead(alpn),
+        };
+        let name = config.name.of(&session.hostname);
+        let layer = client.map(|client| client.connect_offering(offer, &name));
         match layer {
             Some(Ok(layer)) => {
                 line.tls = Some(Box::new(layer));
@@ -480,6 +493,9 @@ impl Monitor {
                 stats.network_failure.inc();
             }
         }
+        if matches!(session.stage.line(), Some(line) if line.dialogue.has_compared()) {
+            stats.verify_cluster.inc();
+        }
         let before = session.status.health_flags();
         let first = !session.status.is_checked();
         let pause = session.status.conclude(outcome, check, watched.has_traffic, &mut self.random);
@@ -515,6 +531,13 @@ impl Monitor {
         let Some(watched) = self.watched.get_mut(&cluster) else { return };
         let Some((detector, stats)) = &mut watched.outliers else { return };
         watched.is_stale |= detector.note_streak(host, run, stats, &mut self.random, now);
+    }
+
+    /// A worker saw an answer that says that others would serve better.
+    fn on_degraded(&mut self, cluster: ClusterId, host: &Address, now: Instant) {
+        let Some(watched) = self.watched.get_mut(&cluster) else { return };
+        let Some((detector, stats)) = &mut watched.outliers else { return };
+        watched.is_stale |= detector.degrade(host, stats, &mut self.random, now);
     }
 
     /// Lets hosts come back whose time is over, and compares the others.
@@ -608,6 +631,10 @@ impl Monitor {
             for host in watched.outliers.iter().flat_map(|(detector, _)| detector.ejected()) {
                 hosts.entry(host.clone()).or_insert(HealthFlags::WELL).ejected = true;
             }
+            for host in watched.outliers.iter().flat_map(|(detector, _)| detector.degraded()) {
+                let health_flags = hosts.entry(host.clone()).or_insert(HealthFlags::WELL);
+                health_flags.degraded_by_answers = true;
+            }
             let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
@@ -683,6 +710,20 @@ impl Watched {
         Some((client.as_ref(), config.as_ref()?))
     }
 
+    /// Where it is counted by which socket a host is asked, if that is chosen for checks alone.
+    fn match_stats(
+        &self,
+        endpoint: &Endpoint,
+        registry: &Registry,
+        index: u32,
+    ) -> Option<Arc<SocketMatchStats>> {
+        let socket = endpoint.check.as_ref()?.socket?;
+        let named = |socket| self.config.socket_names.get(usize::from(socket)).cloned();
+        let name = socket.and_then(named).unwrap_or_else(|| Arc::from("default"));
+        let cluster = Arc::clone(&self.config.stat_name);
+        Some(registry.set(index, Scope::ClusterPart { cluster, name }))
+    }
+
     /// What HTTP checks of an endpoint name as its host.
     fn authority(&self, endpoint: &Endpoint) -> Arc<str> {
         let own = endpoint.check.as_ref().map(|check| &check.hostname);
@@ -742,14 +783,5 @@ impl Sessions {
         let waits =
             |session: &&Session| matches!(session.stage, Stage::Connecting(id) if id == attempt);
         self.get(number).filter(waits).map(|_| number)
-    }
-}
-
-/// Where a host is asked.
-fn target(endpoint: &Endpoint) -> Address {
-    let port = endpoint.check.as_ref().and_then(|check| check.port);
-    match (&endpoint.address, port) {
-        (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
-        (Address::Ip(_) | Address::Unix(_) | Address::Internal(_), _) => endpoint.address.clone(),
     }
 }

@@ -1,14 +1,16 @@
 //! Which hosts are left out for their answers, and when they come back.
 //!
-//! Arrives: hosts whose errors in a row reached a threshold, and how the tries on all of them ended, as workers count
-//! them. Leaves: who is ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a host lasts
-//! longer than its last one, never too many are out at once, and who may come back is decided once in an interval.
+//! Arrives: hosts whose errors in a row reached a threshold, and how the attempts on all of them ended, as workers
+//! count them. Leaves: hosts that are ejected. The arithmetic is that of Envoy's outlier detector: each ejection of a
+//! host lasts longer than its last one, never too many are out at once, and which may come back is decided once in an
+//! interval.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
 
+use super::degradation::Degradation;
 use super::event::{Action, Event};
 use super::status::below;
 use crate::random::Random;
@@ -31,6 +33,8 @@ pub(super) struct Detector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EjectionType {
     Run(Run),
+    /// Its answers say that others would serve better: it is not left out for that.
+    Degraded,
     /// Its success rate is too far below the mean.
     Success {
         origin: Origin,
@@ -38,7 +42,7 @@ pub(super) enum EjectionType {
         mean: u32,
         threshold: u32,
     },
-    /// Too many of its tries failed.
+    /// Too many of its attempts failed.
     Failure {
         origin: Origin,
         rate: u32,
@@ -55,12 +59,14 @@ struct Offender {
     ejections: u32,
     /// When it came back last.
     returned: Option<Instant>,
+    /// Its answers say that others would serve better.
+    degradation: Degradation,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ejection {
-    since: Instant,
-    lasts: Duration,
+pub(super) struct Ejection {
+    pub(super) since: Instant,
+    pub(super) lasts: Duration,
 }
 
 impl Detector {
@@ -81,7 +87,7 @@ impl Detector {
         self.active = self.hosts.values().filter(|host| host.ejected.is_some()).count();
     }
 
-    /// Who is out.
+    /// Which hosts are out.
     pub(super) fn ejected(&self) -> impl Iterator<Item = &Address> {
         self.hosts.iter().filter(|(_, host)| host.ejected.is_some()).map(|(host, _)| host)
     }
@@ -90,12 +96,40 @@ impl Detector {
         self.active
     }
 
+    /// Whose answers say that others would serve better.
+    pub(super) fn degraded(&self) -> impl Iterator<Item = &Address> {
+        self.hosts.iter().filter(|(_, host)| host.degradation.is_on()).map(|(host, _)| host)
+    }
+
+    /// An answer of a host says that others would serve better; true if that is news.
+    pub(super) fn degrade(
+        &mut self,
+        host: &Address,
+        stats: &OutlierStats,
+        random: &mut Random,
+        now: Instant,
+    ) -> bool {
+        let Some(offender) = self.hosts.get_mut(host) else { return false };
+        if !offender.degradation.begin(&self.config, random, now) {
+            return false;
+        }
+        stats.detected_degradation.inc();
+        self.events.push(Event {
+            host: host.clone(),
+            at: now,
+            ejections: offender.ejections,
+            since_last: offender.returned.map(|returned| now.since(returned)),
+            action: Action::Eject { of_type: EjectionType::Degraded, enforced: true },
+        });
+        true
+    }
+
     /// What happened since it was asked last.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Compares the hosts that are not out by the tries of the last interval; true if any is left out for it.
+    /// Compares the hosts that are not out by the attempts of the last interval; true if any is left out for it.
     pub(super) fn compare(
         &mut self,
         counts: &HashMap<Address, [Counts; 2]>,
@@ -170,7 +204,7 @@ impl Detector {
         self.eject(host, EjectionType::Run(run), stats, random, now)
     }
 
-    /// Leaves a host out for what was found, unless it is out, or too many are, or chance spares it.
+    /// Leaves a host out for what was found, unless it is out, or too many are, or chance keeps it (`enforcing_…`).
     fn eject(
         &mut self,
         host: &Address,
@@ -232,7 +266,12 @@ impl Detector {
     /// The look once in an interval; true if a host came back. Who was not out is trusted a little more.
     pub(super) fn sweep(&mut self, stats: &OutlierStats, now: Instant) -> bool {
         let before = self.active;
+        let mut recovered = false;
         for (host, offender) in &mut self.hosts {
+            if offender.degradation.sweep(now) {
+                recovered = true;
+                self.events.push(offender.is_back(host, None, now));
+            }
             match offender.ejected {
                 Some(ejection) if now.since(ejection.since) >= ejection.lasts => {
                     self.events.extend(offender.come_back(host, now));
@@ -243,7 +282,7 @@ impl Detector {
             }
         }
         stats.active.set(self.active as u64);
-        self.active < before
+        recovered || self.active < before
     }
 
     /// A host has passed its health check; true if that brings it back.
@@ -270,13 +309,12 @@ impl Offender {
     fn come_back(&mut self, host: &Address, now: Instant) -> Option<Event> {
         let ejection = self.ejected.take()?;
         self.returned = Some(now);
-        Some(Event {
-            host: host.clone(),
-            at: now,
-            ejections: self.ejections,
-            since_last: Some(now.since(ejection.since)),
-            action: Action::Return,
-        })
+        Some(self.is_back(host, Some(now.since(ejection.since)), now))
+    }
+
+    fn is_back(&self, host: &Address, since_last: Option<Duration>, now: Instant) -> Event {
+        let (host, ejections) = (host.clone(), self.ejections);
+        Event { host, at: now, ejections, since_last, action: Action::Return }
     }
 }
 
@@ -290,6 +328,7 @@ impl EjectionType {
         let OutlierDetection { errors, gateway, local, comparison, .. } = config;
         let of = |by_origin: [u32; 2], origin| by_origin[origin as usize];
         match self {
+            Self::Degraded => (0, &stats.detected_degradation, &stats.enforced_total),
             Self::Run(Run::Errors) => {
                 (errors.enforcing, &stats.detected_consecutive_5xx, &stats.enforced_consecutive_5xx)
             }
@@ -362,6 +401,7 @@ mod tests {
                 max_percent: 100,
                 always_one: false,
                 returns_when_checked: true,
+                detects_degraded: false,
                 comparison: Comparison::default(),
             };
             adjust(&mut config);
@@ -515,7 +555,7 @@ mod tests {
     }
 
     impl Watched {
-        /// Compares hosts that each had so many good tries of so many; answers who is out then.
+        /// Compares hosts that each had so many good attempts of so many; answers who is out then.
         fn compare(&mut self, origin: Origin, tries: &[(u64, u64)]) -> (Vec<u8>, Rates) {
             let counts = (1..).zip(tries).map(|(number, &(good, all))| {
                 let mut counts = [Counts::default(); 2];
@@ -547,7 +587,7 @@ mod tests {
         let stats = &watched.stats;
         assert_eq!((stats.detected_success.value(), stats.enforced_success.value()), (1, 1));
         assert_eq!((stats.total.value(), stats.success.value()), (1, 1));
-        // Who is out is not compared, and four are too few.
+        // A host that is out is not compared, and four are too few.
         assert_eq!(watched.compare(Origin::External, &tries).1.averages, [None, None]);
     }
 

@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::Instant;
 use towpath_proto::bolt::{Command, Decoder, Kind, Message, Options, Status};
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http1::Client;
 use towpath_proto::name::Name;
+use towpath_proto::{Address, Instant};
 use towpath_proto::{Event, Out};
 
 use super::grpc::GrpcDialogue;
@@ -42,7 +42,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) enum Dialogue {
     Http { client: Box<Client>, answer: HttpAnswer },
-    Tcp(Pieces),
+    Tcp { pieces: Pieces, header: Vec<u8> },
     Bolt { decoder: Decoder, asked: u32 },
     Grpc(GrpcDialogue),
 }
@@ -57,6 +57,10 @@ pub(super) struct HttpAnswer {
     content: Pieces,
     /// How much of its content came.
     length: u64,
+    /// What its server says whose it is was compared.
+    compared: bool,
+    /// And it is not the one that is wanted.
+    strange: bool,
 }
 
 /// What came of the pieces that are wanted one behind the other.
@@ -70,13 +74,23 @@ pub(super) struct Pieces {
 
 impl Dialogue {
     /// For a fresh connection.
-    pub(super) fn new(check: &HealthCheck, cluster: &Cluster) -> Self {
+    pub(super) fn new(
+        check: &HealthCheck,
+        cluster: &Cluster,
+        (local, peer): (&Address, &Address),
+    ) -> Self {
         match &check.probe {
             Probe::Http(_) => {
                 let client = Box::new(Client::new(Arc::clone(&cluster.http1)));
                 Self::Http { client, answer: HttpAnswer::default() }
             }
-            Probe::Tcp(_) => Self::Tcp(Pieces::default()),
+            Probe::Tcp(probe) => Self::Tcp {
+                pieces: Pieces::default(),
+                header: match &probe.header {
+                    Some(header) => header.write(None, local, peer).0,
+                    None => Vec::new(),
+                },
+            },
             Probe::Bolt(_) => {
                 let options = cluster.bolt.as_ref().map(|bolt| bolt.options.clone());
                 Self::Bolt { decoder: Decoder::new(options.unwrap_or(ANSWER_OPTIONS)), asked: 0 }
@@ -106,8 +120,9 @@ impl Dialogue {
                     client.encode_end(out);
                 }
             }
-            (Self::Tcp(pieces), Probe::Tcp(probe)) => {
+            (Self::Tcp { pieces, header }, Probe::Tcp(probe)) => {
                 pieces.clear();
+                out.push(Bytes::copy_from_slice(header));
                 out.push(Bytes::copy_from_slice(&probe.send));
             }
             (Self::Bolt { asked, .. }, Probe::Bolt(BoltProbe { version })) => {
@@ -118,7 +133,7 @@ impl Dialogue {
             (Self::Grpc(dialogue), Probe::Grpc(probe)) => {
                 dialogue.ask(probe, authority, check.timeout, now, out);
             }
-            (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {}
+            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {}
         }
     }
 
@@ -135,7 +150,7 @@ impl Dialogue {
                 client.receive(chunk);
                 answer.read(client, probe, heads)
             }
-            (Self::Tcp(pieces), Probe::Tcp(probe)) => {
+            (Self::Tcp { pieces, .. }, Probe::Tcp(probe)) => {
                 let is_whole = pieces.take(&chunk, &probe.receive);
                 is_whole.then_some(Outcome::Success { degraded: false })
             }
@@ -144,7 +159,7 @@ impl Dialogue {
                 read_bolt(decoder, *asked)
             }
             (Self::Grpc(dialogue), Probe::Grpc(_)) => dialogue.receive(chunk, heads, out),
-            (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {
+            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
                 Some(Outcome::Broken)
             }
         }
@@ -157,7 +172,7 @@ impl Dialogue {
                 client.ended();
                 answer.read(client, probe, heads).unwrap_or(Outcome::Broken)
             }
-            (Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_), _) => {
+            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
                 Outcome::Broken
             }
         }
@@ -167,15 +182,20 @@ impl Dialogue {
     pub(super) const fn http_status(&self) -> u16 {
         match self {
             Self::Http { answer, .. } => answer.status,
-            Self::Tcp(_) | Self::Bolt { .. } | Self::Grpc(_) => 0,
+            Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_) => 0,
         }
+    }
+
+    /// Whether it was compared whose the host says that it is.
+    pub(super) const fn has_compared(&self) -> bool {
+        matches!(self, Self::Http { answer, .. } if answer.compared)
     }
 
     /// Whether the next check can use the connection.
     pub(super) fn is_reusable(&self) -> bool {
         match self {
             Self::Http { client, .. } => client.reusable(),
-            Self::Tcp(_) | Self::Bolt { .. } => true,
+            Self::Tcp { .. } | Self::Bolt { .. } => true,
             Self::Grpc(dialogue) => dialogue.is_reusable(),
         }
     }
@@ -193,7 +213,7 @@ impl Dialogue {
                 dialogue.is_reusable()
             }
             // It would be misunderstood at the next check.
-            Self::Http { .. } | Self::Tcp(_) | Self::Bolt { .. } => false,
+            Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } => false,
         }
     }
 }
@@ -237,6 +257,10 @@ impl HttpAnswer {
             match client.poll(heads) {
                 Ok(Some(Event::Head { head, end })) => {
                     (self.said, self.status) = (Some(judge(&head, probe)), head.status());
+                    self.strange = probe.service.as_ref().is_some_and(|service| {
+                        let name = head.get(Name::XEnvoyUpstreamHealthCheckedCluster);
+                        !service.matches(name.unwrap_or_default())
+                    });
                     heads.give(head);
                     if end {
                         return self.outcome(probe);
@@ -263,14 +287,14 @@ impl HttpAnswer {
         }
     }
 
-    /// One that the status is good of is not good without its content.
-    fn outcome(&self, probe: &HttpProbe) -> Option<Outcome> {
-        match self.said {
-            Some(Outcome::Success { .. }) if self.content.matched < probe.receive.len() => {
-                Some(Outcome::Refused)
-            }
-            said => said,
+    /// No status is good without the content, nor from a server that is another's.
+    fn outcome(&mut self, probe: &HttpProbe) -> Option<Outcome> {
+        if self.content.matched < probe.receive.len() {
+            return Some(Outcome::Refused);
         }
+        let is_good = matches!(self.said, Some(Outcome::Success { .. }));
+        self.compared = is_good && probe.service.is_some();
+        if is_good && self.strange { Some(Outcome::Refused) } else { self.said }
     }
 }
 

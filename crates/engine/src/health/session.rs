@@ -1,5 +1,6 @@
 //! One host under check: its connection, the check under way, and what its checks came to.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -10,8 +11,9 @@ use towpath_proto::{Address, AttemptId, ConnectionId};
 use super::probe::Dialogue;
 use super::status::HostStatus;
 use crate::snapshot::ClusterId;
+use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::health::HealthCheck;
-use crate::stats::HealthCheckStats;
+use crate::stats::{HealthCheckStats, SocketMatchStats};
 use crate::stream_info::FilterMetadata;
 
 /// How the hosts of a cluster are asked, and what is counted of it.
@@ -33,6 +35,8 @@ pub(super) struct Session {
     pub(super) hostname: Arc<str>,
     /// Which of the cluster's sockets it is spoken to by, in place of the one of all others.
     pub(super) socket: Option<u16>,
+    /// Where it is counted that it was chosen for checks alone, and so for each connection anew.
+    pub(super) matched: Option<Arc<SocketMatchStats>>,
     /// What HTTP checks name as their host.
     pub(super) authority: Arc<str>,
     /// `region/zone/sub_zone`.
@@ -103,4 +107,19 @@ impl Line {
         }
         if sealed.is_empty() { Vec::new() } else { vec![sealed.freeze()] }
     }
+}
+
+/// Where a host is asked.
+pub(super) fn target(endpoint: &Endpoint) -> Address {
+    let check = endpoint.check.as_ref();
+    let address = check.and_then(|check| check.address.as_ref()).unwrap_or(&endpoint.address);
+    match (address, check.and_then(|check| check.port)) {
+        (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
+        (Address::Ip(_) | Address::Unix(_) | Address::Internal(_), _) => address.clone(),
+    }
+}
+
+/// By which of its cluster's sockets a host is asked.
+pub(super) fn socket(endpoint: &Endpoint) -> Option<u16> {
+    endpoint.check.as_ref().and_then(|check| check.socket).unwrap_or(endpoint.socket)
 }

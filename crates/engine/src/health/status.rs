@@ -139,6 +139,7 @@ mod tests {
                 no_traffic: seconds(60),
                 no_traffic_healthy: seconds(61),
             },
+            alpn: Vec::new(),
             log: None,
         }
     }

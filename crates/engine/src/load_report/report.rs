@@ -18,7 +18,7 @@ pub(crate) struct LoadReport {
     pub(crate) cpu_utilization: f64,
     #[prost(double, tag = "2")]
     pub(crate) mem_utilization: f64,
-    /// Read by nobody.
+    /// Ignored by servers.
     #[prost(uint64, tag = "3")]
     pub(crate) rps: u64,
     #[prost(btree_map = "string, double", tag = "4")]

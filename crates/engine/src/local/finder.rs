@@ -1,4 +1,4 @@
-//! Addresses for those who connect on their own, beside the worker: links.
+//! Addresses for what connects on its own, beside the worker: links.
 //!
 //! Arrives: who wants to reach which name, and what became of its attempts. Leaves: addresses in the order of the
 //! memory; at once those that the name was answered with before on this network, and then what the resolver says.

@@ -94,12 +94,12 @@ impl EntryLogs {
     }
 
     /// Whether no call could be begun, and it is too early to try again.
-    pub(crate) fn rests(&self, at: usize, now: Instant) -> bool {
+    pub(crate) fn backs_off(&self, at: usize, now: Instant) -> bool {
         self.0.get(at).is_some_and(|log| now < log.rests_until)
     }
 
     /// No call could be begun.
-    pub(crate) fn rest(&mut self, at: usize, now: Instant) {
+    pub(crate) fn back_off(&mut self, at: usize, now: Instant) {
         if let Some(log) = self.0.get_mut(at) {
             log.rests_until = now + REST;
         }
@@ -251,6 +251,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             is_grpc: true,
             skip_envoy_headers: false,
+            retry: None,
         };
         Entry {
             stream: Arc::new(EntryStream {

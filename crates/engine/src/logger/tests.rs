@@ -20,6 +20,7 @@ fn service(batch_bytes: usize) -> Arc<LogService> {
             timeout: Duration::from_secs(1),
             is_grpc: false,
             skip_envoy_headers: false,
+            retry: None,
         },
         stat_prefix: "".into(),
         batch_bytes,

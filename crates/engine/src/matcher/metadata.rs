@@ -76,6 +76,12 @@ impl MetadataMatcher {
         found != self.invert
     }
 
+    /// Whether metadata of the configuration match.
+    pub(crate) fn matches_told(&self, told: Option<&Struct>) -> bool {
+        let value = told.and_then(|told| told.get(&*self.namespace));
+        self.value.takes(value.and_then(|all| all.at(&self.path))) != self.invert
+    }
+
     /// Whether the value there matches, if there is one; how `invert` is set does not count.
     #[must_use]
     pub fn finds(&self, info: Option<&StreamInfo>) -> Option<bool> {

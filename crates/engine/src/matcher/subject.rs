@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use towpath_proto::{Address, Head};
 
 use crate::field::Field;
+use crate::format::Facts;
+use crate::format::cel::Expression;
 use crate::record::DownstreamTls;
 use crate::stream_info::{StreamInfo, Value};
 use crate::uri::query;
@@ -29,8 +31,12 @@ pub struct Subject<'a> {
     pub tls: Option<&'a DownstreamTls>,
     /// The head of its request, if there is one.
     pub request: Option<&'a Head>,
+    /// The head of the response to it, if there is one.
+    pub response: Option<&'a Head>,
     /// What filters have left of the stream.
     pub info: Option<&'a StreamInfo>,
+    /// What expressions look at, beside the head.
+    pub facts: Option<&'a Facts<'a>>,
 }
 
 /// What a client speaks below its protocol. Envoy's `transport_protocol`.
@@ -54,6 +60,12 @@ pub enum Whose {
 }
 
 impl<'a> Subject<'a> {
+    /// Whether an expression is true of it.
+    pub(crate) fn has(&self, expression: &Expression) -> bool {
+        let Some(facts) = self.facts else { return false };
+        expression.holds(&Facts { request: self.request, ..*facts })
+    }
+
     pub(crate) const fn address(&self, whose: Whose) -> Option<&'a Address> {
         match whose {
             Whose::Local => self.local,
@@ -79,6 +91,12 @@ pub enum Input {
     RequestHeader(Field),
     /// `HttpRequestQueryParamMatchInput`: the parameter's first value.
     QueryParameter(Box<[u8]>),
+    /// `HttpResponseHeaderMatchInput`: the same of the response's.
+    ResponseHeader(Field),
+    /// `HttpResponseStatusCodeMatchInput`: such as `404`.
+    Status,
+    /// `HttpResponseStatusCodeClassMatchInput`: such as `4xx`.
+    StatusClass,
     /// `DestinationIPInput`, `SourceIPInput`, `DirectSourceIPInput`.
     Ip(Whose),
     /// `DestinationPortInput`, `SourcePortInput`.
@@ -106,6 +124,8 @@ pub enum Input {
     },
     /// `DynamicMetadataInput`: a value, which is no text. A matcher of metadata says where it stands.
     Metadata,
+    /// `HttpAttributesCelMatchInput`: all that an expression can ask for, which is no text either.
+    Attributes,
 }
 
 impl Input {
@@ -118,7 +138,14 @@ impl Input {
                 | Self::QueryParameter(_)
                 | Self::FilterState { .. }
                 | Self::Metadata
+                | Self::Attributes
         )
+    }
+
+    /// Whether it is a part of a response's head.
+    #[must_use]
+    pub const fn is_of_response(&self) -> bool {
+        matches!(self, Self::ResponseHeader(_) | Self::Status | Self::StatusClass)
     }
 
     /// Whether it is known only while a filter chain is chosen.
@@ -151,6 +178,12 @@ impl Input {
             |text: &'a str| (!text.is_empty()).then_some(Cow::Borrowed(text.as_bytes()));
         match self {
             Self::RequestHeader(field) => joined_values(field, subject.request?),
+            Self::ResponseHeader(field) => joined_values(field, subject.response?),
+            Self::Status => owned(subject.response?.status().to_string()),
+            Self::StatusClass => match subject.response?.status() / 100 {
+                class @ 1..=5 => owned(format!("{class}xx")),
+                _ => None,
+            },
             Self::QueryParameter(name) => {
                 query::first(subject.request?.path(), name).map(Cow::Borrowed)
             }
@@ -174,7 +207,7 @@ impl Input {
                 let Some(Value::String(text)) = fields.get(&**field) else { return None };
                 Some(Cow::Owned(text.as_bytes().to_vec()))
             }),
-            Self::Metadata => None,
+            Self::Metadata | Self::Attributes => None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{Input, MetadataMatcher, StringMatcher, Subject};
 use crate::cidr::Prefix;
+use crate::format::cel::Expression;
 
 /// A tree whose leaves are actions.
 #[derive(Clone, Debug)]
@@ -55,6 +56,8 @@ pub enum Predicate {
     Address(Input, Vec<Prefix>),
     /// `single_predicate` with a `custom_match` that looks at a value of dynamic metadata.
     Metadata(MetadataMatcher),
+    /// `single_predicate` with a `custom_match` that is an expression.
+    Expression(Expression),
     /// `or_matcher`.
     AnyOf(Vec<Self>),
     /// `and_matcher`.
@@ -163,6 +166,7 @@ impl Predicate {
                 ip.is_some_and(|ip| ranges.iter().any(|range| range.contains(ip)))
             }
             Self::Metadata(matcher) => matcher.matches(subject.info),
+            Self::Expression(expression) => subject.has(expression),
             Self::AnyOf(predicates) => predicates.iter().any(|it| it.takes(subject)),
             Self::All(predicates) => predicates.iter().all(|it| it.takes(subject)),
             Self::Not(predicate) => !predicate.takes(subject),
@@ -173,6 +177,7 @@ impl Predicate {
         match self {
             Self::Text(input, _) | Self::Address(input, _) => visit(input),
             Self::Metadata(_) => visit(&Input::Metadata),
+            Self::Expression(_) => visit(&Input::Attributes),
             Self::AnyOf(predicates) | Self::All(predicates) => {
                 predicates.iter().for_each(|predicate| predicate.inputs(visit));
             }

@@ -1,4 +1,4 @@
-//! What happened to one request of the app: every question, attempt and try, with times.
+//! What happened to one request of the app: every question to DNS, connect attempt and attempt, with times.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Report {
     pub attempts: Vec<Attempt>,
     /// Each time that it was given to a connection.
     pub tries: Vec<Try>,
-    /// The limits on time that held for the last try.
+    /// The limits on time that held for the last attempt.
     pub layers: Option<Layers>,
     /// The limit that ended it.
     pub fired: Option<Layer>,

@@ -1,4 +1,4 @@
-//! What one worker knows of names, and who waits for them.
+//! What one worker knows of names, and which streams wait for them.
 //!
 //! Arrives: a name that a stream wants to go to, and news of the control thread. Leaves: its address, or a place in the
 //! queue of those that wait for it, which is given up with its [`Ticket`].
@@ -25,11 +25,11 @@ struct Known {
     stats: Arc<DnsCacheStats>,
     totals: Arc<DnsCacheBreakerStats>,
     hosts: HashMap<Arc<str>, Arc<Resolved>>,
-    /// Names that the control thread was asked for, and who waits for each.
+    /// Names that the control thread was asked for, and what waits for each.
     asked: HashMap<Arc<str>, Vec<(u64, Waiter)>>,
 }
 
-/// Who waits for a name.
+/// What waits for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     /// The index of a stream.
@@ -100,7 +100,7 @@ impl Names {
             .collect();
     }
 
-    /// Looks a name (`HOST:PORT`) up for someone who will wait if need be.
+    /// Looks a name (`HOST:PORT`) up for a stream that will wait if need be.
     pub(crate) fn look_up(self: &Rc<Self>, cache: &str, host: &str, waiter: Waiter) -> Lookup {
         let mut caches = self.caches.borrow_mut();
         let Some(known) = caches.iter_mut().find(|it| *it.config.name == *cache) else {
@@ -141,7 +141,7 @@ impl Names {
         caches.iter().find(|it| *it.config.name == *cache)?.hosts.get(host).cloned()
     }
 
-    /// Takes news in; answers who waited for them.
+    /// Takes news in; answers what waited for them.
     pub(crate) fn take(&self, news: &NameNews) -> Vec<Waiter> {
         let mut caches = self.caches.borrow_mut();
         let Some(known) = caches.iter_mut().find(|it| it.config.name == news.cache) else {

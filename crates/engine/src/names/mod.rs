@@ -1,7 +1,7 @@
 //! Addresses of names that requests choose: Envoy's DNS cache.
 //!
 //! One [`Cache`] for each `DnsCacheConfig`, on the control thread, decides which names are kept and when they are asked
-//! for; a worker has `Names`, what it was told of them and who waits for them. Between the two pass
+//! for; a worker has `Names`, what it was told of them and what waits for them. Between the two pass
 //! [`NameQuestion`]s and [`NameNews`].
 
 mod cache;

@@ -24,11 +24,11 @@ pub const DROP_OVERLOAD: &str = "drop_overload";
 pub const UNCONDITIONAL_DROP_OVERLOAD: &str = "unconditional_drop_overload";
 /// The route's timeout passed.
 pub const RESPONSE_TIMEOUT: &str = "response_timeout";
-/// A try's timeout passed.
+/// An attempt's timeout passed.
 pub const UPSTREAM_PER_TRY_TIMEOUT: &str = "upstream_per_try_timeout";
-/// A try's idle timeout passed.
+/// An attempt's idle timeout passed.
 pub const UPSTREAM_PER_TRY_IDLE_TIMEOUT: &str = "upstream_per_try_idle_timeout";
-/// A try took longer than its cluster's `max_stream_duration`.
+/// An attempt took longer than its cluster's `max_stream_duration`.
 pub const UPSTREAM_MAX_STREAM_DURATION: &str = "upstream_max_stream_duration_reached";
 /// Nothing moved for too long.
 pub const STREAM_IDLE_TIMEOUT: &str = "stream_idle_timeout";

@@ -17,7 +17,7 @@ macro_rules! flags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u32);
 
-// Envoy writes flags as they were set: that retries are spent is noticed before why the last try failed.
+// Envoy writes flags as they were set: that retries are spent is noticed before why the last attempt failed.
 flags! {
     /// All retries are spent.
     UPSTREAM_RETRY_LIMIT_EXCEEDED = 15, "URX", "UpstreamRetryLimitExceeded";
@@ -103,7 +103,7 @@ impl Flags {
     }
 
     /// Adds [`Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED`], written last: where connects are counted and not requests, Envoy
-    /// notices it after why the last try failed.
+    /// notices it after why the last attempt failed.
     pub const fn set_last_try_failed(&mut self) {
         self.0 |= Self::UPSTREAM_RETRY_LIMIT_EXCEEDED.0 | RETRY_LIMIT_LAST;
     }

@@ -86,12 +86,14 @@ pub struct Record {
     pub tunnel_status: u16,
     /// How often the request was sent upstream.
     pub attempts: u32,
-    /// The hosts that were tried before that, in their order; none where there was one try.
+    /// The hosts that were tried before that, in their order; none where there was one attempt.
     pub attempted: Option<Box<Vec<Attempted>>>,
-    /// When its last try asked for a connection, where there was none at hand.
+    /// When its last attempt asked for a connection, where there was none at hand.
     pub pool_asked: Option<Instant>,
     /// The host that answered, or was tried last.
     pub upstream_host: Option<Address>,
+    /// Which of its addresses the connection goes to, if not to the first.
+    pub upstream_remote: Option<Box<Address>>,
     /// Our own address towards it.
     pub upstream_local: Option<Address>,
     /// What is spoken below HTTP towards it, if that is TLS.
@@ -189,32 +191,47 @@ pub struct UpstreamTls {
     pub version: tls::Version,
     /// `%UPSTREAM_TLS_CIPHER%`.
     pub cipher: tls::CipherSuite,
-    /// Who both ends are, to clusters of a mesh.
+    /// Who both ends are, to clusters of a mesh and where formats ask for it.
     pub names: Option<Arc<TlsNames>>,
 }
 
-/// The first URI in each end's certificate.
+/// Who both ends of a connection under TLS are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsNames {
-    /// The host's.
+    /// The first URI in the host's certificate, where it is one of a mesh.
     pub peer: Box<str>,
-    /// Ours.
+    /// In ours.
     pub own: Box<str>,
+    /// What both have shown, where formats ask for it.
+    pub shown: Option<Box<DownstreamTls>>,
+    /// Where the host is, if not at its first address.
+    pub(crate) remote: Option<Box<Address>>,
 }
 
 impl TlsNames {
-    /// Those of an established connection to a server that may have asked for this certificate.
+    /// What both ends have shown on an established connection to a server that may have asked for this certificate.
+    pub(crate) fn shown(layer: &tls::Layer, own: Option<&[u8]>) -> Box<DownstreamTls> {
+        let own = own.and_then(ShownCertificate::read);
+        Box::new(DownstreamTls { own, ..DownstreamTls::of(layer) })
+    }
+
+    /// Their names.
     pub(crate) fn of(layer: &tls::Layer, own: Option<&[u8]>) -> Self {
         let first = |der: Option<&[u8]>| {
             let uris = der.and_then(ShownCertificate::read).map(|shown| shown.uris);
             let first = uris.and_then(|uris| uris.into_iter().next());
             first.map(|uri| String::from_utf8_lossy(&uri).into()).unwrap_or_default()
         };
-        Self { peer: first(layer.peer_certificate()), own: first(own) }
+        Self { peer: first(layer.peer_certificate()), own: first(own), ..Self::default() }
     }
 }
 
 impl UpstreamTls {
+    /// What both ends have shown, if formats ask for it.
+    pub(crate) fn shown(&self) -> Option<&DownstreamTls> {
+        self.names.as_deref()?.shown.as_deref()
+    }
+
     /// What is known of an established connection.
     pub(crate) fn of(layer: &tls::Layer) -> Option<Self> {
         let (version, cipher) = (layer.version()?, layer.cipher_suite()?);
@@ -262,6 +279,7 @@ impl Record {
             attempted: None,
             pool_asked: None,
             upstream_host: None,
+            upstream_remote: None,
             upstream_local: None,
             upstream_tls: None,
             cluster: None,
@@ -280,7 +298,7 @@ impl Record {
         }
     }
 
-    /// How long its last try waited for its connection, once it has one.
+    /// How long its last attempt waited for its connection, once it has one.
     pub(crate) fn pool_wait(&self) -> Option<Duration> {
         let ready = self.upstream_first_sent?;
         let asked = self.pool_asked.unwrap_or(ready);

@@ -46,6 +46,19 @@ pub struct ShownCertificate {
     pub validity: (i64, i64),
 }
 
+impl PartialEq for DownstreamTls {
+    fn eq(&self, other: &Self) -> bool {
+        let group = |it: &Self| it.group.map(Group::name);
+        let negotiated = |it: &Self| (it.version, it.cipher, it.is_validated);
+        negotiated(self) == negotiated(other)
+            && group(self) == group(other)
+            && (&self.peer, &self.own) == (&other.peer, &other.own)
+            && self.chain == other.chain
+    }
+}
+
+impl Eq for DownstreamTls {}
+
 impl DownstreamTls {
     /// What is known of an established connection.
     pub(crate) fn of(layer: &tls::Layer) -> Self {

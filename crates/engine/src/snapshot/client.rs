@@ -73,7 +73,7 @@ impl Detection {
                         let is_trusted = client.is_some() && all.len() == 1;
                         Detected { client, is_trusted, appends: *appends, refusal: None }
                     }
-                    // Whom nobody trusts is appended in any case, as in Envoy.
+                    // An address that is not trusted is appended in any case, as in Envoy.
                     None => Detected { appends: true, ..Detected::default() },
                 }
             }

@@ -5,20 +5,23 @@ use std::time::Duration;
 
 use towpath_proto::{Address, ConnectOptions, http1};
 
+use super::dns::DnsOptions;
+use super::happy_eyeballs::HappyEyeballs;
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
-use super::override_host::OverrideHosts;
+use super::override_host::{MetadataPath, OverrideHosts};
 use super::proxy_header::ProxyHeaders;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
 use crate::field::Field;
+use crate::filter::ChainFilter;
 use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
 use crate::stream_info::FilterMetadata;
 use crate::tally::{Tallies, Tally};
-use crate::total::Total;
+use crate::total::{HostTotals, Recent, Total};
 
 /// Envoy `config.cluster.v3.Cluster`.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct Cluster {
     pub endpoints: Arc<[Endpoint]>,
     /// How a host is chosen.
     pub balancing: Balancing,
+    /// `node.locality.zone`: requests are counted from there to the zones of hosts.
+    pub own_zone: Option<Arc<str>>,
     /// `zone_aware_lb_config`: which requests stay in this proxy's locality, where the bootstrap has a
     /// `local_cluster_name`.
     pub zones: Option<Arc<Zones>>,
@@ -64,6 +69,10 @@ pub struct Cluster {
     pub high_limits: Limits,
     /// What is in use of both, by all workers.
     pub in_use: [InUse; 2],
+    /// `per_host_thresholds`: how many connections there may be to a host, of the default and of the high priority.
+    pub host_connections: [Option<u32>; 2],
+    /// How many there are, by all workers, where that is limited.
+    pub host_totals: HostTotals,
     /// `HttpProtocolOptions.common_http_protocol_options.idle_timeout`: default 1 h.
     pub idle_timeout: Option<Duration>,
     /// `max_connection_duration`.
@@ -97,6 +106,8 @@ pub struct Cluster {
     pub drops: Option<Box<DropOverload>>,
     /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
     pub asked_names: Option<AskedNames>,
+    /// `HttpProtocolOptions.http_filters`: what each try of a request passes before its host, in order.
+    pub filters: Vec<ChainFilter>,
 }
 
 /// Which connections end when hosts change, beside those to hosts that are gone or not well any more: of these none is
@@ -171,7 +182,13 @@ impl Cluster {
             && table(self) == table(other)
     }
 
-    /// Where a worker counts its tries on a host, if hosts are compared.
+    /// Where all workers count their connections to a host, if these are limited.
+    pub(crate) fn connections_of(&self, host: &Address) -> Option<Arc<Total>> {
+        let is_limited = self.host_connections.iter().any(Option::is_some);
+        is_limited.then(|| self.host_totals.open(host))
+    }
+
+    /// Where a worker counts its attempts on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
         self.outliers.map(|_| self.tallies.open(host))
     }
@@ -215,6 +232,8 @@ pub enum Discovery {
 /// How a request's host is known without a choice. Envoy `Cluster.OriginalDstLbConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginalDestination {
+    /// `metadata_key`: a request's `ADDRESS:PORT` in its dynamic metadata, before all else.
+    pub metadata: Option<MetadataPath>,
     /// `http_header_name`, where `use_http_header` is on: a request's `ADDRESS:PORT`, before where its client went.
     pub header: Option<Field>,
     /// `upstream_port_override`.
@@ -240,8 +259,12 @@ pub struct Dns {
     pub jitter: Duration,
     /// `dns_lookup_family`.
     pub family: Family,
-    /// `dns_resolvers` or the resolver config; empty means the system's.
-    pub resolvers: Vec<std::net::SocketAddr>,
+    /// `happy_eyeballs_config`: in which order the addresses of a logical host are connected to.
+    pub eyeballs: HappyEyeballs,
+    /// `dns_min_refresh_rate`: what holds for a shorter time is asked for after this.
+    pub least_refresh: Duration,
+    /// `dns_resolvers` or the resolver config.
+    pub resolver: DnsOptions,
 }
 
 /// A name of a DNS cluster.
@@ -276,6 +299,9 @@ pub enum Family {
 pub struct Endpoint {
     /// Where.
     pub address: Address,
+    /// That and its `additional_addresses`, or all addresses of a logical host, in the order in which they are
+    /// connected to, where it has several.
+    pub addresses: Option<Arc<[Address]>>,
     /// `hostname`, or the DNS name; for `auto_host_rewrite`.
     pub hostname: Arc<str>,
     /// `load_balancing_weight`: 1 to 2^32−1, default 1.
@@ -306,6 +332,7 @@ impl Endpoint {
     pub fn new(address: Address) -> Self {
         Self {
             address,
+            addresses: None,
             hostname: Arc::from(""),
             weight: 1,
             priority: 0,
@@ -537,6 +564,8 @@ pub struct InUse {
     pub requests: Total,
     /// Retries.
     pub retries: Total,
+    /// Requests that began of late, where a retry budget goes by them.
+    pub recent: Recent,
 }
 
 /// Envoy `CircuitBreakers.Thresholds`.
@@ -552,6 +581,8 @@ pub struct Limits {
     pub retries: u32,
     /// `retry_budget`: percent of the active requests in hundredths, and the least number of retries.
     pub retry_budget: Option<(u32, u32)>,
+    /// `retry_budget.budget_interval`: the percentage is of the requests that began within it.
+    pub budget_interval: Option<Duration>,
     /// `track_remaining`: whether `remaining_*` gauges are kept.
     pub track_remaining: bool,
 }
@@ -564,6 +595,7 @@ impl Default for Limits {
             requests: 1024,
             retries: 3,
             retry_budget: None,
+            budget_interval: None,
             track_remaining: false,
         }
     }

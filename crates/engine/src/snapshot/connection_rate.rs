@@ -14,20 +14,35 @@ use crate::stats::{ConnectionRateStats, Registry, Scope};
 pub struct ConnectionRate {
     /// Its counters' prefix.
     pub stat_prefix: Arc<str>,
+    /// `share_key`: filters with the same key and the same tokens take from one bucket.
+    pub share_key: Option<Arc<str>>,
     /// None where it is switched off (`runtime_enabled`).
-    bucket: Option<Arc<Bucket>>,
+    bucket: Option<(Tokens, Arc<Bucket>)>,
 }
 
 impl ConnectionRate {
     /// One with a full bucket; one without does nothing.
     #[must_use]
     pub fn new(stat_prefix: Arc<str>, tokens: Option<Tokens>) -> Self {
-        Self { stat_prefix, bucket: tokens.map(|tokens| Arc::new(Bucket::new(tokens))) }
+        let bucket = tokens.map(|tokens| (tokens, Arc::new(Bucket::new(tokens))));
+        Self { stat_prefix, share_key: None, bucket }
+    }
+
+    /// Takes from the bucket of another one from here on, if that is of the same key and tokens; whether it is.
+    pub fn join(&mut self, other: &Self) -> bool {
+        let (Some((own, _)), Some((tokens, _))) = (&self.bucket, &other.bucket) else {
+            return false;
+        };
+        let joins = self.share_key.is_some() && self.share_key == other.share_key && own == tokens;
+        if joins {
+            self.bucket.clone_from(&other.bucket);
+        }
+        joins
     }
 
     /// Whether one more connection may begin.
     pub(crate) fn admits(&self, now: Instant) -> bool {
-        self.bucket.as_ref().is_none_or(|bucket| bucket.take(now.as_nanos() + START, 1))
+        self.bucket.as_ref().is_none_or(|(_, bucket)| bucket.take(now.as_nanos() + START, 1))
     }
 }
 
@@ -89,5 +104,27 @@ mod tests {
         assert_eq!([look(&*other, 1), look(&*other, 1)], [passed, Look::Refused]);
         let off = ConnectionRate::new("b".into(), None).start(&registry, 0);
         assert_eq!(look(&*off, 1), passed);
+    }
+
+    #[test]
+    fn those_of_one_key_and_the_same_tokens_share_a_bucket() {
+        let tokens = |max| Tokens { max, per_fill: 1, interval: Duration::from_secs(1) };
+        let rate = |key: Option<&str>, max| ConnectionRate {
+            share_key: key.map(Arc::from),
+            ..ConnectionRate::new("a".into(), Some(tokens(max)))
+        };
+        let first = rate(Some("k"), 1);
+        for (mut other, joins) in [
+            (rate(Some("k"), 1), true),
+            (rate(Some("k"), 2), false),
+            (rate(Some("l"), 1), false),
+            (rate(None, 1), false),
+            (ConnectionRate::new("a".into(), None), false),
+        ] {
+            assert_eq!(other.join(&first), joins, "{other:?}");
+        }
+        let mut other = rate(Some("k"), 1);
+        assert!(other.join(&first) && first.admits(Instant::ZERO) && !other.admits(Instant::ZERO));
+        assert!(!rate(None, 1).join(&rate(None, 1)));
     }
 }

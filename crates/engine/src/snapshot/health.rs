@@ -9,7 +9,9 @@ use towpath_proto::Address;
 use towpath_proto::bolt::Version;
 
 use super::SinkId;
+use super::proxy_header::ProxyHeader;
 use super::route::HeaderOps;
+use crate::matcher::StringMatcher;
 
 /// Envoy `core.v3.HealthCheck`: each host is asked on its own whether it is well.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct HealthCheck {
     pub ignores_new: bool,
     /// The pauses between checks.
     pub pauses: Pauses,
+    /// `tls_options.alpn_protocols`: what is offered by ALPN, whatever the cluster offers; nothing changes when empty.
+    pub alpn: Vec<Box<[u8]>>,
     /// Where it is told what checks come to.
     pub log: Option<HealthLog>,
 }
@@ -101,6 +105,8 @@ pub struct HttpProbe {
     pub send: Arc<[u8]>,
     /// `receive`: all of them must stand in the answer's content, in this order.
     pub receive: Vec<Arc<[u8]>>,
+    /// `service_name_matcher`: whose the host must say that it is, in `x-envoy-upstream-healthchecked-cluster`.
+    pub service: Option<StringMatcher>,
     /// `response_buffer_size`: how much of the content is looked at, in bytes; all of it when 0. Default 1024.
     pub looked_at: u64,
 }
@@ -123,6 +129,8 @@ pub struct TcpProbe {
     pub send: Arc<[u8]>,
     /// `receive`: all of them must come, in this order. A connection is enough when there is none.
     pub receive: Vec<Arc<[u8]>>,
+    /// `proxy_protocol_config`: the header that each check begins with. It is nobody's, and has no TLVs.
+    pub header: Option<ProxyHeader>,
 }
 
 /// `towpath.extensions.bolt.v1.BoltHealthCheck`.
@@ -143,7 +151,7 @@ pub struct OutlierDetection {
     pub local: Rule,
     /// `split_external_local_origin_errors`: failures that no server answered for do not count as answers.
     pub split: bool,
-    /// `interval` between the looks at who may come back. Default 10 s.
+    /// `interval` between the looks at which hosts may come back. Default 10 s.
     pub interval: Duration,
     /// `base_ejection_time`, times how often the host was left out. Default 30 s.
     pub base_time: Duration,
@@ -157,25 +165,28 @@ pub struct OutlierDetection {
     pub always_one: bool,
     /// `successful_active_health_check_uneject_host`: default true.
     pub returns_when_checked: bool,
+    /// `detect_degraded_hosts`: a host whose answers say `x-envoy-degraded` counts as degraded for a while.
+    pub detects_degraded: bool,
     /// How hosts are compared with each other.
     pub comparison: Comparison,
 }
 
-/// How hosts are compared with each other by the tries of an interval. Arrays are by [`Origin`](crate::tally::Origin).
+/// How hosts are compared with each other by the attempts of an interval. Arrays are by
+/// [`Origin`](crate::tally::Origin).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// `success_rate_minimum_hosts` that must have had enough tries: default 5.
+    /// `success_rate_minimum_hosts` that must have had enough attempts: default 5.
     pub success_hosts: u32,
-    /// `success_rate_request_volume`: how many tries are enough: default 100.
+    /// `success_rate_request_volume`: how many attempts are enough: default 100.
     pub success_volume: u32,
     /// `success_rate_stdev_factor`, in thousandths: how many standard deviations below the mean a host may be. Default
     /// 1900.
     pub stdev_factor: u32,
     /// `enforcing_success_rate` (default 100) and `enforcing_local_origin_success_rate` (100), in percent.
     pub enforcing_success: [u32; 2],
-    /// `failure_percentage_minimum_hosts` that must have had enough tries: default 5.
+    /// `failure_percentage_minimum_hosts` that must have had enough attempts: default 5.
     pub failure_hosts: u32,
-    /// `failure_percentage_request_volume`: how many tries are enough: default 50.
+    /// `failure_percentage_request_volume`: how many attempts are enough: default 50.
     pub failure_volume: u32,
     /// `failure_percentage_threshold`: default 85.
     pub failure_percent: u32,
@@ -223,8 +234,13 @@ pub enum Run {
 pub struct EndpointCheck {
     /// `disable_active_health_check`: it is never asked and counts as well.
     pub disabled: bool,
-    /// `port_value`: where it is asked, in place of the endpoint's port.
+    /// `address`: where it is asked, in place of the endpoint's address.
+    pub address: Option<Address>,
+    /// `port_value`: the same, in place of either's port.
     pub port: Option<u16>,
+    /// `transport_socket_match_criteria` of the check: by which of the cluster's sockets it is asked, in place of the
+    /// endpoint's own.
+    pub socket: Option<Option<u16>>,
     /// `hostname`: what HTTP checks name as their host, before all others.
     pub hostname: Arc<str>,
 }
@@ -238,6 +254,8 @@ pub struct HealthFlags {
     pub ejected: bool,
     /// `degraded_active_hc`: its last check succeeded with `x-envoy-degraded`.
     pub degraded: bool,
+    /// `degraded_outlier_detection`: an answer of it said `x-envoy-degraded`, not long ago.
+    pub degraded_by_answers: bool,
     /// `active_hc_timeout`: its last check had no answer in time.
     pub timed_out: bool,
     /// `pending_active_hc`: no check of it has ended yet, and until then it counts for nothing.
@@ -250,9 +268,16 @@ impl HealthFlags {
         failed_check: false,
         ejected: false,
         degraded: false,
+        degraded_by_answers: false,
         timed_out: false,
         pending: false,
     };
+
+    /// Whether others would serve better.
+    #[must_use]
+    pub const fn is_degraded(self) -> bool {
+        self.degraded || self.degraded_by_answers
+    }
 
     /// Of a host that is checked and was not yet; where `ignored` it counts for nothing until then.
     #[must_use]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::{PreparedField, http1};
+use towpath_proto::{Name, PreparedField, http1};
 
 use super::client::Detection;
 use super::http2::Http2;
@@ -31,6 +31,9 @@ pub struct Http {
     pub routes: Arc<RouteTable>,
     /// HTTP filters before the router, in order.
     pub filters: Vec<ChainFilter>,
+    /// `Router.upstream_http_filters`: what each try of a request passes before its host, in order, unless its cluster
+    /// has filters of its own.
+    pub try_filters: Vec<ChainFilter>,
     /// Options of the router filter.
     pub router: Router,
     /// `server_name`; default `envoy`, so that a client of Envoy sees what it saw.
@@ -81,6 +84,12 @@ pub struct Http {
     pub internal_addresses: InternalAddresses,
     /// `via`, appended to both heads when not empty.
     pub via: Arc<str>,
+    /// `upstream_log` of the router: lines for each attempt of a request.
+    pub attempt_logs: Vec<AccessLog>,
+    /// `flush_upstream_log_on_upstream_stream`: and one when it has its connection.
+    pub log_attempt_start: bool,
+    /// `proxy_status_config`: answers say what went wrong here.
+    pub proxy_status: Option<Box<ProxyStatus>>,
     /// `add_user_agent`: what servers are told of this proxy.
     pub told: Option<Box<ToldNode>>,
     /// `generate_request_id`. Default true.
@@ -174,6 +183,21 @@ pub enum Codec {
     Toy,
 }
 
+/// Envoy `HttpConnectionManager.ProxyStatusConfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyStatus {
+    /// `literal_proxy_name`, the node's id, or the `server_name`.
+    pub name: Box<str>,
+    /// Unless `remove_details`: the details of the response.
+    pub tells_details: bool,
+    /// Unless `remove_connection_termination_details`: why the connection ends, beside those.
+    pub tells_termination: bool,
+    /// Unless `remove_response_flags`: the flags, beside those.
+    pub tells_flags: bool,
+    /// `set_recommended_response_code`.
+    pub sets_status: bool,
+}
+
 /// Envoy `extensions.filters.http.router.v3.Router`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Router {
@@ -183,8 +207,10 @@ pub struct Router {
     pub suppress_envoy_headers: bool,
     /// `respect_expected_rq_timeout`.
     pub respect_expected_timeout: bool,
-    /// `start_child_span`: each try has a span of its own, where requests are traced.
+    /// `start_child_span`: each attempt has a span of its own, where requests are traced.
     pub starts_child_span: bool,
+    /// `strict_check_headers`: a request that has one of these wrong is refused.
+    pub strict_headers: Vec<Name>,
 }
 
 impl Default for Router {
@@ -194,6 +220,7 @@ impl Default for Router {
             suppress_envoy_headers: false,
             respect_expected_timeout: false,
             starts_child_span: false,
+            strict_headers: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_proto::{Address, Instant, ListenOptions};
+use towpath_proto::{Address, HeaderName, Instant, ListenOptions};
 
 use super::connection_rate::ConnectionRate;
 use super::log::AccessLog;
@@ -505,10 +505,14 @@ pub struct TcpProxy {
     pub idle_timeout: Option<Duration>,
     /// `max_downstream_connection_duration`.
     pub max_duration: Option<Duration>,
+    /// `max_downstream_connection_duration_jitter_percentage`: it lasts up to so much of it longer; 1 is twice as long.
+    pub duration_jitter: f64,
     /// `hash_policy`: by what the cluster's balancer goes, where it goes by a hash.
     pub hash: Option<TcpHash>,
     /// Upstream connections tried before giving up; at least 1.
     pub max_connect_attempts: u32,
+    /// When they are.
+    pub connects: TcpConnects,
     /// `metadata_match`: which subset of the cluster's hosts takes the connections.
     pub criteria: Option<Arc<Criteria>>,
     /// `tunneling_config`: the bytes are carried by an HTTP request to the upstream.
@@ -519,6 +523,19 @@ pub struct TcpProxy {
     pub access_logs: Vec<AccessLog>,
     /// `access_log_options`: when there are further lines.
     pub log_options: TcpLogOptions,
+}
+
+/// When a TCP proxy connects its upstream.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpConnects {
+    /// `backoff_options`: the wait before another attempt is drawn below the first of these, doubled each time up to
+    /// the second. Without it there is none.
+    pub back_off: Option<(Duration, Duration)>,
+    /// `upstream_connect_mode: ON_DOWNSTREAM_DATA`: with the client's first bytes.
+    pub on_data: bool,
+    /// `max_early_data_bytes`: nothing more is read of a client that has sent so many before it is connected. What its
+    /// connection may hold bounds them as well.
+    pub early_data: Option<usize>,
 }
 
 /// What a TCP proxy's `hash_policy` makes a hash of.
@@ -539,6 +556,21 @@ pub struct Tunneling {
     pub post_path: Option<Arc<[u8]>>,
     /// `headers_to_add`.
     pub headers: HeaderOps,
+    /// `propagate_response_headers`: the head of the answer is an object of the filter state.
+    pub keeps_head: bool,
+    /// `propagate_response_trailers`: so are its trailers.
+    pub keeps_trailers: bool,
+    /// `request_id_extension`.
+    pub request_id: Option<TunnelId>,
+}
+
+/// The id of a tunnel's request, which is in the dynamic metadata as well.
+#[derive(Debug)]
+pub struct TunnelId {
+    /// `request_id_header`. Default `x-request-id`.
+    pub header: HeaderName,
+    /// `request_id_metadata_key`. Default `tunnel_request_id`.
+    pub key: Box<str>,
 }
 
 /// Envoy `TcpProxy.TcpAccessLogOptions`.

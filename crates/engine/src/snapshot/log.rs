@@ -79,7 +79,7 @@ pub struct HttpEntry {
 /// Envoy `CommonGrpcAccessLogConfig`: a server that is told entries by a call that goes on.
 #[derive(Debug)]
 pub struct EntryStream {
-    /// Who is told.
+    /// The server that is told.
     pub collector: Collector,
     /// What the first message of a call begins with: the node and `log_name`.
     pub opening: Bytes,
@@ -124,7 +124,7 @@ impl EntryStream {
 /// A server that is told of streams: Envoy `OpenTelemetryAccessLogConfig`.
 #[derive(Debug)]
 pub struct LogService {
-    /// Who is told.
+    /// The server that is told.
     pub collector: Collector,
     /// `stat_prefix`.
     pub stat_prefix: Arc<str>,

@@ -9,7 +9,9 @@ pub mod buffer;
 pub mod client;
 pub mod cluster;
 pub mod connection_rate;
+pub mod dns;
 pub mod export;
+pub mod happy_eyeballs;
 pub mod health;
 mod host_index;
 pub mod http;
@@ -64,6 +66,8 @@ pub struct Snapshot {
     pub dns_caches: Vec<Arc<names::DnsCache>>,
     /// Where access logs go, by [`SinkId`].
     pub sinks: Vec<log::Sink>,
+    /// Formats ask what is shown on connections to clusters under TLS.
+    pub shows_upstream_tls: bool,
     /// Where it is told which hosts are left out. Envoy `ClusterManager.outlier_detection.event_log_path`.
     pub outlier_log: Option<SinkId>,
     /// Downstream connections that the process may have. Envoy's `overload_manager` downstream-connections monitor and

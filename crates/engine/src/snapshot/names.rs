@@ -1,10 +1,10 @@
 //! Names that requests choose, and how their addresses are kept. Envoy's `DnsCacheConfig`, compiled.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::Family;
+use super::dns::DnsOptions;
 
 /// Envoy `extensions.common.dynamic_forward_proxy.v3.DnsCacheConfig`.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,6 @@ pub struct DnsCache {
     pub query_timeout: Option<Duration>,
     /// `preresolve_hostnames`: names that are asked for before a request does, as `HOST:PORT`.
     pub preresolved: Vec<Arc<str>>,
-    /// Name servers; empty means the system's.
-    pub resolvers: Vec<SocketAddr>,
+    /// Whom it asks.
+    pub resolver: DnsOptions,
 }

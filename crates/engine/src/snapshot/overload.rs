@@ -16,6 +16,9 @@ pub struct Overload {
     pub points: Vec<(Point, Vec<Trigger>)>,
     /// `ShrinkHeapConfig`.
     pub shrink: Shrink,
+    /// `ScaleTimersOverloadActionConfig`, `HTTP_DOWNSTREAM_CONNECTION_IDLE`: what stays of the time for which a
+    /// client's connection may be idle when [`Action::ReduceTimeouts`] is wholly on.
+    pub idle_floor: Option<Floor>,
     /// `buffer_factory_config`: which streams [`Action::ResetStreams`] looks at.
     pub track: Track,
 }
@@ -47,6 +50,27 @@ impl Track {
         // In range: a level is not above 1.
         let others = (level.clamp(0.0, 1.0) * classes).min(classes - 1.0) as u32;
         Self::CLASSES - 1 - others
+    }
+}
+
+/// `ScaleTimer`: the least that a time is reduced to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Floor {
+    /// `min_timeout`.
+    Time(Duration),
+    /// `min_scale`: a share of the whole, from 0 to 1.
+    Share(f64),
+}
+
+impl Floor {
+    /// What is left of a time at a level of its action.
+    #[must_use]
+    pub fn reduce(self, whole: Duration, level: f64) -> Duration {
+        let least = match self {
+            Self::Time(least) => least.min(whole),
+            Self::Share(share) => whole.mul_f64(share.clamp(0.0, 1.0)),
+        };
+        least + (whole - least).mul_f64(1.0 - level.clamp(0.0, 1.0))
     }
 }
 
@@ -135,25 +159,31 @@ pub enum Action {
     StopRequests = 0,
     /// Connections of HTTP/1 end with the response, those of HTTP/2 are told to go.
     DisableKeepAlive = 1,
-    /// Who connects waits in the listening socket.
+    /// Clients that connect wait in the listening socket.
     StopConnections = 2,
-    /// Who connects is turned away.
+    /// Clients that connect are turned away.
     RejectConnections = 3,
     /// Memory that is not in use goes back to the system.
     ShrinkHeap = 4,
     /// Streams that hold most are reset, each time that its level changes.
     ResetStreams = 5,
+    /// Idle connections of HTTP/3 are closed; there are none here.
+    CloseIdle = 6,
+    /// Idle connections of clients end earlier.
+    ReduceTimeouts = 7,
 }
 
 impl Action {
     /// All, by their places.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::StopRequests,
         Self::DisableKeepAlive,
         Self::StopConnections,
         Self::RejectConnections,
         Self::ShrinkHeap,
         Self::ResetStreams,
+        Self::CloseIdle,
+        Self::ReduceTimeouts,
     ];
 
     /// Envoy's name, which statistics have.
@@ -166,6 +196,8 @@ impl Action {
             Self::RejectConnections => "envoy.overload_actions.reject_incoming_connections",
             Self::ShrinkHeap => "envoy.overload_actions.shrink_heap",
             Self::ResetStreams => "envoy.overload_actions.reset_high_memory_stream",
+            Self::CloseIdle => "envoy.overload_actions.close_idle_http_connections",
+            Self::ReduceTimeouts => "envoy.overload_actions.reduce_timeouts",
         }
     }
 }
@@ -174,15 +206,20 @@ impl Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Point {
-    /// Who connects is turned away.
+    /// Clients that connect are turned away.
     Accept = 0,
     /// A request is answered with 503.
     DecodeHeaders = 1,
+    /// A request whose host is known is answered with 503.
+    FilterCheck = 2,
+    /// No connection to a host is made, and the request that wants it is answered with 503.
+    NewConnection = 3,
 }
 
 impl Point {
     /// All, by their places.
-    pub const ALL: [Self; 2] = [Self::Accept, Self::DecodeHeaders];
+    pub const ALL: [Self; 4] =
+        [Self::Accept, Self::DecodeHeaders, Self::FilterCheck, Self::NewConnection];
 
     /// Envoy's name, which statistics have.
     #[must_use]
@@ -190,6 +227,8 @@ impl Point {
         match self {
             Self::Accept => "envoy.load_shed_points.tcp_listener_accept",
             Self::DecodeHeaders => "envoy.load_shed_points.http_connection_manager_decode_headers",
+            Self::FilterCheck => "envoy.load_shed_points.http_downstream_filter_check",
+            Self::NewConnection => "envoy.load_shed_points.connection_pool_new_connection",
         }
     }
 }
@@ -254,6 +293,20 @@ mod tests {
         let trigger = Trigger { monitor: 0, from: 0.5, full: 0.75 };
         let levels = [0.5, 0.5625, 0.625, 0.75, 0.9].map(|it| trigger.level(it));
         assert_eq!(levels, [0.0, 0.25, 0.5, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn times_are_reduced_to_their_floor() {
+        let seconds = Duration::from_secs;
+        let reduced = |floor: Floor, level| floor.reduce(seconds(10), level);
+        let two = Floor::Time(seconds(2));
+        assert_eq!([0.0, 0.5, 1.0].map(|it| reduced(two, it)), [10, 6, 2].map(seconds));
+        assert_eq!(
+            [0.0, 0.5, 1.0].map(|it| reduced(Floor::Share(0.5), it)),
+            [seconds(10), Duration::from_millis(7500), seconds(5)]
+        );
+        assert_eq!(reduced(Floor::Time(seconds(20)), 1.0), seconds(10), "nothing is made longer");
+        assert_eq!(reduced(Floor::Share(0.0), 1.0), Duration::ZERO);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use crate::field::Field;
 /// Envoy `override_host.v3.OverrideHost`, but its `fallback_policy`, which is the cluster's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideHosts {
-    /// `override_host_sources`: where a request has addresses as `IP:PORT,IP:PORT`, for its first try and those that
-    /// follow. Those of all sources count, in order.
+    /// `override_host_sources`: where a request has addresses as `IP:PORT,IP:PORT`, for its first attempt and those
+    /// that follow. Those of all sources count, in order.
     pub sources: Vec<HostSource>,
     /// `selected_host_key`: the dynamic metadata that is told which host was chosen, by whatever.
     pub selected: Option<MetadataPath>,

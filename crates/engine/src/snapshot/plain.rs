@@ -28,7 +28,11 @@ impl PlainRoutes {
         let table = &http.routes;
         let of_route = |host: &VirtualHost, route: &Route| {
             let plain = Plain::of(table, host, route);
-            Plain { forwards: plain.forwards && !http.scheme_of_upstream, ..plain }
+            let as_it_is = !http.scheme_of_upstream
+                && http.router.strict_headers.is_empty()
+                && http.attempt_logs.is_empty()
+                && http.try_filters.is_empty();
+            Plain { forwards: plain.forwards && as_it_is, ..plain }
         };
         let of_host = |host: &VirtualHost| -> Box<[Plain]> {
             host.routes.iter().map(|route| of_route(host, route)).collect()
@@ -90,9 +94,11 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
     let asks = |filter: &ChainFilter| filter.config.reads_record();
     !http.access_logs.is_empty()
         || http.tracing.is_some()
+        || http.proxy_status.is_some()
+        || !http.attempt_logs.is_empty()
         || http.local_reply.is_some()
         || !http.early_mutations.is_empty()
-        || http.filters.iter().any(asks)
+        || http.filters.iter().chain(&http.try_filters).any(asks)
         || changes_heads(&http.routes)
         || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| asks_record(route))
 }

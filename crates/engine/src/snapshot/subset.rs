@@ -12,7 +12,7 @@ use crate::stream_info::{JsonStyle, Struct, Value};
 pub struct Subsets {
     /// `subset_selectors`: which keys of hosts make subsets.
     pub selectors: Vec<Selector>,
-    /// `fallback_policy`: who takes a request that asks for no subset that is there.
+    /// `fallback_policy`: which hosts take a request that asks for no subset that is there.
     pub fallback: Fallback,
     /// `default_subset`: what hosts must say that are in the default subset.
     pub default_subset: Struct,
@@ -30,7 +30,7 @@ pub struct Subsets {
     pub allows_more_keys: bool,
 }
 
-/// Who takes a request without a subset. Envoy `LbSubsetFallbackPolicy`.
+/// Which hosts take a request without a subset. Envoy `LbSubsetFallbackPolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// `NO_FALLBACK`: none.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use towpath_proto::head::HeaderName;
 
-use super::route::{Fraction, HeaderOps};
-use crate::format::Format;
+use super::route::{Fraction, HeaderOps, RetryPolicy};
+use crate::format::{Format, MetadataOf};
 
 /// Envoy `HttpConnectionManager.Tracing`.
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub struct Tracing {
     pub max_path: usize,
     /// `custom_tags`.
     pub tags: Vec<CustomTag>,
-    /// `spawn_upstream_span`: the span of a request is a server's, and each try of it has a client's below it.
+    /// `spawn_upstream_span`: the span of a request is a server's, and each attempt of it has a client's below it.
     pub spawns_upstream: bool,
     /// `operation`: the name of the span, before all else that names it.
     pub operation: Option<Format>,
-    /// `upstream_operation`: the same for those of tries.
+    /// `upstream_operation`: the same for those of attempts.
     pub upstream_operation: Option<Format>,
     /// `no_context_propagation`: the server is told nothing.
     pub silent: bool,
@@ -94,8 +94,10 @@ pub enum TagSource {
         /// The value of requests without it; empty means no tag.
         default: Box<str>,
     },
-    /// `metadata` of the request.
+    /// `metadata`.
     Metadata {
+        /// `kind`: the request's, that of its route, its cluster or its host.
+        whose: MetadataOf,
         /// `metadata_key.key`.
         namespace: Box<str>,
         /// `metadata_key.path`.
@@ -112,7 +114,7 @@ pub enum TagSource {
 pub struct Provider {
     /// What is spoken.
     pub dialect: Dialect,
-    /// Who is told.
+    /// The collector that is told.
     pub collector: Collector,
     /// `tracing.<tracer>.min_flush_spans`: so many leave together. Default 5.
     pub batch: usize,
@@ -166,7 +168,7 @@ pub enum Sampler {
     Parent(Box<Self>),
 }
 
-/// Who is told.
+/// The collector that is told.
 #[derive(Debug)]
 pub struct Collector {
     /// The cluster's name.
@@ -183,4 +185,6 @@ pub struct Collector {
     pub is_grpc: bool,
     /// `skip_envoy_headers`.
     pub skip_envoy_headers: bool,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }

@@ -367,6 +367,15 @@ stats! {
 }
 
 stats! {
+    /// `http.<stat prefix>.credential_injector.…`, or of a cluster.
+    CredentialInjectorStats {
+        Counter already_exists;
+        Counter failed;
+        Counter injected;
+    }
+}
+
+stats! {
     /// `http.<stat prefix>.cors.…`
     CorsStats {
         Counter origin_invalid;

@@ -1,7 +1,7 @@
 //! What is counted and shown of a cluster's hosts beside their number.
 
 use super::sets::stats;
-use super::{Counter, Gauge, Stat, StatSet};
+use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
 
 stats! {
     /// `cluster.<name>.ring_hash_lb.…`
@@ -24,5 +24,13 @@ stats! {
     /// `cluster.<name>.<name of a transport socket match>.…`
     SocketMatchStats {
         Counter total_match_count;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.zone.<ours>.<the host's>.…`
+    ZonePairStats {
+        Codes upstream_rq;
+        Histogram upstream_rq_time;
     }
 }

@@ -67,6 +67,7 @@ stats! {
         Counter passthrough_internal_redirect_too_many_redirects;
         Counter passthrough_internal_redirect_unsafe_scheme;
         Counter rq_direct_response;
+        Counter rq_overload_local_reply;
         Counter rq_reset_after_downstream_response_started;
         Counter rq_total;
         Counter rs_too_large;

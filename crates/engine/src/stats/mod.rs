@@ -34,15 +34,16 @@ pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
     ApiKeyAuthStats, BandwidthLimitStats, BasicAuthStats, BrotliStats, CompressorResponseStats,
-    CompressorStats, ConnectionRateStats, CorsStats, CsrfStats, DecompressorStats, ExtAuthzStats,
-    ExtProcStats, FaultClusterStats, FaultStats, GreetingStats, HeaderToMetadataStats,
-    HealthCheckFilterStats, HttpInspectorStats, JwtAuthnStats, LocalRateLimitStats, LuaStats,
-    OAuth2Stats, ProxyHeaderStats, ProxyProtocolErrors, ProxyProtocolStats,
-    ProxyProtocolVersionStats, RateLimitStats, RbacStats, SetMetadataStats, StatefulSessionStats,
-    SubsetStats, TlsInspectorStats, TranscoderStats, ZlibStats, ZoneStats, ZstdStats,
+    CompressorStats, ConnectionRateStats, CorsStats, CredentialInjectorStats, CsrfStats,
+    DecompressorStats, ExtAuthzStats, ExtProcStats, FaultClusterStats, FaultStats, GreetingStats,
+    HeaderToMetadataStats, HealthCheckFilterStats, HttpInspectorStats, JwtAuthnStats,
+    LocalRateLimitStats, LuaStats, OAuth2Stats, ProxyHeaderStats, ProxyProtocolErrors,
+    ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats, SetMetadataStats,
+    StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats, ZlibStats, ZoneStats,
+    ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
-pub use host_sets::{MaglevStats, RingStats, SocketMatchStats};
+pub use host_sets::{MaglevStats, RingStats, SocketMatchStats, ZonePairStats};
 pub use http_sets::HttpStats;
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;

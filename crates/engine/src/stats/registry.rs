@@ -24,7 +24,7 @@ pub(super) type Sets = Vec<Arc<dyn StatSet>>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Who writes, and the set. It is dropped with its last owner.
+    /// The worker that writes, and the set. It is dropped with its last owner.
     sets: BTreeMap<Scope, Vec<Owned>>,
     /// Sets that stay when no worker writes them any more.
     lasting: Vec<Arc<dyn StatSet>>,

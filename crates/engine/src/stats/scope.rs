@@ -64,11 +64,11 @@ pub enum Scope {
     },
     /// `cluster.<name>.ring_hash_lb`.
     ClusterRing(Arc<str>),
-    /// `cluster.<name>.<name of a transport socket match>`.
-    ClusterSocketMatch {
+    /// `cluster.<name>.<name of a transport socket match>`, `cluster.<name>.zone.<one>.<other>`.
+    ClusterPart {
         /// The cluster.
         cluster: Arc<str>,
-        /// The match; `default` is the cluster's own socket.
+        /// The match (`default` is the cluster's own socket), or both zones.
         name: Arc<str>,
     },
     /// `cluster.<name>.ssl`.
@@ -356,7 +356,7 @@ impl fmt::Display for Scope {
             Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ClusterRing(name) => write!(f, "cluster.{name}.ring_hash_lb"),
-            Self::ClusterSocketMatch { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
+            Self::ClusterPart { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
             Self::ClusterExtAuthz { cluster: name, prefix } if prefix.is_empty() => {
                 write!(f, "cluster.{name}.ext_authz")
             }
@@ -402,7 +402,8 @@ impl fmt::Display for Scope {
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
             Self::Http(prefix) | Self::HttpTranscoder(prefix) => write!(f, "http.{prefix}"),
             Self::HttpFilter { prefix, family } => {
-                write!(f, "http.{prefix}.{}", family.trim_start_matches("http_"))
+                let (whose, filter) = family.split_once('_').unwrap_or(("http", family));
+                write!(f, "{whose}.{prefix}.{filter}")
             }
             Self::HttpCompression { http, filter, part, .. } => {
                 write!(f, "http.{http}.{filter}.{part}")
@@ -498,8 +499,7 @@ impl Scope {
         if let Self::Istio { metric, .. } = self {
             return metric.name().to_owned();
         }
-        let part = if let Self::ClusterSocketMatch { name: part, .. } | Self::Overload(part) = self
-        {
+        let part = if let Self::ClusterPart { name: part, .. } | Self::Overload(part) = self {
             &**part
         } else {
             ""
@@ -537,9 +537,7 @@ impl Scope {
             Self::ClusterMaglev(_) => "cluster_maglev_lb",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
-            Self::ClusterSocketMatch { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => {
-                "cluster"
-            }
+            Self::ClusterPart { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => "cluster",
             Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
@@ -605,6 +603,10 @@ impl Scope {
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         let label = |name, value: &Arc<str>| (name, value.to_string());
+        let both = |first, name, prefix: &Arc<str>| {
+            let second = (!prefix.is_empty()).then(|| label(name, prefix));
+            std::iter::once(first).chain(second).collect()
+        };
         match self {
             Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
             Self::Cluster(name)
@@ -620,20 +622,12 @@ impl Scope {
             | Self::ClusterZones(name)
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
-            Self::ClusterSocketMatch { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
+            Self::ClusterPart { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
             Self::ClusterExtAuthz { cluster, prefix } => {
-                let mut labels = vec![label("envoy_cluster_name", cluster)];
-                if !prefix.is_empty() {
-                    labels.push(label("envoy_ext_authz_prefix", prefix));
-                }
-                labels
+                both(label("envoy_cluster_name", cluster), "envoy_ext_authz_prefix", prefix)
             }
             Self::ClusterRateLimit { cluster, prefix } => {
-                let mut labels = vec![label("envoy_cluster_name", cluster)];
-                if !prefix.is_empty() {
-                    labels.push(label("towpath_ratelimit_prefix", prefix));
-                }
-                labels
+                both(label("envoy_cluster_name", cluster), "towpath_ratelimit_prefix", prefix)
             }
             Self::HttpExtAuthz { http, prefix } => {
                 let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
@@ -662,13 +656,11 @@ impl Scope {
                 label("envoy_fault_downstream_cluster", cluster),
                 label("envoy_http_conn_manager_prefix", http),
             ],
-            Self::JwtAuthn { http, prefix } => {
-                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
-                if !prefix.is_empty() {
-                    labels.push(label("envoy_jwt_authn_prefix", prefix));
-                }
-                labels
-            }
+            Self::JwtAuthn { http, prefix } => both(
+                label("envoy_http_conn_manager_prefix", http),
+                "envoy_jwt_authn_prefix",
+                prefix,
+            ),
             Self::OAuth2 { http, prefix } => {
                 let manager = http.iter();
                 let mut labels: Vec<_> =
@@ -696,6 +688,9 @@ impl Scope {
             }
             Self::HeaderToMetadata(prefix) => {
                 vec![label("towpath_header_to_metadata_prefix", prefix)]
+            }
+            Self::HttpFilter { prefix, family } if family.starts_with("cluster_") => {
+                vec![label("envoy_cluster_name", prefix)]
             }
             Self::Http(prefix) | Self::HttpTranscoder(prefix) | Self::HttpFilter { prefix, .. } => {
                 vec![label("envoy_http_conn_manager_prefix", prefix)]
@@ -735,11 +730,7 @@ impl Scope {
             Self::LogService(prefix) if prefix.is_empty() => Vec::new(),
             Self::LogService(prefix) => vec![label("towpath_log_prefix", prefix)],
             Self::Lua { http, prefix } => {
-                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
-                if !prefix.is_empty() {
-                    labels.push(label("towpath_lua_prefix", prefix));
-                }
-                labels
+                both(label("envoy_http_conn_manager_prefix", http), "towpath_lua_prefix", prefix)
             }
             // Envoy has these in the metric's name.
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {

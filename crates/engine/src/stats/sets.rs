@@ -241,6 +241,7 @@ stats! {
         Gauge healthy;
         Counter network_failure;
         Counter success;
+        Counter verify_cluster;
     }
 }
 
@@ -252,6 +253,7 @@ stats! {
         Counter detected_consecutive_5xx = "ejections_detected_consecutive_5xx";
         Counter detected_consecutive_gateway = "ejections_detected_consecutive_gateway_failure";
         Counter detected_consecutive_local = "ejections_detected_consecutive_local_origin_failure";
+        Counter detected_degradation = "ejections_detected_degradation";
         Counter detected_failure = "ejections_detected_failure_percentage";
         Counter detected_local_failure = "ejections_detected_local_origin_failure_percentage";
         Counter detected_local_success = "ejections_detected_local_origin_success_rate";

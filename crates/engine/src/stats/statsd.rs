@@ -19,7 +19,7 @@ pub enum Dialect {
     Graphite,
 }
 
-/// Who is told, and how.
+/// The server that is told, and how.
 #[derive(Clone, Debug)]
 pub struct Sink {
     /// How lines look.

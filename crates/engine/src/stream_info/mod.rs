@@ -31,9 +31,9 @@ struct Contents {
 /// An object of the filter state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateObject {
-    /// What it says as text.
+    /// What it says as text; nothing where it has fields alone.
     pub value: Box<[u8]>,
-    /// Its fields, where it has some; then the text is their JSON.
+    /// Its fields, where it has some; then the text, if there is one, is their JSON.
     pub fields: Option<Struct>,
     /// Whether it goes along upstream.
     pub sharing: Sharing,

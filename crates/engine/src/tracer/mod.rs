@@ -1,4 +1,4 @@
-//! Spans of requests and of their tries: whether there are any, who they are, and what is told of them.
+//! Spans of requests and of their attempts: whether there are any, who they are, and what is told of them.
 //!
 //! Arrives: a request's head, the configuration, and in the end what became of the stream. Leaves: fields for the
 //! server, and [`Finished`] spans for a [`Reporter`](report::Reporter).
@@ -124,13 +124,13 @@ const REASON_AT: usize = 14;
 pub(crate) struct Traced {
     /// Of the request; none where it came with what cannot be read, or where no collector is told.
     pub(crate) span: Option<Span>,
-    /// Of the try under way.
+    /// Of the attempt under way.
     pub(crate) attempt: Option<Attempt>,
     /// What the route calls it, where the client is told.
     pub(crate) decorated: Option<Arc<str>>,
 }
 
-/// The span of a try.
+/// The span of an attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) span: Span,
@@ -296,7 +296,7 @@ impl Span {
         &self.state
     }
 
-    /// That of a try of the request.
+    /// That of an attempt of the request.
     pub(crate) fn child(&self, name: Vec<u8>, random: &mut Random) -> Self {
         let ids = self.ids.below(random);
         Self { ids, is_client: true, has_remote_parent: false, name, ..self.clone() }

@@ -181,6 +181,7 @@ pub(crate) fn request(
         timeout: to.timeout,
         max_bytes: MOST_ANSWER,
         joint: None,
+        retry: to.retry.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What spans say of requests and of their tries, in Envoy's names.
+//! What spans say of requests and of their attempts, in Envoy's names.
 
 use std::borrow::Cow;
 
@@ -89,7 +89,7 @@ pub(crate) fn request_tags(of: &RequestTags<'_>) -> Tags {
     tags
 }
 
-/// How a try went.
+/// How an attempt went.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome<'a> {
     /// Retries before it.
@@ -104,7 +104,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) failed: Option<(&'a str, &'a str)>,
 }
 
-/// What the span of a try says.
+/// What the span of an attempt says.
 pub(crate) fn try_tags(of: &RequestTags<'_>, outcome: Outcome<'_>) -> Tags {
     let RequestTags { facts, custom, .. } = *of;
     let Outcome { retries, connected, status, canceled, failed } = outcome;
@@ -181,8 +181,8 @@ pub(crate) fn value_of_tag(source: &TagSource, facts: &Facts<'_>) -> Vec<u8> {
             let said = facts.request.and_then(|head| head.get_named(name));
             said.unwrap_or(default.as_bytes()).to_vec()
         }
-        TagSource::Metadata { namespace, path, default } => {
-            let said = facts.info.and_then(|info| info.read_metadata(namespace, path, text_of));
+        TagSource::Metadata { whose, namespace, path, default } => {
+            let said = whose.read(facts, namespace, path, text_of);
             said.unwrap_or_else(|| default.as_bytes().to_vec())
         }
         TagSource::Format(format) => {

@@ -86,6 +86,7 @@ fn provider(batch: usize, most_waiting: usize) -> Arc<Provider> {
             timeout: Duration::from_secs(1),
             is_grpc: false,
             skip_envoy_headers: false,
+            retry: None,
         },
         batch,
         interval: Duration::from_secs(5),

@@ -9,7 +9,7 @@ use crate::filter::WantedHost;
 use crate::ids::{PoolClass, PoolKey};
 use crate::upstream::cluster::ClusterState;
 
-/// The hosts that one request names, for its first try and those that follow.
+/// The hosts that one request names, for its first attempt and those that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AskedHosts {
     /// The next one is the last of these.

@@ -3,6 +3,7 @@
 //! Arrives: configuration and resolved endpoints. Leaves: the [`PoolKey`] that a stream goes to.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use towpath_proto::tls::Fault;
@@ -10,8 +11,10 @@ use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::balancer::{Among, Balancer, Host};
 use crate::conn::Connections;
+use crate::conn::context::PlacedFilter;
 use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
+use crate::filter::FilterScope;
 use crate::ids::{PoolClass, PoolKey, Priority};
 use crate::message::ClusterDescription;
 use crate::serving::HTTP2;
@@ -36,6 +39,7 @@ use crate::upstream::pool::Pool;
 use crate::upstream::shown::Shown;
 use crate::upstream::subsets::LiveSubsets;
 use crate::upstream::wishes::Wishes;
+use crate::upstream::zone_books::ZoneBooks;
 
 /// A cluster's live state.
 #[derive(Debug)]
@@ -80,6 +84,8 @@ pub(crate) struct ClusterState {
     pub(crate) named: Option<Box<Named>>,
     /// Whose hosts it chooses among, if it has none of its own.
     pub(crate) aggregate: Option<Box<Aggregate>>,
+    /// Where requests are counted by zones, if this proxy is in one.
+    pub(crate) zone_books: Option<Box<ZoneBooks>>,
     /// What was found out about its hosts, as it was last told.
     pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
@@ -93,6 +99,8 @@ pub(crate) struct ClusterState {
     pub(crate) races: bool,
     /// Its configuration asks for nothing but that requests go out over connections that are kept.
     pub(crate) plain: bool,
+    /// What each try passes before its host.
+    pub(crate) filters: Rc<[PlacedFilter]>,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
 }
@@ -155,12 +163,14 @@ impl ClusterState {
             destinations,
             named,
             aggregate,
+            zone_books: None,
             health: None,
             told_traffic: false,
             dropped: 0,
             pools: Vec::new(),
             wishes: Wishes::default(),
             races: false,
+            filters: Rc::default(),
             leaves: false,
         }
     }
@@ -209,6 +219,14 @@ impl ClusterState {
     /// Whether its circuit breaker is open.
     pub(crate) fn is_full(&mut self, pool_key: PoolKey, resource: Resource) -> bool {
         self.is_full_for(self.priority(pool_key), resource)
+            || resource == Resource::Connections && self.is_host_full(pool_key)
+    }
+
+    /// Whether there are as many connections to the host of a pool as there may be.
+    fn is_host_full(&self, pool_key: PoolKey) -> bool {
+        let most = self.config.host_connections[self.priority(pool_key) as usize];
+        let total = self.pool(pool_key).and_then(|pool| pool.total.as_ref());
+        most.zip(total).is_some_and(|(most, total)| total.value() >= u64::from(most))
     }
 
     /// The same for a priority.
@@ -218,10 +236,23 @@ impl ClusterState {
             Resource::Connections => limits.connections,
             Resource::Pending => limits.pending,
             Resource::Requests => limits.requests,
-            Resource::Retries => limits
-                .retry_budget
-                .map_or(limits.retries, |budget| self.retries_allowed(priority, budget)),
+            Resource::Retries => limits.retries,
         };
+        self.is_at(limit, priority, resource)
+    }
+
+    /// Whether no more retries are allowed.
+    pub(crate) fn is_full_of_retries(&mut self, priority: Priority, now: Instant) -> bool {
+        let limits = self.limits_of(priority);
+        let limit = match limits.retry_budget {
+            Some(budget) => self.retries_allowed(priority, budget, now),
+            None => limits.retries,
+        };
+        self.is_at(limit, priority, Resource::Retries)
+    }
+
+    /// Whether so many are in use.
+    fn is_at(&mut self, limit: u32, priority: Priority, resource: Resource) -> bool {
         let full = self.in_use(priority, resource) >= limit;
         if full {
             let config = Arc::clone(&self.config);
@@ -231,9 +262,19 @@ impl ClusterState {
         full
     }
 
-    fn retries_allowed(&self, priority: Priority, (percent_hundredths, least): (u32, u32)) -> u32 {
-        let requests = u64::from(self.in_use(priority, Resource::Requests))
-            + u64::from(self.in_use(priority, Resource::Pending));
+    fn retries_allowed(
+        &self,
+        priority: Priority,
+        (percent_hundredths, least): (u32, u32),
+        now: Instant,
+    ) -> u32 {
+        let requests = match self.limits_of(priority).budget_interval {
+            Some(interval) => self.config.in_use[priority as usize].recent.value(interval, now),
+            None => {
+                u64::from(self.in_use(priority, Resource::Requests))
+                    + u64::from(self.in_use(priority, Resource::Pending))
+            }
+        };
         let share = requests * u64::from(percent_hundredths) / 10_000;
         u32::try_from(share).unwrap_or(u32::MAX).max(least)
     }
@@ -242,12 +283,24 @@ impl ClusterState {
         let (priority, slack) = (self.priority(pool_key), self.slack(pool_key, resource));
         let total = total(&self.config, priority, resource);
         self.loads[priority as usize][resource as usize].take(total, slack);
+        if let Some(total) = self.total_of(pool_key, resource) {
+            total.add(1);
+        }
+    }
+
+    /// What all workers have of a host, where that is limited.
+    fn total_of(&self, pool_key: PoolKey, resource: Resource) -> Option<&Total> {
+        let is_limited = resource == Resource::Connections;
+        self.pool(pool_key).filter(|_| is_limited)?.total.as_deref()
     }
 
     pub(crate) fn give(&mut self, pool_key: PoolKey, resource: Resource) {
         let (priority, slack) = (self.priority(pool_key), self.slack(pool_key, resource));
         let total = total(&self.config, priority, resource);
         self.loads[priority as usize][resource as usize].give(total, slack);
+        if let Some(total) = self.total_of(pool_key, resource) {
+            total.sub(1);
+        }
     }
 
     /// Requests alone come often enough for the total's cache line to matter.
@@ -391,8 +444,12 @@ impl ClusterState {
     }
 
     /// A stream begins (or ends) on a host.
-    pub(crate) fn request_began(&mut self, pool_key: PoolKey) {
+    pub(crate) fn request_began(&mut self, pool_key: PoolKey, now: Instant) {
         self.take(pool_key, Resource::Requests);
+        let priority = self.priority(pool_key);
+        if let Some(interval) = self.limits_of(priority).budget_interval {
+            self.config.in_use[priority as usize].recent.note(interval, now);
+        }
         self.stats.upstream_rq_total.inc();
         self.stats.upstream_rq_active.inc();
         let Some(pool) = self.pools.get_mut(pool_key.pool as usize).and_then(Option::as_mut) else {
@@ -444,6 +501,7 @@ impl ClusterState {
         let config = Arc::clone(&self.config);
         self.plain = is_plain(&config);
         self.weigh_at = None;
+        self.filters = start_filters(&config, env);
         (self.tls, self.sockets) = tls;
         self.leaves = false;
         if config.balancing != before.balancing
@@ -473,6 +531,7 @@ impl ClusterState {
         };
         for pool in self.pools.iter_mut().flatten() {
             pool.tally = config.tally_of(&pool.address);
+            pool.count_in(config.connections_of(&pool.address));
         }
         for priority in [Priority::Default, Priority::High] {
             for resource in Resource::ALL {
@@ -509,9 +568,22 @@ fn is_plain(config: &Cluster) -> bool {
         && config.drops.is_none()
         && config.override_hosts.is_none()
         && config.load_reports.is_none()
+        && config.filters.is_empty()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks
+}
+
+/// The filters of a cluster as this worker has them.
+fn start_filters(config: &Cluster, env: &Env) -> Rc<[PlacedFilter]> {
+    if config.filters.is_empty() {
+        return Rc::default();
+    }
+    let (notes, registry) = (Rc::clone(&env.notes), Arc::clone(&env.registry));
+    let name = Arc::clone(&config.stat_name);
+    let mut scope = FilterScope::new(name, notes, registry, env.index);
+    scope.is_of_cluster = true;
+    PlacedFilter::start(&config.filters, &scope)
 }
 
 /// What all workers have in use of a cluster.
@@ -628,6 +700,7 @@ impl Upstreams {
         let stats = env.registry.set(env.index, Scope::Cluster(Arc::clone(&config.stat_name)));
         let mut cluster = ClusterState::new(id, Arc::clone(config), stats);
         cluster.begin_balancers(env);
+        cluster.filters = start_filters(config, env);
         (cluster.tls, cluster.sockets) = conns.cluster_tls(config, env);
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
@@ -643,6 +716,7 @@ impl Upstreams {
         if config.greetings.is_some() {
             cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));
         }
+        cluster.zone_books = ZoneBooks::of(config, &env.registry, env.index);
         cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next(), now);
         cluster.share_breakers(&env.registry, env.workers);

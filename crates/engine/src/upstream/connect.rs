@@ -4,8 +4,9 @@
 //! connection in its pool or on its stream, or a reset for everything that waited for it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use towpath_proto::{Address, AttemptId, ConnectionId, Instant, Output};
+use towpath_proto::{Address, AttemptId, ConnectOptions, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
 use crate::conn::Connections;
@@ -15,7 +16,8 @@ use crate::ids::{Closer, PoolKey, Protocol, StreamIndex};
 use crate::message::FromWorker;
 use crate::snapshot::ClusterId;
 use crate::upstream::Upstreams;
-use crate::upstream::cluster::Resource;
+use crate::upstream::cluster::{ClusterState, Resource};
+use crate::upstream::rounds::{RoundNumber, Rounds};
 
 /// A connect under way.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Attempt {
     pub(crate) stream: Option<StreamIndex>,
     /// Which of an origin's addresses it goes to; otherwise to the pool's.
     pub(crate) target: Option<SocketAddr>,
+    /// Which of the connects to a host with several addresses it is.
+    pub(crate) round: Option<RoundNumber>,
     /// The connection whose handshake is under way.
     pub(crate) securing: Option<ConnectionId>,
     pub(crate) started: Instant,
@@ -39,6 +43,8 @@ pub(crate) struct Attempts {
     pub(crate) slots: Vec<Option<Attempt>>,
     pub(crate) free: Vec<u32>,
     pub(crate) serial: u32,
+    /// Those to hosts that have several addresses.
+    pub(crate) rounds: Rounds,
 }
 
 impl Attempts {
@@ -49,16 +55,25 @@ impl Attempts {
         target: Option<SocketAddr>,
         started: Instant,
     ) -> AttemptId {
+        let (round, securing, since) = (None, None, connect_begins());
+        let id = AttemptId(0);
+        self.put(Attempt { id, pool_key, stream, target, round, securing, started, since })
+    }
+
+    /// Gives an attempt its id.
+    pub(crate) fn put(&mut self, attempt: Attempt) -> AttemptId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
         self.serial = self.serial.wrapping_add(1);
         let id = AttemptId(u64::from(self.serial) << 32 | u64::from(slot));
-        let (securing, since) = (None, connect_begins());
-        let attempt = Attempt { id, pool_key, stream, target, securing, started, since };
-        self.slots[slot as usize] = Some(attempt);
+        self.slots[slot as usize] = Some(Attempt { id, ..attempt });
         id
+    }
+
+    pub(crate) fn get_mut(&mut self, id: AttemptId) -> Option<&mut Attempt> {
+        self.slots.get_mut(Self::slot(id) as usize)?.as_mut().filter(|attempt| attempt.id == id)
     }
 
     pub(crate) fn get(&self, id: AttemptId) -> Option<&Attempt> {
@@ -67,9 +82,7 @@ impl Attempts {
 
     /// The driver has connected; the handshake begins.
     pub(crate) fn secure(&mut self, id: AttemptId, connection: ConnectionId) {
-        if let Some(Some(attempt)) = self.slots.get_mut(Self::slot(id) as usize)
-            && attempt.id == id
-        {
+        if let Some(attempt) = self.get_mut(id) {
             attempt.securing = Some(connection);
         }
     }
@@ -128,12 +141,8 @@ impl Upstreams {
         now: Instant,
     ) -> Option<AttemptId> {
         let cluster = self.clusters.get_mut(pool_key.cluster)?;
-        let (timeout, options) = (cluster.config.connect_timeout, cluster.config.connect.clone());
-        let wish = cluster.pool(pool_key).and_then(|pool| cluster.wishes.get(pool.class.wish));
-        let options = match wish.and_then(|wish| wish.source) {
-            Some(source) => source.bind(&options),
-            None => options,
-        };
+        let (timeout, options) =
+            (cluster.config.connect_timeout, cluster.connect_options(pool_key));
         cluster.take(pool_key, Resource::Connections);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
@@ -156,8 +165,13 @@ impl Upstreams {
         if stream.is_none() {
             pool.connecting += 1;
         }
+        let addresses = pool.addresses.clone().filter(|_| target.is_none());
         let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
         let attempt = self.attempts.open(pool_key, stream, target, now);
+        if let Some(addresses) = addresses {
+            self.begin_round(attempt, addresses, now + timeout, env, now);
+            return Some(attempt);
+        }
         env.timers.set(TimerSlot::Attempt(Attempts::slot(attempt)).number(), now + timeout);
         env.outputs.push_back(Output::Connect { attempt, address, options });
         Some(attempt)
@@ -165,6 +179,10 @@ impl Upstreams {
 
     /// The connection is not wanted any more.
     pub(crate) fn cancel_attempt(&mut self, id: AttemptId, conns: &mut Connections, env: &mut Env) {
+        if self.attempts.get(id).is_none() {
+            return;
+        }
+        self.end_round(id, conns, env);
         self.cancel_connect(id, conns, env);
         if let Some(attempt) = self.end_attempt(id, Closer::Local, env) {
             self.clusters.drop_if_unused(attempt.pool_key);
@@ -204,5 +222,17 @@ impl Upstreams {
             cluster.left_queue(attempt.pool_key);
         }
         Some(attempt)
+    }
+}
+
+impl ClusterState {
+    /// How the host of a pool is connected to.
+    pub(crate) fn connect_options(&self, pool_key: PoolKey) -> Arc<ConnectOptions> {
+        let options = Arc::clone(&self.config.connect);
+        let wish = self.pool(pool_key).and_then(|pool| self.wishes.get(pool.class.wish));
+        match wish.and_then(|wish| wish.source) {
+            Some(source) => source.bind(&options),
+            None => options,
+        }
     }
 }

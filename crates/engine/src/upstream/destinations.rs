@@ -156,6 +156,6 @@ impl Upstreams {
     }
 }
 
-/// Hosts of one cluster on one worker. Requests that want still another one find none: who may choose a destination by
-/// a header could make any number.
+/// Hosts of one cluster on one worker. Requests that want still another one find none: a client that may choose a
+/// destination by a header could make any number.
 pub(crate) const MOST_DESTINATIONS: usize = 65_536;

@@ -45,12 +45,15 @@ impl ClusterState {
             if pools.get(first).is_none() {
                 pools.put(first, self.add_pool(endpoint, first));
             }
+            let zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
             let mut host = Host::new(endpoint.clone());
             for pool in pools.iter() {
                 if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
                     pool.host = Some(index);
                     pool.hostname = Arc::clone(&endpoint.hostname);
                     pool.socket = endpoint.socket;
+                    pool.addresses.clone_from(&endpoint.addresses);
+                    pool.zone.clone_from(&zone);
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
                 }
             }
@@ -160,7 +163,10 @@ impl ClusterState {
     pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, class: PoolClass) -> u32 {
         let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
         pool.socket = endpoint.socket;
+        pool.addresses.clone_from(&endpoint.addresses);
         pool.tally = self.config.tally_of(&pool.address);
+        pool.zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
+        pool.total = self.config.connections_of(&pool.address);
         u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
     }
 

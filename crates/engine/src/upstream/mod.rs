@@ -19,11 +19,13 @@ pub(crate) mod origin;
 pub(crate) mod passive_health;
 pub(crate) mod pool;
 pub(crate) mod protocol;
+mod rounds;
 pub(crate) mod shown;
 pub(crate) mod subsets;
 mod wanted;
 mod weighing;
 pub(crate) mod wishes;
+mod zone_books;
 
 use towpath_proto::{Close, ConnectionId, Instant};
 

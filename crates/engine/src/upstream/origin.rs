@@ -137,14 +137,14 @@ impl Upstreams {
         );
     }
 
-    /// Those who wait for a connection to an origin, with or without one beside it.
+    /// The streams that wait for a connection to an origin, with or without one beside it.
     pub(crate) fn waiting_for(&self, id: ClusterId) -> Vec<StreamIndex> {
         let pool = self.clusters.pool(PoolKey { cluster: id, pool: 0 });
         pool.map(|pool| pool.pending.iter().copied().collect()).unwrap_or_default()
     }
 
     /// Whether an origin is not concerned by what becomes of the network; it is reached then.
-    pub(crate) fn spare_origin(
+    pub(crate) fn keep_exempt_origin(
         &mut self,
         id: ClusterId,
         conns: &mut Connections,

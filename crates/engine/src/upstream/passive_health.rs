@@ -9,7 +9,7 @@ use crate::message::FromWorker;
 use crate::snapshot::health::{OutlierDetection, Run};
 use crate::tally::Origin;
 use crate::upstream::Upstreams;
-use crate::upstream::cluster::ClusterState;
+use crate::upstream::cluster::{ClusterState, Clusters};
 
 /// A host's errors in a row, as one worker saw them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct ErrorStreak {
     pub(crate) local: u32,
 }
 
-/// What came of a try, as far as the host is concerned.
+/// What came of an attempt, as far as the host is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostOutcome {
     /// It answered with this status.
@@ -103,8 +103,16 @@ impl ClusterState {
     }
 }
 
+impl Clusters {
+    /// Whether the host of a pool counts as degraded when its answers say so.
+    pub(crate) fn detects_degraded(&self, pool_key: PoolKey) -> bool {
+        let outliers = self.get(pool_key.cluster).and_then(|cluster| cluster.config.outliers);
+        outliers.is_some_and(|outliers| outliers.detects_degraded)
+    }
+}
+
 impl Upstreams {
-    /// Notes what came of a try on a host.
+    /// Notes what came of an attempt on a host.
     #[inline]
     pub(crate) fn note(&mut self, pool_key: PoolKey, sign: HostOutcome, env: &mut Env) {
         if self
@@ -113,6 +121,21 @@ impl Upstreams {
             .is_some_and(|cluster| cluster.config.outliers.is_some())
         {
             self.note_watched(pool_key, sign, env);
+        }
+    }
+
+    /// An answer without an error said that others than its host would serve better.
+    #[cold]
+    pub(crate) fn note_degraded(&self, pool_key: PoolKey, status: u16, env: &mut Env) {
+        let Some(cluster) = self.clusters.get(pool_key.cluster) else { return };
+        if status >= 500 {
+            return;
+        }
+        let Some(pool) = cluster.pool(pool_key) else { return };
+        let host = pool.host.and_then(|host| cluster.hosts.get(host as usize));
+        if host.is_some_and(|host| !host.health_flags.degraded_by_answers) {
+            let host = pool.address.clone();
+            env.tell(FromWorker::Degraded { cluster: pool_key.cluster, host });
         }
     }
 
@@ -157,6 +180,7 @@ mod tests {
             max_percent: 100,
             always_one: false,
             returns_when_checked: true,
+            detects_degraded: false,
             comparison: Comparison::default(),
         }
     }

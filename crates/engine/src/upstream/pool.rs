@@ -17,7 +17,9 @@ use crate::env::{Env, TimerSlot};
 use crate::format::address_text;
 use crate::ids::{PoolClass, PoolKey, StreamIndex};
 use crate::message::HostCounts;
+use crate::stats::ZonePairStats;
 use crate::tally::Tally;
+use crate::total::Total;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::ErrorStreak;
@@ -26,7 +28,9 @@ use crate::upstream::passive_health::ErrorStreak;
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) address: Address,
-    /// The same as log lines have it.
+    /// All that its host has, in the order in which they are connected to, if it has several.
+    pub(crate) addresses: Option<Arc<[Address]>>,
+    /// The first as log lines have it.
     pub(crate) address_text: Box<[u8]>,
     pub(crate) hostname: Arc<str>,
     /// Which of the cluster's sockets it is spoken to by, in place of the one of all others.
@@ -55,7 +59,11 @@ pub(crate) struct Pool {
     pub(crate) counts: HostCounts,
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,
-    /// How its tries end, where hosts are compared.
+    /// Where its requests are counted by zones, if both ends are in one.
+    pub(crate) zone: Option<Arc<ZonePairStats>>,
+    /// How many connections all workers have to its host, where that is limited.
+    pub(crate) total: Option<Arc<Total>>,
+    /// How its attempts end, where hosts are compared.
     pub(crate) tally: Option<Arc<Tally>>,
 }
 
@@ -91,6 +99,7 @@ impl Pool {
         Self {
             address_text: address_text(&address),
             address,
+            addresses: None,
             hostname,
             socket: None,
             class,
@@ -104,6 +113,8 @@ impl Pool {
             peer_idle: None,
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
+            zone: None,
+            total: None,
             tally: None,
         }
     }
@@ -176,6 +187,17 @@ impl Pool {
         match (idle_timeout, peer_idle) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
+        }
+    }
+
+    /// Its connections count in another total from here on.
+    pub(crate) fn count_in(&mut self, total: Option<Arc<Total>>) {
+        let before = std::mem::replace(&mut self.total, total);
+        if let Some(total) = &self.total {
+            total.add(self.connections.into());
+        }
+        if let Some(before) = before {
+            before.sub(self.connections.into());
         }
     }
 
@@ -293,10 +315,33 @@ impl Upstreams {
         }
         if races {
             self.race_for(pool_key.cluster, conns, env, now);
+        } else if env.overload.is_some() && self.is_shed(wish.stream, pool_key, conns, env) {
+            return Lease::Overflow;
         } else {
             self.open_for_pending(pool_key, conns, env, now);
         }
         Lease::Pending
+    }
+
+    /// Whether a stream that waits is refused because it would have a connection made, at a bad time.
+    #[cold]
+    fn is_shed(
+        &mut self,
+        stream: StreamIndex,
+        pool_key: PoolKey,
+        conns: &Connections,
+        env: &mut Env,
+    ) -> bool {
+        let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return false };
+        let (carries, ratio) = (cluster.carries(pool_key), cluster.preconnect_milli(pool_key));
+        let pool = cluster.pool(pool_key);
+        let wants = pool.is_some_and(|pool| pool.wants_connection(ratio, carries, conns));
+        if !wants || !env.sheds_connection() {
+            return false;
+        }
+        cluster.stats.upstream_rq_cancelled.inc();
+        self.leave_queue(stream, pool_key);
+        true
     }
 
     /// Opens a connection if more streams wait than connects are under way, and those that are wanted ahead of need.

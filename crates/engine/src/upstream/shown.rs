@@ -40,7 +40,7 @@ impl Shown {
         let default = Arc::from("default");
         let names = config.socket_names.iter().chain(std::iter::once(&default));
         let matches = names.map(|it| {
-            let scope = Scope::ClusterSocketMatch { cluster: name(), name: Arc::clone(it) };
+            let scope = Scope::ClusterPart { cluster: name(), name: Arc::clone(it) };
             registry.set(worker, scope)
         });
         Self { table, matches: matches.collect() }

@@ -1,4 +1,4 @@
-//! The subsets of a cluster on a worker: which there are, and who takes a request that asks for one.
+//! The subsets of a cluster on a worker: which there are, and which one takes a request that asks for one.
 //!
 //! Arrives: hosts with what is said of them, whenever these change, and what a request asks for. Leaves: a host. Each
 //! subset has a balancer of its own over its part of the cluster's hosts; finding one is a look into a table.

@@ -18,7 +18,7 @@ use towpath_engine::local::message::{
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream};
 use towpath_engine::snapshot::cluster::{Endpoint, Limits};
-use towpath_engine::snapshot::listener::{TcpLogOptions, TcpProxy, Terminal};
+use towpath_engine::snapshot::listener::{TcpConnects, TcpLogOptions, TcpProxy, Terminal};
 use towpath_engine::snapshot::route::{Action, ClusterChoice, RetryOn};
 use towpath_engine::snapshot::{Cluster, ClusterId, Snapshot};
 use towpath_engine::stats::{Query, Registry};
@@ -673,7 +673,9 @@ fn snapshot(random: &mut Random) -> Snapshot {
             idle_timeout: Some(Duration::from_secs(600)),
             hash: None,
             max_duration: None,
+            duration_jitter: 0.0,
             max_connect_attempts: 2,
+            connects: TcpConnects::default(),
             criteria: None,
             tlvs: None,
             tunneling: None,
@@ -722,5 +724,6 @@ const LIMITS: Limits = Limits {
     requests: 8,
     retries: 3,
     retry_budget: None,
+    budget_interval: None,
     track_remaining: false,
 };

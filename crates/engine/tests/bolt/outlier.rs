@@ -41,6 +41,7 @@ fn outliers() -> OutlierDetection {
         max_percent: 100,
         always_one: false,
         returns_when_checked: true,
+        detects_degraded: false,
         comparison: Comparison::default(),
     }
 }

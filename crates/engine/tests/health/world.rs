@@ -192,6 +192,9 @@ impl HealthWorld {
                 Message::From(FromWorker::ErrorStreak { cluster, host, run }) => {
                     ToMonitor::ErrorStreak { cluster, host, run }
                 }
+                Message::From(FromWorker::Degraded { cluster, host }) => {
+                    ToMonitor::Degraded { cluster, host }
+                }
                 _ => continue,
             };
             self.world.send(self.monitor, Message::ToMonitor(told));
@@ -299,6 +302,7 @@ pub fn check(probe: Probe) -> HealthCheck {
             no_traffic: pause,
             no_traffic_healthy: pause,
         },
+        alpn: Vec::new(),
         log: None,
     }
 }

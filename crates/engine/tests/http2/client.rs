@@ -199,7 +199,7 @@ impl Client {
         let head = call.head.as_ref().expect("an answer has a head");
         let id = text(head, b"x-id");
         if !id.is_empty() {
-            assert_eq!(id, call.ask.id, "an answer goes to the one who asked");
+            assert_eq!(id, call.ask.id, "an answer goes to the call that asked");
             let whole = if call.ask.method == "HEAD" { 0 } else { call.ask.answer };
             assert_eq!(call.received, whole, "the answer to {} is whole", call.ask.id);
         }

@@ -13,7 +13,8 @@ use towpath_engine::snapshot::{Snapshot, cluster::Endpoint};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{
-    Address, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output, ReadInterest,
+    Address, AttemptId, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output,
+    ReadInterest,
 };
 
 use super::{HTTP, Plan, address, endpoint, origin_address};
@@ -32,6 +33,11 @@ pub struct Bench {
     pub connects: u32,
     /// Connects are refused.
     pub refuses: bool,
+    /// Connects to these are not answered.
+    pub silent: Vec<Address>,
+    /// Where connects went, and those of them that were given up.
+    pub asked: Vec<(AttemptId, Address)>,
+    pub cancelled: Vec<AttemptId>,
     /// Connections that the worker has closed.
     pub closed: Vec<ConnectionId>,
     /// Connections that are not read.
@@ -68,6 +74,9 @@ impl Bench {
             connections: 0,
             connects: 0,
             refuses: false,
+            silent: Vec::new(),
+            asked: Vec::new(),
+            cancelled: Vec::new(),
             closed: Vec::new(),
             unread: HashSet::new(),
             lines: Vec::new(),
@@ -142,10 +151,15 @@ impl Bench {
                     self.listeners.insert(address.clone(), listener);
                     self.give(Input::Listening { listener, outcome: Ok(address) });
                 }
+                Output::Connect { attempt, ref address, .. } if self.silent.contains(address) => {
+                    self.asked.push((attempt, address.clone()));
+                }
+                Output::CancelConnect { attempt } => self.cancelled.push(attempt),
                 Output::Connect { attempt, .. } if self.refuses => {
                     self.give(Input::ConnectFailed { attempt, failure: Failure::Refused });
                 }
-                Output::Connect { attempt, .. } => {
+                Output::Connect { attempt, address: to, .. } => {
+                    self.asked.push((attempt, to));
                     let connection = self.connection();
                     self.connects += 1;
                     self.origin = Some(connection);

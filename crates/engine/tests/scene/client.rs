@@ -253,7 +253,7 @@ impl State {
             let id = text(&head, b"x-id");
             let from_origin = !id.is_empty();
             if from_origin {
-                assert_eq!(id, ask.id, "an answer goes to the one who asked");
+                assert_eq!(id, ask.id, "an answer goes to the call that asked");
                 let whole = if ask.method == "HEAD" { 0 } else { ask.answer };
                 assert_eq!(self.body, whole, "the answer to {} is whole", ask.id);
             }

@@ -18,8 +18,8 @@ use towpath_engine::snapshot::cluster::{
 };
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
-    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpLogOptions,
-    TcpProxy, Terminal,
+    ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects,
+    TcpLogOptions, TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
@@ -67,6 +67,8 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         limits: Limits::default(),
         high_limits: Limits::default(),
         in_use: Default::default(),
+        host_connections: [None; 2],
+        host_totals: Default::default(),
         idle_timeout: Some(Duration::from_secs(60)),
         max_connection_duration: None,
         max_stream_duration: None,
@@ -81,12 +83,14 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         override_hosts: None,
         load_reports: None,
         ends: Default::default(),
+        own_zone: None,
         zones: None,
         tallies: Default::default(),
         mesh: None,
         filter_metadata: None,
         greetings: None,
         asked_names: None,
+        filters: Vec::new(),
         drops: None,
     }
 }
@@ -189,8 +193,12 @@ pub fn http(routes: RouteTable) -> Http {
         ignored_upgrades: Vec::new(),
         detections: Vec::new(),
         early_mutations: Default::default(),
+        try_filters: Vec::new(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
+        attempt_logs: Vec::new(),
+        log_attempt_start: false,
+        proxy_status: None,
         told: None,
         generate_request_id: true,
         preserve_external_request_id: false,
@@ -294,7 +302,9 @@ impl Plan {
             idle_timeout: Some(Duration::from_secs(600)),
             hash: None,
             max_duration: None,
+            duration_jitter: 0.0,
             max_connect_attempts: 1,
+            connects: TcpConnects::default(),
             criteria: None,
             tlvs: None,
             tunneling: None,

@@ -69,7 +69,7 @@ pub struct Rig {
     /// Sockets that are bound, and how often one was given up.
     pub listened: u32,
     pub unlistened: u32,
-    /// Who connects waits.
+    /// Clients that connect wait.
     pub is_held: bool,
 }
 

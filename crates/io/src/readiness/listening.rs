@@ -27,7 +27,7 @@ pub(super) struct Listener {
     /// Whom its connections are balanced with.
     pub(super) group: Option<Arc<Group>>,
     in_accepts: bool,
-    /// Who connects waits in it.
+    /// Clients that connect wait in it.
     is_held: bool,
 }
 
@@ -165,7 +165,7 @@ where
                     let Some(accepted) = listener.accepted(socket, peer) else {
                         continue;
                     };
-                    // Who is left of its group counts it no more.
+                    // The shards that are left of its group count it no more.
                     let input = self.admit(Accepted { group: None, ..accepted });
                     self.answers.extend(input);
                 }

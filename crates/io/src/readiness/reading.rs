@@ -162,7 +162,7 @@ where
         self.reads.push(id.slot());
     }
 
-    pub(super) fn take_letters(&mut self, now: Instant) {
+    pub(super) fn take_commands(&mut self, now: Instant) {
         for _ in 0..MAX_MESSAGES {
             match self.commands.pop_front() {
                 Some(Command::Message(message)) => {

@@ -47,7 +47,7 @@ impl Dns {
         if servers.is_none() && has_host(&hosts(), name) {
             return resolve(name);
         }
-        if self.rests(name, Instant::now()) {
+        if self.backs_off(name, Instant::now()) {
             return Err(Failure::TimedOut);
         }
         let found = self.stub.resolve(name, config);
@@ -63,7 +63,7 @@ impl Dns {
         }
     }
 
-    fn rests(&self, name: &str, now: Instant) -> bool {
+    fn backs_off(&self, name: &str, now: Instant) -> bool {
         self.failures().get(name).is_some_and(|backoff| now < backoff.until)
     }
 

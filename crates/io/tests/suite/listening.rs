@@ -186,7 +186,7 @@ pub fn an_ipv6_wildcard_takes_ipv4_when_asked<R: Runner>() {
     for (listener, v6_only) in [(0, true), (1, false)] {
         let options = ListenOptions { v6_only, ..ListenOptions::default() };
         let bound = scene.listen_as(listener, any.clone(), options).unwrap();
-        // Another program may listen on the same port of IPv4, so that who was told is what counts.
+        // Another program may listen on the same port of IPv4, so that which one was told is what counts.
         let _stream = TcpStream::connect(("127.0.0.1", bound.ip().unwrap().port()));
         let told = scene.strings.told_within(QUIET);
         assert_eq!(matches!(told, Some(Input::Accepted { .. })), !v6_only, "{told:?}");

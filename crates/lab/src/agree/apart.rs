@@ -48,7 +48,7 @@ impl Apart {
 impl Drop for Apart {
     fn drop(&mut self) {
         for (who, before) in &self.before {
-            // Who has ended needs no processor.
+            // A program that has ended needs no processor.
             let _ = sched_setaffinity(*who, before);
         }
     }

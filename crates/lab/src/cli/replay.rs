@@ -12,7 +12,7 @@ use crate::replay::{self, Options, Peers, Replay};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Peers are looked for in the environment (TOWPATH_ENVOY, TOWPATH_NGINX, TOWPATH_HAPROXY, TOWPATH_CURL,
-TOWPATH_OKHTTP: a class path), then below target/peers, then in the search path. Who is missing is named.
+TOWPATH_OKHTTP: a class path), then below target/peers, then in the search path. A client that is missing is named.
 
 Example: towpath lab replay sidecar --quick --report sidecar.html")]
 pub struct ReplayCommand {

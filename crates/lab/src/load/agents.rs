@@ -147,7 +147,7 @@ fn follow(
     Ok(sum)
 }
 
-/// The agents at work, and who looks on.
+/// The agents at work, and what shows their progress.
 struct Room<'l, 'o> {
     lines: &'l mut [Line],
     observer: Option<&'o mut dyn FnMut(&Progress)>,

@@ -67,7 +67,7 @@ impl<'p, 'o> Run<'p, 'o> {
         plan: &'p Plan,
         observer: Option<&'o mut dyn FnMut(&Progress)>,
     ) -> Result<Self, LoadError> {
-        // First of all: what fails from here on tells those who wait.
+        // First of all: what fails from here on tells the threads that wait.
         let arrival = Arrival::at(plan.share.meeting.as_ref());
         let warmup_ns = plan.warmup.as_nanos() as u64;
         Ok(Self {

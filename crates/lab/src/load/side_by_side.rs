@@ -63,7 +63,7 @@ pub(crate) struct Meeting {
     is_stopped: AtomicBool,
 }
 
-/// Tells when those who are all ready are to start; `None` when they are not to.
+/// Tells when the agents, which are all ready, are to start; `None` when they are not to.
 pub(super) type Signal = Box<dyn FnOnce() -> Option<Instant> + Send>;
 
 struct State {

@@ -111,7 +111,7 @@ impl<'a> Builder<'a> {
         self.malformed = !taken;
     }
 
-    /// RFC 7541 §6.2.3: who passes a field on keeps its mark.
+    /// RFC 7541 §6.2.3: an intermediary that passes a field on keeps its mark.
     fn keep_mark(&mut self, name: Name, fields_before: usize) {
         self.never_indexed_cookie |= name == Name::Cookie;
         if self.head.len() > fields_before {

@@ -61,7 +61,7 @@ impl KnownBlock {
             return;
         }
         let is_small = block.len() <= LONGEST && decoder.decoded_bytes() <= LONGEST_DECODED;
-        // Who lets a value enter no table does not want it to be remembered (RFC 7541 §7.1.3).
+        // A peer that lets a value enter no table does not want it to be remembered (RFC 7541 §7.1.3).
         if !is_small || built.head.fields().iter().any(Field::is_never_indexed) {
             return;
         }

@@ -82,7 +82,7 @@ impl<'a> Certificate<'a> {
         hex(&sha256(der), Case::Lower)
     }
 
-    /// SHA-1 of a certificate (DER) in hexadecimal digits. It tells certificates apart that nobody forges.
+    /// SHA-1 of a certificate (DER) in hexadecimal digits. It tells certificates apart, but no forged ones.
     #[must_use]
     pub fn old_fingerprint(der: &[u8]) -> String {
         use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};

@@ -39,7 +39,7 @@ pub struct ClientSettings {
     pub identity: Option<Identity>,
     /// Sessions that a worker keeps to resume, of each version; 0 means none.
     pub stored_sessions: usize,
-    /// Who is told the secrets of each connection; nobody when this is `None`. Envoy `key_log`.
+    /// What is told the secrets of each connection, if anything. Envoy `key_log`.
     pub key_log: Option<Arc<dyn KeyLines>>,
 }
 

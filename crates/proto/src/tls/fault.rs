@@ -6,7 +6,7 @@ use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The peer's certificate was refused. The peer's fault, or that of who configured us.
+    /// The peer's certificate was refused. The peer's fault, or that of our configuration.
     #[error("certificate refused: {0}")]
     Certificate(#[source] Distrust),
     /// The peer refused us with this alert (RFC 8446 §6.2).

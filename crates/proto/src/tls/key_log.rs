@@ -1,4 +1,4 @@
-//! The secrets of connections, for who looks at what a capture of packets says.
+//! The secrets of connections, for tools that decrypt a capture of packets.
 //!
 //! Arrives: what rustls tells of each handshake. Leaves: lines of the NSS key log format, which Wireshark reads.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::KeyLog;
 
-/// Takes the lines, each with its end. Envoy `TlsKeyLog`. Who has them can read the connections that they are of.
+/// Takes the lines, each with its end. Envoy `TlsKeyLog`. With them the connections that they are of can be read.
 pub trait KeyLines: fmt::Debug + Send + Sync {
     /// One more line.
     fn write(&self, line: &str);

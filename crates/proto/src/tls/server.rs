@@ -58,7 +58,7 @@ pub struct ServerSettings {
     pub stored_sessions: usize,
     /// How long sessions can be resumed, in whole seconds. Clients are told at most seven days.
     pub session_lifetime: Duration,
-    /// Who is told the secrets of each connection; nobody when this is `None`. Envoy `key_log`.
+    /// What is told the secrets of each connection, if anything. Envoy `key_log`.
     pub key_log: Option<Arc<dyn KeyLines>>,
 }
 

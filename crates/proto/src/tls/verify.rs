@@ -28,7 +28,8 @@ use super::fault::{Distrust, Fault};
 /// Which certificates to trust. The default trusts any, as Envoy without a `validation_context` does.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// Who must have signed the certificate; without them its chain is not looked at. Envoy `trusted_ca`.
+    /// Authorities, of which one must have signed the certificate; without them its chain is not looked at. Envoy
+    /// `trusted_ca`.
     pub roots: Option<Roots>,
     /// Who judges a server's chain and name in the place of `roots`, or beside them.
     pub platform: Option<Platform>,

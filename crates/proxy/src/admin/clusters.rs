@@ -226,6 +226,7 @@ fn health_flags(host: &HostDescription) -> String {
         (host.endpoint.health == Health::Unhealthy && !drains, "/failed_eds_health"),
         (health_flags.degraded, "/degraded_active_hc"),
         (host.endpoint.health == Health::Degraded, "/degraded_eds_health"),
+        (health_flags.degraded_by_answers, "/degraded_outlier_detection"),
         (health_flags.pending, "/pending_active_hc"),
         (health_flags.timed_out, "/active_hc_timeout"),
         (drains, "/eds_status_draining"),
@@ -246,6 +247,7 @@ fn health_status(host: &HostDescription) -> Value {
         ("failed_active_health_check", health_flags.failed_check),
         ("failed_outlier_check", health_flags.ejected),
         ("failed_active_degraded_check", health_flags.degraded),
+        ("failed_degraded_outlier_detection", health_flags.degraded_by_answers),
         ("pending_active_hc", health_flags.pending),
         ("active_hc_timeout", health_flags.timed_out),
     ];

@@ -61,7 +61,7 @@ pub(crate) struct Setup {
     pub(crate) recorder: Option<Recorder>,
 }
 
-/// What `/runtime_modify` was told, all of it; and who is to be told when it serves.
+/// What `/runtime_modify` was told, all of it; and the caller that is to be told when it serves.
 #[derive(Debug)]
 pub(crate) struct Override {
     pub(crate) values: Overrides,
@@ -225,7 +225,7 @@ impl Server {
                 Wake::Override(Override { values, teller }) => {
                     self.resources.override_runtime(values);
                     self.again(Kind::Runtime).await;
-                    // Who asked may have gone.
+                    // The caller may have gone.
                     let _ = teller.send(());
                 }
                 Wake::NamesKnown => {

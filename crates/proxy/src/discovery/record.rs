@@ -7,7 +7,7 @@ use towpath_xds::{Rejected, Update};
 
 use super::Server;
 
-/// Who is told. What is not read yet waits in memory.
+/// The reader that is told. What is not read yet waits in memory.
 pub(crate) type Recorder = mpsc::UnboundedSender<Step>;
 
 /// One update, and what became of it. Nothing in it is secret.

@@ -141,7 +141,7 @@ async fn look_up(
     host: Arc<str>,
     name: Box<str>,
 ) -> Answered {
-    let resolver = resolvers.borrow_mut().find(&config.resolvers, config.family);
+    let resolver = resolvers.borrow_mut().find(&config.resolver, config.family);
     let Ok(resolver) = resolver else { return (host, query, Answer::Fault(NameFault::Failed)) };
     let asked = resolver::look_up_fault(&resolver, &name);
     let answer = match config.query_timeout {

@@ -2,6 +2,8 @@ use std::net::UdpSocket;
 use std::sync::Mutex;
 
 use towpath_engine::snapshot::cluster::Family;
+use towpath_engine::snapshot::dns::DnsOptions;
+use towpath_engine::snapshot::happy_eyeballs::HappyEyeballs;
 
 use super::*;
 
@@ -198,7 +200,9 @@ fn cluster(server: &Server, names: &[&str], logical: bool) -> DnsCluster {
         respect_ttl: false,
         jitter: Duration::ZERO,
         family: Family::V4Only,
-        resolvers: vec![server.address],
+        eyeballs: HappyEyeballs::default(),
+        least_refresh: Duration::ZERO,
+        resolver: DnsOptions::of(vec![server.address]),
     };
     DnsCluster { id: ID, name: Arc::from("c"), stat_name: Arc::from("c"), dns }
 }

@@ -24,7 +24,7 @@ use crate::server_stats::CONTROL;
 use message::{LoadStatsRequest, LoadStatsResponse};
 use tally::{Load, Tracked};
 
-/// Who is told, and who tells.
+/// The servers that are told, and the call that tells them.
 #[derive(Debug)]
 pub(crate) struct LoadReports {
     server: Arc<Grpc>,

@@ -1,4 +1,5 @@
-//! A recording: a line of JSON for who asked, then one for each update. What is cut off loses its last line at most.
+//! A recording: a line of JSON for the program that asked, then one for each update. What is cut off loses its last
+//! line at most.
 
 use std::collections::BTreeMap;
 use std::fs::File;

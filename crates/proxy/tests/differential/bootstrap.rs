@@ -108,19 +108,38 @@ pub(crate) fn write(suite: &Suite, upstreams: &BTreeMap<String, SocketAddr>, log
         text = text.replace(&format!("${{{name}.port}}"), &address.port().to_string());
     }
     let folder = log.parent().unwrap_or(log);
-    text = pressure::fill(&text, folder).replace("${dns}", &name_server());
+    text = pressure::fill(&text, folder);
+    let text = with_resolvers(text);
     let suites = crate::folder().display().to_string();
     secure::fill(&text.replace("${log}", &log.display().to_string()).replace("${suites}", &suites))
 }
 
+/// Puts resolvers where a text wants them, with more fields where it has some.
+fn with_resolvers(mut text: String) -> String {
+    let port = crate::dns::start();
+    while let Some(at) = text.find("${dns") {
+        let end = at + text[at..].find('}').unwrap_or(text.len() - at - 1);
+        // Fields may have braces of their own.
+        let end = (end..text.len())
+            .find(|end| {
+                let inside = &text[at..=*end];
+                inside.ends_with('}') && inside.matches('{').count() == inside.matches('}').count()
+            })
+            .unwrap_or(end);
+        let fields = text[at + "${dns".len()..end].trim().to_owned();
+        text.replace_range(at..=end, &name_server(port, &fields));
+    }
+    text
+}
+
 /// A resolver of c-ares that asks the name server of the tests.
-fn name_server() -> String {
+fn name_server(port: u16, fields: &str) -> String {
     const CARES: &str =
         "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig";
-    let port = crate::dns::start();
+    let fields = if fields.is_empty() { String::new() } else { format!(", {fields}") };
     format!(
         "{{ name: envoy.network.dns_resolver.cares, typed_config: {{ \"@type\": {CARES}, resolvers: \
-         [ {{ socket_address: {{ address: 127.0.0.1, port_value: {port}, protocol: UDP }} }} ] }} }}"
+         [ {{ socket_address: {{ address: 127.0.0.1, port_value: {port}, protocol: UDP }} }} ]{fields} }} }}"
     )
 }
 

@@ -14,7 +14,8 @@ pub(crate) fn start() -> u16 {
 }
 
 /// `nx…` does not exist, `empty…` has no address, `fail…` is a failure of the server, `silent…` is not answered; all
-/// others are at 127.0.0.1, for 300 s. `growing…` is there for a second, and then at 127.0.0.2 as well.
+/// others are at 127.0.0.1, for 300 s. `growing…` is there for a second, and then at 127.0.0.2 as well. `several…` is at
+/// 127.0.0.2 first, and then at 127.0.0.1.
 fn serve(socket: &UdpSocket) {
     let mut buffer = [0; 1500];
     let mut growing = HashMap::new();
@@ -40,15 +41,22 @@ fn answer(query: &[u8], growing: &mut HashMap<String, Instant>) -> Option<Vec<u8
         () => 0,
     };
     let found = code == 0 && wants_v4 && !name.starts_with("empty");
+    let is_several = name.starts_with("several");
     let is_growing = name.starts_with("growing");
     let has_grown = is_growing
         && growing.entry(name).or_insert_with(Instant::now).elapsed() > Duration::from_millis(500);
-    let count = if found { 1 + u8::from(has_grown) } else { 0 };
+    let hosts: &[u8] = match () {
+        () if !found => &[],
+        () if is_several => &[2, 1],
+        () if has_grown => &[1, 2],
+        () => &[1],
+    };
+    let count = u8::try_from(hosts.len()).unwrap();
     let mut answer = query[..2].to_vec();
     answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
     answer.extend(question);
     let ttl: u16 = if is_growing && !has_grown { 1 } else { 300 };
-    for host in 1..=count {
+    for &host in hosts {
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0]);
         answer.extend(ttl.to_be_bytes());
         answer.extend([0, 4, 127, 0, 0, host]);

@@ -299,7 +299,7 @@ impl<'a> Http2<'a> {
     fn flush(&mut self, mut out: Out) {
         self.connection.flush(&mut out);
         for chunk in out.drain() {
-            // Who is gone needs no answer.
+            // A client that is gone needs no answer.
             let _ = self.stream.write_all(&chunk);
         }
         self.connection.sent(0);

@@ -138,7 +138,7 @@ impl<T: 'static> World<T> {
         );
     }
 
-    /// Who connects waits, or is told of.
+    /// Clients that connect wait, or are told of.
     fn hold(&mut self, index: usize, listener: ListenerId, is_held: bool) {
         let held = &mut self.nodes[index].promises.held;
         if is_held {

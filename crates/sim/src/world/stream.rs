@@ -15,7 +15,7 @@ use towpath_proto::{Address, ConnectionId, Failure, Instant, ListenerId};
 use crate::faults::Path;
 use crate::random::Random;
 
-/// An end of a stream: which stream, and 0 for who connected or 1 for who accepted.
+/// An end of a stream: which stream, and 0 for the end that connected or 1 for the end that accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndId {
     pub(super) stream: usize,

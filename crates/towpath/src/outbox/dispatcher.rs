@@ -203,7 +203,7 @@ impl Dispatcher {
         if blame == Blame::Network && changed {
             state.schedule.again(id);
         } else {
-            let at_least = answer.retry_after.or_else(|| rest(&outcome));
+            let at_least = answer.retry_after.or_else(|| back_off(&outcome));
             state.schedule.failed(id, blame, at_least, random_seed(), now);
         }
     }
@@ -224,7 +224,7 @@ fn blame(status: u16, outcome: &Result<(), Error>) -> Blame {
 }
 
 /// How long the engine leaves an origin alone that had asked for it.
-fn rest(outcome: &Result<(), Error>) -> Option<Duration> {
+fn back_off(outcome: &Result<(), Error>) -> Option<Duration> {
     let Err(Error::Failed(failed)) = outcome else { return None };
     let Failed::Resting(left) = failed.why() else { return None };
     Some(left)

@@ -1,4 +1,4 @@
-//! Any file of what is remembered: it is refused, or bounded, understood by those who remember, and written again as it
+//! Any file of what is remembered: it is refused, or bounded, understood by what remembers, and written again as it
 //! was read.
 
 use std::time::Duration;

@@ -18,7 +18,7 @@ pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Compresses for those who ask, whatever they ask for; `/cut` half of it.
+/// Compresses for clients that ask, whatever they ask for; `/cut` half of it.
 fn server() -> Server {
     Server::new(|stream, _| {
         while let Some(head) = read_head(stream) {

@@ -213,7 +213,7 @@ impl Fields {
         }
     }
 
-    /// The message, for those who are attached to a probe, and the first two values.
+    /// The message, for tools that are attached to a probe, and the first two values.
     pub(crate) fn shown(&self) -> (Option<&str>, [u64; 2]) {
         let message = match &self.message {
             Message::None => None,

@@ -1,4 +1,4 @@
-//! The spans of a file with all they carry, and what lies in what: for those who hand them on.
+//! The spans of a file with all they carry, and what lies in what: for programs that hand them on.
 //!
 //! A file of any size takes less than 64 MB of memory. Its events are put in the order of their times, for a file has
 //! them thread by thread; then begins and ends are put together; then spans are put in the order of their begins, so

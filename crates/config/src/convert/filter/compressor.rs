@@ -60,7 +60,7 @@ impl Converter<'_> {
             spared_statuses: spared.filter_map(|(code, _)| u16::try_from(code).ok()).collect(),
             direction: self.compressed(config.message("common_config")),
             is_set: true,
-            spares_etag: config.flag("disable_on_etag_header"),
+            skips_etag: config.flag("disable_on_etag_header"),
             weakens_etag: config.flag("weaken_etag_on_compress"),
             removes_accept: config.flag("remove_accept_encoding_header"),
             tells_status: config.flag("status_header_enabled"),
@@ -76,7 +76,7 @@ impl Converter<'_> {
                 enabled: enabled.is_none_or(|flag| self.runtime_flag(flag)),
                 ..direction(config.number32("content_length"), &types)
             },
-            spares_etag: config.flag("disable_on_etag_header"),
+            skips_etag: config.flag("disable_on_etag_header"),
             removes_accept: config.flag("remove_accept_encoding_header"),
             ..Responses::default()
         }

@@ -156,6 +156,7 @@ impl Converter<'_> {
             client,
             client_on_success,
             metadata,
+            retry: self.core_retry_policy(service, "retry_policy", None),
         };
         Some((Service::Http(Box::new(service)), timeout.unwrap_or(DEFAULT_TIMEOUT)))
     }
@@ -225,9 +226,10 @@ const SUPPORT: &[Entry] = &[
             "path_override",
             "authorization_request",
             "authorization_response",
+            "retry_policy",
         ],
         harmless: &[],
-        changes: &[("retry_policy", "the server is asked once")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest",

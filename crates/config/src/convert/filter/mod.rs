@@ -6,7 +6,9 @@ mod basic_auth;
 mod buffer;
 mod compressor;
 mod cors;
+mod credential_injector;
 mod csrf;
+mod custom_response;
 mod decompressor;
 mod dynamic_forward_proxy;
 mod ext_authz;
@@ -64,7 +66,9 @@ pub(crate) const FILTERS: &[Known] = &[
     buffer::FILTER,
     compressor::FILTER,
     cors::FILTER,
+    credential_injector::FILTER,
     csrf::FILTER,
+    custom_response::FILTER,
     decompressor::FILTER,
     dynamic_forward_proxy::FILTER,
     ext_authz::FILTER,
@@ -90,6 +94,17 @@ pub(crate) const FILTERS: &[Known] = &[
     set_filter_state::FILTER,
     set_metadata::FILTER,
     stateful_session::FILTER,
+];
+
+/// Those that may stand between the router and a host.
+pub(crate) const OF_TRIES: &[&str] =
+    &[credential_injector::FILTER.config_type, header_mutation::FILTER.config_type];
+
+/// The others that may stand there in Envoy.
+pub(crate) const OF_TRIES_IN_ENVOY: &[&str] = &[
+    "envoy.extensions.filters.http.buffer.v3.Buffer",
+    "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
+    "envoy.extensions.filters.http.lua.v3.Lua",
 ];
 
 impl Converter<'_> {

@@ -13,6 +13,7 @@ use towpath_proto::{HeaderName, Name};
 
 use super::Known;
 use crate::convert::Converter;
+use crate::convert::retry::ON_ANY_FAILURE;
 use crate::message::Message;
 use crate::support::Entry;
 
@@ -121,7 +122,7 @@ impl Converter<'_> {
 
     fn token_endpoint(&mut self, config: &Message) -> Option<TokenEndpoint> {
         let Some(uri) = config.message("token_endpoint") else {
-            let text = "needs a `token_endpoint`: without one nobody could sign in";
+            let text = "needs a `token_endpoint`: without one no user could sign in";
             self.report.unsupported(&config.at, text);
             return None;
         };
@@ -137,6 +138,7 @@ impl Converter<'_> {
             authority: authority.into(),
             path: if path.is_empty() { "/" } else { path }.into(),
             timeout: self.whole_timeout(uri)?.unwrap_or_default(),
+            retry: self.core_retry_policy(config, "retry_policy", Some(ON_ANY_FAILURE)),
         })
     }
 
@@ -299,9 +301,10 @@ const SUPPORT: &[Entry] = &[
             "original_request_uri",
             "allowed_redirect_domains",
             "use_access_token_expiry_for_id_token_cookie",
+            "retry_policy",
         ],
         harmless: &[("private_key_jwt_config", "only PRIVATE_KEY_JWT reads it")],
-        changes: &[("retry_policy", "the server is asked once")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.http.oauth2.v3.OAuth2Credentials",

@@ -629,7 +629,7 @@ impl Mux {
     pub(crate) fn wants_continue(&self) -> bool {
         match self {
             Self::Http1Server(server) => server.wants_continue(),
-            // Who says that it expects it waits for it.
+            // A client that says that it expects it waits for it.
             Self::Http2(_) => true,
             Self::Http1Client(_) | Self::Raw(_) | Self::App(_) | Self::Undecided(_) => false,
             Self::BoltServer(_) | Self::BoltClient(_) => false,

@@ -1,4 +1,4 @@
-//! A second try beside the first, where the first takes longer than its origin usually does.
+//! A second attempt beside the first, where the first takes longer than its origin usually does.
 //!
 //! Arrives: a request that has no answer yet when 95 of 100 have one. Leaves: its duplicate, a stream of its own that
 //! is secondary: the app hears nothing of it until its answer comes first, or the first one fails. From then on it is
@@ -98,7 +98,7 @@ impl Exchange {
         let mut report = std::mem::take(&mut first.report);
         let (id, network) = (first.id, std::sync::Arc::clone(&report.network));
         (first.report.priority, first.report.network) = (report.priority, network);
-        // What becomes of the last try is the old one's to tell.
+        // What becomes of the last attempt is the old one's to tell.
         first.report.tries.extend(report.tries.pop());
         let call = self.call_mut(second)?;
         (call.secondary, call.report, call.waited_until) = (false, report, waited);

@@ -1,6 +1,6 @@
 //! Limits on the time of an app's request, layer by layer.
 //!
-//! Arrives: the moments of a request's life. Leaves: deadlines, and what follows when one passes: another try where
+//! Arrives: the moments of a request's life. Leaves: deadlines, and what follows when one passes: another attempt where
 //! that is allowed, or the end of the request with the layer's name.
 
 use std::time::Duration;
@@ -216,5 +216,5 @@ impl Exchange {
     }
 }
 
-/// When a try is looked at for the first time.
+/// When an attempt is looked at for the first time.
 pub(crate) const WATCH: Duration = Duration::from_secs(1);

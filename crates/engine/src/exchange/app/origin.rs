@@ -204,7 +204,7 @@ impl Exchange {
         let mut ids: Vec<ClusterId> = self.upstreams.app.origins.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            if self.upstreams.spare_origin(id, &mut self.conns, &mut self.env, now) {
+            if self.upstreams.keep_exempt_origin(id, &mut self.conns, &mut self.env, now) {
                 continue;
             }
             if let Some(origin) = self.upstreams.app.origins.get_mut(&id) {

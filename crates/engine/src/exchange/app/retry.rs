@@ -1,7 +1,7 @@
 //! Whether an app's request is sent again, and where.
 //!
-//! Arrives: a try that failed, a connection that does not move, a standby one that is usable. Leaves: the stream placed
-//! again, moved, or ended.
+//! Arrives: an attempt that failed, a connection that does not move, a standby one that is usable. Leaves: the stream
+//! placed again, moved, or ended.
 //!
 //! Nothing whose bytes may have been processed is repeated, unless its method or its key allows it (RFC 9110 §9.2.2).
 //! Every repetition but one spends a token of the engine's budget: the exception is a reused connection that its
@@ -376,7 +376,7 @@ impl Exchange {
 /// Servers that leave their connections one after the other, before a request has its retries for them.
 const MOST_LEAVING: u32 = 8;
 
-/// The first wait before another try, doubled for each; the wait is drawn below it.
+/// The first wait before another attempt, doubled for each; the wait is drawn below it.
 pub(crate) const FIRST_BACK_OFF: Duration = Duration::from_millis(50);
 
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);

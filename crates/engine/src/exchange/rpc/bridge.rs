@@ -487,7 +487,7 @@ pub(crate) fn answer_of_response(stream: &Stream, content: Bytes) -> Option<Mess
 /// What may stand in a segment beside letters and digits. Not `;`: what is behind it some servers take off a segment.
 pub(crate) const IN_SEGMENT: &[u8] = b"-._~:@!$&'()*+,=";
 
-/// Keys by which SOFARPC and those who route it know service and method.
+/// Keys by which SOFARPC and its routers know service and method.
 pub(crate) const SERVICE: &[u8] = b"service";
 
 pub(crate) const TARGET_SERVICE: &[u8] = b"sofa_head_target_service";

@@ -165,7 +165,7 @@ impl Exchange {
             if let Some(http) = context.http() {
                 http.stats.downstream_cx_drain_close.inc();
             }
-            // Who has heard it and asks no more is closed by us.
+            // A client that has heard it and asks no more is closed by us.
             let timer = ConnectionTimer::DelayedClose;
             self.conns.set_connection_timer(id, timer, now + QUIET, &mut self.env);
         }

@@ -34,7 +34,7 @@ impl Exchange {
     }
 
     /// The kernel has taken more of what a shared connection sends: frames that it has whole, and that nothing can want
-    /// again, are let go. (A try is repeated unasked only where none of its bytes were taken.)
+    /// again, are let go. (An attempt is repeated unasked only where none of its bytes were taken.)
     pub(crate) fn release_frames(&mut self, id: ConnectionId) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         while let Some(number) = connection.mux.next_sent(connection.bytes_sent) {

@@ -76,7 +76,7 @@ impl Users {
         Ok(users)
     }
 
-    /// Whether a user has a password. It takes as long for one who is not there.
+    /// Whether a user has a password. It takes as long for a user that is not there.
     fn has(&self, name: &str, password: &[u8]) -> bool {
         let shown = digest(&SHA1_FOR_LEGACY_USE_ONLY, password);
         let known = self.0.get(name);

@@ -52,7 +52,7 @@ pub struct Responses {
     /// It is the newer field, which statistics show.
     pub is_set: bool,
     /// `disable_on_etag_header`.
-    pub spares_etag: bool,
+    pub skips_etag: bool,
     /// `weaken_etag_on_compress`.
     pub weakens_etag: bool,
     /// `remove_accept_encoding_header`.
@@ -314,8 +314,8 @@ impl Compression {
         if super::coding::forbids_transform(head) {
             return Some(Skipped::Silently);
         }
-        let spares_etag = config.spares_etag && !config.weakens_etag;
-        if spares_etag && head.get(Name::Etag).is_some() {
+        let skips_etag = config.skips_etag && !config.weakens_etag;
+        if skips_etag && head.get(Name::Etag).is_some() {
             self.shared.choice_stats.not_compressed_etag.inc();
             return Some(Skipped::Etag);
         }

@@ -42,6 +42,7 @@ pub(super) fn question(
         timeout: config.timeout,
         max_bytes: MOST_BYTES,
         joint: None,
+        retry: service.retry.clone(),
     })
 }
 

@@ -22,12 +22,13 @@ use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
 use crate::matcher::StringMatcher;
 use crate::record::Flags;
+use crate::retry_policy::RetryPolicy;
 use crate::stats::{ExtAuthzStats, Scope};
 
 /// Envoy `ExtAuthz`.
 #[derive(Debug)]
 pub struct ExtAuthz {
-    /// Who is asked.
+    /// The server that is asked.
     pub service: Service,
     /// How long, from the question to the end of the answer.
     pub timeout: Duration,
@@ -61,7 +62,7 @@ pub struct ExtAuthz {
     pub charges_cluster: bool,
 }
 
-/// Who is asked.
+/// The server that is asked.
 #[derive(Debug)]
 pub enum Service {
     /// `grpc_service`.
@@ -91,6 +92,8 @@ pub struct HttpService {
     pub client_on_success: Vec<StringMatcher>,
     /// `dynamic_metadata_from_headers`.
     pub metadata: Vec<StringMatcher>,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// Envoy `BufferSettings`.

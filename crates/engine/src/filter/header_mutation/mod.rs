@@ -1,12 +1,21 @@
-//! `envoy.filters.http.header_mutation`: headers that a chain adds and takes away.
+//! `envoy.filters.http.header_mutation`: headers, parameters and trailers that a chain adds and takes away.
+
+mod query;
+mod trailers;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use towpath_proto::Head;
+
+pub use self::query::QueryMutation;
+use self::trailers::Trailing;
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, RouteConfig,
-    RouteConfigs,
+    Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView,
+    RouteConfig, RouteConfigs, TrailersView,
 };
-use crate::header_ops::{HeaderMutations, Subject};
+use crate::format::Facts;
+use crate::header_ops::{HeaderMutations, Scratch, Subject};
 
 /// Envoy `HeaderMutation`.
 #[derive(Clone, Debug)]
@@ -22,7 +31,20 @@ pub struct HeaderMutation {
 pub struct Mutations {
     /// On the request's way in.
     pub request: HeaderMutations,
+    /// `query_parameter_mutations`: of its path, when its headers are done.
+    pub query: Vec<QueryMutation>,
     /// On the response's way out.
+    pub response: HeaderMutations,
+    /// Of trailers, if there are any.
+    pub trailers: Option<Arc<TrailerMutations>>,
+}
+
+/// What is changed of trailers that come.
+#[derive(Clone, Debug, Default)]
+pub struct TrailerMutations {
+    /// `request_trailers_mutations`.
+    pub request: HeaderMutations,
+    /// `response_trailers_mutations`.
     pub response: HeaderMutations,
 }
 
@@ -30,7 +52,7 @@ impl RouteConfig for Mutations {}
 
 impl FilterConfig for HeaderMutation {
     fn start(&self, _scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(self.clone())
+        Rc::new(Instance { config: Rc::new(self.clone()) })
     }
 
     fn reads_record(&self) -> bool {
@@ -38,16 +60,52 @@ impl FilterConfig for HeaderMutation {
     }
 }
 
-impl HttpFilter for HeaderMutation {
+#[derive(Debug)]
+struct Instance {
+    config: Rc<HeaderMutation>,
+}
+
+impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let mut trailers = Vec::new();
         let route = request.route;
-        self.each(route, |mutations| {
+        self.config.each(route, |mutations| {
             mutations.request.apply(request.head, Subject::Request, request.facts, request.scratch);
+            query::apply(&mutations.query, request.head, request.facts);
+            trailers.extend(mutations.trailers.clone());
         });
-        OnRequest::Pass
+        match trailers.is_empty() {
+            true => OnRequest::Pass,
+            false => OnRequest::Watch(Box::new(Trailing::new(&self.config, trailers))),
+        }
     }
 
     fn on_response(&self, response: &mut ResponseView<'_>) {
+        self.config.change_response(response);
+    }
+
+    fn on_trailers(&self, view: &mut TrailersView<'_>) {
+        let route = view.route;
+        self.config.each(route, |mutations| {
+            if let Some(mutations) = &mutations.trailers {
+                mutations.apply(view.trailers, view.way, view.facts, view.scratch);
+            }
+        });
+    }
+}
+
+impl TrailerMutations {
+    fn apply(&self, trailers: &mut Head, way: Direction, facts: &Facts<'_>, scratch: &mut Scratch) {
+        let (mutations, subject) = match way {
+            Direction::Request => (&self.request, Subject::RequestTrailers),
+            Direction::Response => (&self.response, Subject::ResponseTrailers),
+        };
+        mutations.apply(trailers, subject, facts, scratch);
+    }
+}
+
+impl HeaderMutation {
+    fn change_response(&self, response: &mut ResponseView<'_>) {
         let route = response.route;
         self.each(route, |mutations| {
             if !mutations.response.is_empty() {
@@ -60,9 +118,7 @@ impl HttpFilter for HeaderMutation {
             }
         });
     }
-}
 
-impl HeaderMutation {
     /// Its own mutations, and then those of all levels of a route.
     fn each(&self, route: RouteConfigs<'_>, mut apply: impl FnMut(&Mutations)) {
         apply(&self.own);

@@ -24,6 +24,7 @@ use self::walk::Walk;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
 use crate::matcher::{HeaderMatcher, PathMatch, QueryMatcher, StringMatcher};
 use crate::record::details::worded;
+use crate::retry_policy::RetryPolicy;
 use crate::uri::without_query;
 
 /// When a token ends, in seconds since 1970, if it is one and says so. Its signature is not looked at.
@@ -126,6 +127,8 @@ pub struct RemoteKeys {
     pub timeout: Duration,
     /// `cache_duration`. Default 10 minutes.
     pub cache_duration: Duration,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// Envoy `JwtCacheConfig`: good tokens that are not verified again.

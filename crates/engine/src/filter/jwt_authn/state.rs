@@ -161,6 +161,7 @@ fn question(remote: &RemoteKeys, joint: Joint) -> Callout {
         timeout: remote.timeout,
         max_bytes: MOST_BYTES,
         joint: Some(joint),
+        retry: remote.retry.clone(),
     }
 }
 

@@ -411,6 +411,7 @@ fn callout(
         timeout,
         max_bytes: super::MOST_CONTENT,
         joint: None,
+        retry: None,
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, StreamFilter,
 };
+use crate::matcher::Input;
 use crate::matcher::tree::Tree;
 
 /// A filter behind a matcher.
@@ -28,7 +29,9 @@ impl FilterConfig for Matching {
 
     fn reads_record(&self) -> bool {
         let mut reads = self.inner.reads_record();
-        self.tree.inputs(&mut |input| reads |= !input.is_of_request());
+        self.tree.inputs(&mut |input| {
+            reads |= !input.is_of_request() || matches!(input, Input::Attributes);
+        });
         reads
     }
 }

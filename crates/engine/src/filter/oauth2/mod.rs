@@ -24,6 +24,7 @@ pub use self::url::Authorization;
 use super::{ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
 use crate::format::Format;
 use crate::matcher::{HeaderMatcher, StringMatcher};
+use crate::retry_policy::RetryPolicy;
 use crate::stats::{OAuth2Stats, Scope};
 
 /// Envoy `OAuth2Config`.
@@ -106,6 +107,8 @@ pub struct TokenEndpoint {
     pub path: Box<str>,
     /// `timeout`.
     pub timeout: Duration,
+    /// `retry_policy`.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// How the proxy shows the server who it is (RFC 6749 §2.3.1).
@@ -182,7 +185,7 @@ struct Instance {
 
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        // Nobody but the filter says these.
+        // The filter alone may set these.
         request.head.remove_bytes(STATUS);
         request.head.remove_bytes(REASON);
         let route = request.route.first::<RouteOAuth2>();

@@ -1,4 +1,4 @@
-//! What the filter's secrets are for: signatures, and cookies that nobody else reads.
+//! What the filter's secrets are for: signatures, and cookies that only the filter reads.
 //!
 //! Cookies are encrypted as Envoy 1.40 encrypts them, so that either reads the other's: AES-256-CBC with the digest of
 //! the secret as its key and the vector before the text; or, behind `gcm.`, AES-256-GCM.
@@ -137,7 +137,7 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     verify_slices_are_equal(one, other).is_ok()
 }
 
-/// Random bytes that nobody guesses.
+/// Random bytes that cannot be guessed.
 pub(super) fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).ok()?;

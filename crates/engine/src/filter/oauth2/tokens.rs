@@ -126,6 +126,7 @@ pub(super) fn question(config: &OAuth2, grant: Grant<'_>) -> Box<Callout> {
         timeout: endpoint.timeout,
         max_bytes: MOST_BYTES,
         joint: None,
+        retry: endpoint.retry.clone(),
     })
 }
 

@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
 use super::*;
+use crate::snapshot::dns::DnsOptions;
 
 /// A cache in virtual time, and a resolver that is told what to say.
 struct Bench {
@@ -93,7 +94,7 @@ fn config() -> DnsCache {
         max_pending: 1024,
         query_timeout: Some(Duration::from_secs(5)),
         preresolved: Vec::new(),
-        resolvers: Vec::new(),
+        resolver: DnsOptions::default(),
     }
 }
 

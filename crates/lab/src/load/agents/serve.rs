@@ -1,4 +1,4 @@
-//! The agent: carries out parts of plans for those who connect, one at a time.
+//! The agent: carries out parts of plans for the programs that connect, one at a time.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -100,7 +100,7 @@ impl Drop for Busy {
     }
 }
 
-/// Does what one who connected asks for.
+/// Does what a program that connected asks for.
 fn attend(stream: &TcpStream) -> Result<(), String> {
     let told = |error: io::Error| error.to_string();
     keep_watch(stream).map_err(|error| error.to_string())?;

@@ -50,7 +50,7 @@ impl State {
     /// How long the server takes for an answer.
     pub(super) const fn delay(self) -> Duration {
         match self {
-            // For a second request, too: it is in what an outage costs those who ask again.
+            // For a second request, too: it is in what an outage costs apps that ask again.
             Self::Established => Duration::from_millis(400),
             Self::Connect | Self::Idle | Self::Response => Duration::ZERO,
         }

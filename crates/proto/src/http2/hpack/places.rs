@@ -1,4 +1,4 @@
-//! Where fields are in a table, for who writes with it.
+//! Where fields are in a table, for the encoder.
 
 use super::field::FieldName;
 use super::table::Table;

@@ -57,7 +57,7 @@ fn questions_whose_answers_are_not_read() {
         let (turns, error) = feed_until(&mut scene, |_, _| bytes.clone());
         assert_eq!(error, Error::OutboundControlFrames);
         assert!((999..=1000).contains(&turns), "{turns}");
-        // Who reads may go on asking.
+        // A peer that reads may go on asking.
         let mut scene = Scene::server(Options::default());
         for _ in 0..5000 {
             scene.feed(&bytes).unwrap();

@@ -77,7 +77,7 @@ fn streams_of_unequal_sizes_get_the_same_until_they_end() {
             let under_way = || flows.iter().filter(|flow| !flow.ended).map(|flow| flow.came);
             let (Some(least), Some(most)) = (under_way().min(), under_way().max()) else { break };
             assert!(most - least <= 2 * FRAME + most / 14, "seed {seed}: {least} and {most}");
-            // Who has ended had no more than the others until then.
+            // A stream that has ended had no more than the others until then.
             let largest = flows.iter().filter(|flow| flow.ended).map(|flow| flow.came).max();
             assert!(largest.unwrap_or(0) <= least + 2 * FRAME + least / 14, "seed {seed}");
             // Some of what came has a place, in any order.

@@ -415,7 +415,7 @@ fn a_request_without_a_scheme_has_that_of_its_client() {
     }
 }
 
-/// RFC 7541 §6.2.3: who passes a field on keeps its mark.
+/// RFC 7541 §6.2.3: an intermediary that passes a field on keeps its mark.
 #[test]
 fn what_may_enter_no_table_is_passed_on_so() {
     let fields: [(&str, &str, bool); 8] = [

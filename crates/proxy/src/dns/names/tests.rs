@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use towpath_engine::names::NameEvent;
 use towpath_engine::snapshot::cluster::Family;
+use towpath_engine::snapshot::dns::DnsOptions;
 
 use super::*;
 
@@ -18,7 +19,7 @@ fn config(name: &str, server: &UdpSocket) -> Arc<DnsCache> {
         max_pending: 1024,
         query_timeout: Some(Duration::from_millis(200)),
         preresolved: Vec::new(),
-        resolvers: vec![server.local_addr().unwrap()],
+        resolver: DnsOptions::of(vec![server.local_addr().unwrap()]),
     })
 }
 

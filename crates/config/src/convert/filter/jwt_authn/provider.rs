@@ -9,6 +9,7 @@ use towpath_engine::filter::jwt_authn::{
 use towpath_proto::HeaderName;
 
 use crate::convert::Converter;
+use crate::convert::retry::ON_ANY_FAILURE;
 use crate::message::Message;
 use crate::support::Entry;
 
@@ -97,6 +98,7 @@ impl Converter<'_> {
             // As in Envoy, whole seconds.
             cache_duration: duration
                 .map_or(DEFAULT_CACHE, |duration| Duration::from_secs(duration.as_secs())),
+            retry: self.core_retry_policy(remote, "retry_policy", Some(ON_ANY_FAILURE)),
         })
     }
 
@@ -207,12 +209,12 @@ pub(super) const CACHE: Entry = Entry {
 
 pub(super) const REMOTE: Entry = Entry {
     message: "envoy.extensions.filters.http.jwt_authn.v3.RemoteJwks",
-    honoured: &["http_uri", "cache_duration"],
+    honoured: &["http_uri", "cache_duration", "retry_policy"],
     harmless: &[(
         "async_fetch",
         "keys are fetched with the first request that needs them, which waits for them",
     )],
-    changes: &[("retry_policy", "keys are asked for once; the next request asks again")],
+    changes: &[],
 };
 
 pub(super) const HEADER: Entry = Entry {

@@ -22,6 +22,7 @@ fn config(body: BodyMode) -> ExtProc {
             authority: "a".into(),
             metadata: HeaderOps::default(),
             skip_envoy_headers: false,
+            retry: None,
         }),
         mode: ProcessingMode { request_body: body, response_body: body, ..Default::default() },
         failure_mode_allow: false,
@@ -71,6 +72,7 @@ impl Scene {
             timeout: Duration::ZERO,
             max_bytes: 0,
             joint: None,
+            retry: None,
         };
         let mut talk = Conversation::new(shared, &merged, callout);
         talk.begin(10);

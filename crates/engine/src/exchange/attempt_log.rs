@@ -1,0 +1,148 @@
+//! Lines for each attempt of a request: Envoy's `upstream_log` of the router.
+//!
+//! Arrives: attempts that begin, have their connection, are answered and end. Leaves: lines, which know of one attempt
+//! alone: when it began, what it carried, and what came of it.
+
+use towpath_proto::Instant;
+use towpath_proto::head::Head;
+
+use crate::env::log::Means;
+use crate::exchange::Exchange;
+use crate::exchange::log::{Setting, facts};
+use crate::exchange::recorder::Recorder;
+use crate::exchange::retry::flag_of;
+use crate::exchange::stream::Stream;
+use crate::exchange::tracing::TryEnd;
+use crate::ids::{ResetReason, StreamIndex};
+use crate::record::{Flags, Record};
+
+/// What is known of an attempt under way that is to be logged.
+#[derive(Debug)]
+pub(crate) struct AttemptLog {
+    start: Instant,
+    /// What the record has of attempts before it.
+    sent_before: u64,
+    received_before: u64,
+    connected: bool,
+    /// The head of its answer, as it came.
+    head: Option<Head>,
+}
+
+impl Recorder {
+    /// Whether an attempt under way is to be logged.
+    #[inline]
+    pub(crate) fn logs_attempt(&self) -> bool {
+        self.attempt_log().is_some()
+    }
+
+    /// Keeps the head of an attempt's answer for its lines.
+    #[inline]
+    pub(crate) fn keep_answer(&mut self, head: &Head) {
+        if let Some(log) = self.recording_mut().and_then(|it| it.attempt_log.as_mut()) {
+            log.head = Some(head.clone());
+        }
+    }
+}
+
+impl Exchange {
+    /// An attempt of a recorded request begins.
+    #[cold]
+    pub(crate) fn begin_attempt_log(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let http = stream.context.http();
+        if http.is_none_or(|http| http.config.attempt_logs.is_empty()) {
+            return;
+        }
+        let Some(recording) = stream.recorder.recording_mut() else { return };
+        recording.attempt_log = Some(Box::new(AttemptLog {
+            start: now,
+            sent_before: recording.record.upstream_bytes_sent,
+            received_before: recording.record.upstream_bytes_received,
+            connected: false,
+            head: None,
+        }));
+    }
+
+    /// An attempt has its connection.
+    #[cold]
+    pub(crate) fn log_attempt_start(&mut self, index: StreamIndex, now: Instant) {
+        let Some(mut stream) = self.streams.close(index) else { return };
+        if let Some(log) = stream.recorder.recording_mut().and_then(|it| it.attempt_log.as_mut()) {
+            log.connected = true;
+        }
+        let on_start = stream.context.http().is_some_and(|http| http.config.log_attempt_start);
+        if on_start {
+            self.write_attempt(&mut stream, None, "UpstreamPoolReady", now);
+        }
+        self.streams.put_back(index, stream);
+    }
+
+    /// An attempt is over, if it is to be logged.
+    pub(crate) fn log_attempt(&mut self, stream: &mut Stream, end: TryEnd, now: Instant) {
+        if stream.recorder.logs_attempt() {
+            self.write_attempt(stream, Some(end), "UpstreamEnd", now);
+            if let Some(recording) = stream.recorder.recording_mut() {
+                recording.attempt_log = None;
+            }
+        }
+    }
+
+    fn write_attempt(
+        &mut self,
+        stream: &mut Stream,
+        end: Option<TryEnd>,
+        kind: &'static str,
+        now: Instant,
+    ) {
+        stream.complete_record();
+        let stream = &*stream;
+        let Some(log) = stream.recorder.attempt_log() else { return };
+        let Some(http) = stream.context.http() else { return };
+        let record = log.record(stream.recorder.record(), end, now);
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let mut facts = facts(stream, log.head.as_ref(), setting, now);
+        facts.record = &record;
+        facts.log_type = kind;
+        // What filters of the request have left is not the attempt's.
+        facts.info = None;
+        let means = Means {
+            random: &mut self.env.random,
+            registry: &self.env.registry,
+            worker: self.env.index,
+            work: &mut self.env.work,
+        };
+        let span = stream.recorder.trace();
+        let full = self.env.logs.write(&http.config.attempt_logs, &facts, span, means);
+        self.env.after_lines(full, now);
+    }
+}
+
+impl AttemptLog {
+    /// What is known of this attempt, of all that is known of its request.
+    fn record(&self, whole: &Record, end: Option<TryEnd>, now: Instant) -> Record {
+        let mut record = whole.clone();
+        record.start = self.start;
+        record.end = end.map(|_| now);
+        (record.request_end, record.response_start, record.response_end) = (None, None, None);
+        record.bytes_sent = record.upstream_bytes_sent.saturating_sub(self.sent_before);
+        record.bytes_received = record.upstream_bytes_received.saturating_sub(self.received_before);
+        record.status = self.head.as_ref().map_or(0, Head::status);
+        record.protocol = record.upstream_protocol.filter(|_| self.connected);
+        record.flags = flags_of(end);
+        if let Some(TryEnd::Reset(reason)) = end.filter(|_| !record.flags.is_empty()) {
+            record.transport_failure = reason.reset().transport_failure();
+        }
+        (record.details, record.termination) = ("", "");
+        record.attempts = 0;
+        record
+    }
+}
+
+/// The flags of an attempt that ends so.
+fn flags_of(end: Option<TryEnd>) -> Flags {
+    match end {
+        None | Some(TryEnd::Answered | TryEnd::Given) => Flags::NONE,
+        Some(TryEnd::Reset(ResetReason::PerTryIdleTimeout)) => Flags::STREAM_IDLE_TIMEOUT,
+        Some(TryEnd::Reset(reason)) => flag_of(reason).unwrap_or(Flags::NONE),
+    }
+}

@@ -1,0 +1,116 @@
+//! `envoy.filters.http.custom_response`: answers of servers that are replaced by others.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use towpath_proto::Head;
+
+use super::{
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
+    RouteConfig, StreamFilter,
+};
+use crate::format::{Facts, Format};
+use crate::header_ops::{HeaderOps, Subject as Whose};
+use crate::matcher::Subject;
+use crate::matcher::tree::Tree;
+
+/// Envoy `CustomResponse`, of a chain or of a route: where its matcher leads a response, that is replaced. What the
+/// most specific level says counts.
+#[derive(Clone, Debug)]
+pub struct CustomResponse(pub Option<Arc<Tree<LocalResponse>>>);
+
+/// Envoy `LocalResponsePolicy`.
+#[derive(Clone, Debug)]
+pub struct LocalResponse {
+    /// `status_code`; without it that of the response.
+    pub status: Option<u16>,
+    /// `body`: the content, or what the format has as `%LOCAL_REPLY_BODY%`.
+    pub body: Arc<str>,
+    /// `body_format`.
+    pub format: Option<Format>,
+    /// `response_headers_to_add`.
+    pub headers: HeaderOps,
+}
+
+impl RouteConfig for CustomResponse {}
+
+impl FilterConfig for CustomResponse {
+    fn start(&self, _scope: &FilterScope) -> Rc<dyn HttpFilter> {
+        Rc::new(Instance { config: self.clone() })
+    }
+
+    fn reads_record(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Instance {
+    config: CustomResponse,
+}
+
+impl HttpFilter for Instance {
+    fn on_request(&self, _request: &mut RequestView<'_>) -> OnRequest {
+        OnRequest::Watch(Box::new(Watched { config: self.config.clone() }))
+    }
+
+    fn on_response(&self, response: &mut ResponseView<'_>) {
+        self.config.replace(response);
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    config: CustomResponse,
+}
+
+impl StreamFilter for Watched {
+    fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
+        self.config.replace(response);
+        Release::Now
+    }
+}
+
+impl CustomResponse {
+    fn replace(&self, response: &mut ResponseView<'_>) {
+        let record = response.facts.record;
+        let subject = Subject {
+            local: record.downstream_local.as_ref(),
+            direct: record.downstream_direct_remote.as_ref(),
+            remote: record.downstream_remote.as_ref(),
+            server_name: record.server_name.as_deref().unwrap_or_default(),
+            tls: record.downstream_tls.as_deref(),
+            response: Some(response.head),
+            info: response.facts.info,
+            ..Subject::default()
+        };
+        let of_level =
+            |level: &Self| level.0.as_ref().and_then(|tree| tree.find(&subject).cloned());
+        let found = response.route.all().find_map(of_level).or_else(|| of_level(self));
+        if let Some(policy) = found {
+            response.reply = Some(Box::new(policy.reply(response)));
+        }
+    }
+}
+
+impl LocalResponse {
+    fn reply(&self, response: &mut ResponseView<'_>) -> Reply {
+        let status = self.status.unwrap_or_else(|| response.head.status());
+        let facts = Facts {
+            response: Some(&*response.head),
+            local_reply_body: self.body.as_bytes(),
+            ..*response.facts
+        };
+        let body = match &self.format {
+            None => self.body.as_bytes().to_vec(),
+            Some(format) => {
+                let mut body = Vec::new();
+                format.write(&mut body, &facts);
+                body
+            }
+        };
+        let mut head = Head::response(status);
+        self.headers.apply(&mut head, Whose::Response, response.facts, response.scratch);
+        Reply { head, ..Reply::new(status, &body, "") }
+    }
+}
