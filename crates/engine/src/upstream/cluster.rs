@@ -95,7 +95,7 @@ pub(crate) struct ClusterState {
     pub(crate) races: bool,
     /// Its configuration asks for nothing but that requests go out over connections that are kept.
     pub(crate) plain: bool,
-    /// What each try passes before its host.
+    /// What each attempt passes before its host.
     pub(crate) filters: Rc<[PlacedFilter]>,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
