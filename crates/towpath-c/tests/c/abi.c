@@ -1233,12 +1233,13 @@ static void on_socket(const towpath_socket_event *event)
         talked.close_code = event->close_code;
         talked.status = event->status;
     }
-    pthread_cond_broadcast(&talked.changed);
-    pthread_mutex_unlock(&talked.lock);
+    /* With the lock: who waits for the end frees the socket. */
     if (talked.socket != NULL) {
         CHECK(towpath_socket_send(talked.socket, 1, "x", 1, NULL) != TOWPATH_OK);
         CHECK(towpath_socket_free(talked.socket) == TOWPATH_ERROR_STATE);
     }
+    pthread_cond_broadcast(&talked.changed);
+    pthread_mutex_unlock(&talked.lock);
 }
 
 /* Waits until a number is as large. */
