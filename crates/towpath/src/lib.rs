@@ -48,6 +48,7 @@ mod call;
 pub mod cookies;
 mod decode;
 mod defaults;
+mod dns_over_https;
 pub mod engine;
 pub mod error;
 pub mod events;
@@ -95,6 +96,7 @@ pub mod websocket;
 
 #[cfg(feature = "cache")]
 pub use cache::Cache;
+pub use dns_over_https::DnsOverHttps;
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
 pub use link::Link;
