@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 7u
+#define TOWPATH_ABI_MINOR 8u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -194,6 +194,14 @@ typedef struct towpath_engine_options {
      * open whose certificate has its name. */
     uint32_t no_coalescing;
     uint32_t reserved2;       /* 0 */
+
+    /* Since 1.8: a server of DNS over HTTPS (RFC 8484) to ask for names with a dot, as "https://dns.example/dns-query";
+     * TOWPATH_ERROR_URL where it is no https. The system is asked for the server's own name, for names below local,
+     * localhost and onion, and for none that the server does not answer. Not with on_question, which answers itself. */
+    const char *doh_url;
+    const char *doh_addresses; /* since 1.8: the server's addresses, as "192.0.2.1,2001:db8::1": no need to ask for it */
+    uint32_t doh_timeout_ms;   /* since 1.8: how long the server may take: 10000 */
+    uint32_t doh_or_system;    /* since 1.8: not 0: the system is asked for names that the server does not answer */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */

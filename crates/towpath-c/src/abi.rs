@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 7;
+pub const VERSION: u32 = (1 << 16) | 8;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -99,6 +99,10 @@ pub struct EngineOptions {
     pub no_proxy: *const c_char,
     pub no_coalescing: u32,
     pub reserved2: u32,
+    pub doh_url: *const c_char,
+    pub doh_addresses: *const c_char,
+    pub doh_timeout_ms: u32,
+    pub doh_or_system: u32,
 }
 
 /// `towpath_engine_options.on_question`.

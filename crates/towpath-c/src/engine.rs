@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use towpath::{Builder, Proxies, Proxy, Settings, Tls};
+use towpath::{Builder, DnsOverHttps, Proxies, Proxy, Settings, Tls};
 
 use crate::abi::{Code, NONE, OnQuestion};
 use crate::failure::{Failure, Result, c_text};
@@ -70,8 +70,43 @@ pub(crate) struct Wishes<'a> {
     pub(crate) watch_network: bool,
     pub(crate) dns_servers: Option<&'a str>,
     pub(crate) system_resolver: bool,
+    pub(crate) doh: DohWishes<'a>,
     pub(crate) kept: kept::Wishes<'a>,
     pub(crate) proxies: ProxyWishes<'a>,
+}
+
+/// Which server of DNS over HTTPS to ask for names.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DohWishes<'a> {
+    pub(crate) url: Option<&'a str>,
+    pub(crate) addresses: Option<&'a str>,
+    pub(crate) timeout_ms: u32,
+    pub(crate) or_system: bool,
+}
+
+impl DohWishes<'_> {
+    fn server(self) -> Result<Option<DnsOverHttps>> {
+        let Some(url) = self.url else {
+            let is_none = self.addresses.is_none() && self.timeout_ms == 0 && !self.or_system;
+            let refused = || Failure::argument("doh_url is NULL, and others of doh_… are not");
+            return if is_none { Ok(None) } else { Err(refused()) };
+        };
+        let mut server = DnsOverHttps::new(url)?;
+        if let Some(addresses) = self.addresses {
+            let address = |text: &str| {
+                let address = text.trim_matches(['[', ']']).parse::<IpAddr>();
+                address.map_err(|_| {
+                    Failure::argument(format!("doh_addresses: {text:?} is not an address"))
+                })
+            };
+            server =
+                server.addresses(addresses.split(',').map(address).collect::<Result<Vec<_>>>()?);
+        }
+        if self.timeout_ms != 0 {
+            server = server.timeout(Duration::from_millis(self.timeout_ms.into()));
+        }
+        Ok(Some(if self.or_system { server.or_system() } else { server }))
+    }
 }
 
 /// Through whom to ask.
@@ -122,6 +157,12 @@ impl Wishes<'_> {
         }
         if self.system_resolver {
             builder = builder.system_resolver();
+        }
+        if let Some(server) = self.doh.server()? {
+            if self.asked.is_some() {
+                return Err(Failure::argument("doh_url is of no use with on_question"));
+            }
+            builder = builder.dns_over_https(server);
         }
         if let Some(asked) = self.asked {
             builder = builder.questions(move |question| asked.ask(question));

@@ -132,6 +132,12 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             watch_network: options.watch_network != 0,
             dns_servers: text(options.dns_servers, "dns_servers")?,
             system_resolver: options.system_resolver != 0,
+            doh: engine::DohWishes {
+                url: text(options.doh_url, "doh_url")?,
+                addresses: text(options.doh_addresses, "doh_addresses")?,
+                timeout_ms: options.doh_timeout_ms,
+                or_system: options.doh_or_system != 0,
+            },
             kept: kept::Wishes {
                 cookies_path: text(options.cookies_path, "cookies_path")?,
                 hsts_path: text(options.hsts_path, "hsts_path")?,
@@ -584,6 +590,10 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     no_proxy: std::ptr::null(),
     no_coalescing: 0,
     reserved2: 0,
+    doh_url: std::ptr::null(),
+    doh_addresses: std::ptr::null(),
+    doh_timeout_ms: 0,
+    doh_or_system: 0,
 };
 
 /// An event that did not come.

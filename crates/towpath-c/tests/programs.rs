@@ -18,6 +18,7 @@ use std::mem::offset_of;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use authority::Authority;
@@ -73,7 +74,8 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, cookies_path, hsts_path, cache_path);
     same!("towpath_engine_options", EngineOptions, cache_bytes, cache_stale_s);
     same!("towpath_engine_options", EngineOptions, proxy_from_environment, proxy, no_proxy);
-    same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2);
+    same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2, doh_url);
+    same!("towpath_engine_options", EngineOptions, doh_addresses, doh_timeout_ms, doh_or_system);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);
@@ -173,7 +175,7 @@ fn try_all(compiler: &Path, name: &str) {
         for link in [Link::Shared, Link::Static] {
             let folder = scratch(&format!("{name}-{link:?}-{sanitized}"));
             let build = |source: &Path| compile(compiler, source, link, sanitized, &folder);
-            promises(&build(&tests_folder().join("abi.c")), &origin);
+            promises(&build(&tests_folder().join("abi.c")), &origin, &authority);
             // A static program takes seconds to link, and these show nothing of linking that the first does not.
             if let Link::Shared = link {
                 get(&build(&examples_folder().join("get.c")), &origin, &secure, &folder);
@@ -183,9 +185,12 @@ fn try_all(compiler: &Path, name: &str) {
     }
 }
 
-fn promises(program: &Path, origin: &Server) {
+fn promises(program: &Path, origin: &Server, authority: &Authority) {
     let outbox = program.with_extension(format!("outbox-{}", std::process::id()));
-    let output = run(Command::new(program).arg(origin.url("")).arg(&outbox).arg(bolt::serve()));
+    let doh = format!("https://dns.test:{}/dns-query", serve_names(authority).port());
+    let mut command = Command::new(program);
+    command.arg(origin.url("")).arg(&outbox).arg(bolt::serve());
+    let output = run(command.arg(doh).arg(authority.issuer.pem()));
     fs::remove_file(&outbox).unwrap();
     for ending in ["cookies", "hsts"] {
         fs::remove_file(format!("{}.{ending}", outbox.display())).unwrap();
@@ -308,6 +313,41 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
         }
         _ => answer(stream, "200 OK", "", b"hello"),
     }
+}
+
+/// Tells by DNS over HTTPS that every name is this machine, but denies those that begin with `none`.
+fn serve_names(authority: &Authority) -> SocketAddr {
+    let config = authority.config("dns.test");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
+            std::thread::spawn(move || while tell_name(&mut stream).is_some() {});
+        }
+    });
+    address
+}
+
+fn tell_name(stream: &mut (impl Read + Write)) -> Option<()> {
+    let head = read_head(stream)?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    let mut question = vec![0; length.parse().ok()?];
+    stream.read_exact(&mut question).ok()?;
+    let end = 12 + question[12..].iter().position(|byte| *byte == 0)? + 5;
+    let denied = question[13..17] == *b"none";
+    let count = u8::from(question[end - 3] == 1 && !denied);
+    let flags = [0x81, if denied { 0x83 } else { 0x80 }];
+    let begin =
+        [&question[..2], &flags, &[0, 1, 0, count, 0, 0, 0, 0], &question[12..end]].concat();
+    let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1];
+    let answer = [&begin, &record[..usize::from(count) * record.len()]].concat();
+    let fields =
+        format!("content-type: application/dns-message\r\ncontent-length: {}", answer.len());
+    let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+    stream.write_all(&[head.as_bytes(), &answer].concat()).ok()?;
+    stream.flush().ok()
 }
 
 /// Sends messages of a WebSocket back, and closes after one that says so.

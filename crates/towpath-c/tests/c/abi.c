@@ -391,6 +391,38 @@ static void whom_to_ask_for_names_is_the_app_s_choice(void)
     CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT);
 }
 
+static void names_are_asked_of_a_server_over_https(const char *url, const char *roots)
+{
+    towpath_engine_options options;
+    towpath_request_options request;
+    towpath_engine *engine;
+    uint32_t status;
+    int coded;
+    char body[64], there[128];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.roots_pem = roots;
+    options.doh_timeout_ms = 5000;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT && engine == NULL);
+    options.doh_url = "http://dns.test/dns-query";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_URL && engine == NULL);
+    CHECK(strstr(towpath_last_error(), "https") != NULL);
+    options.doh_url = url;
+    options.doh_addresses = "127.0.0.1,nonsense";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(strstr(towpath_last_error(), "nonsense") != NULL);
+    options.doh_addresses = "127.0.0.1";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    request = options_for("/length");
+    request.url = there;
+    snprintf(there, sizeof there, "http://app.test%s/length", strrchr(origin, ':'));
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 200);
+    snprintf(there, sizeof there, "http://none.test%s/length", strrchr(origin, ':'));
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_ERROR_RESOLVE);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+}
+
 /* Nothing listens at the proxy: a request that goes through it fails, one that does not is answered. */
 static void requests_go_through_a_proxy_where_one_is_set(void)
 {
@@ -1318,7 +1350,7 @@ int main(int argc, char **argv)
 {
     towpath_engine *engine;
 
-    CHECK(argc == 4);
+    CHECK(argc == 6);
     origin = argv[1];
     engine = new_engine();
     a_response_comes_with_fields_trailers_and_record(engine);
@@ -1331,6 +1363,7 @@ int main(int argc, char **argv)
     credentials_are_sent_to_servers_that_ask_for_them(engine);
     requests_go_through_a_proxy_where_one_is_set();
     whom_to_ask_for_names_is_the_app_s_choice();
+    names_are_asked_of_a_server_over_https(argv[4], argv[5]);
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();
     a_queue_that_is_freed_gives_its_requests_up(engine);
