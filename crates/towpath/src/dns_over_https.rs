@@ -339,17 +339,33 @@ const fn fault(error: &Error) -> HttpsFault {
         // Too much waits for the engine.
         Error::Engine(_) => HttpsFault::Request(Failed::Overflow),
         Error::Stopped => HttpsFault::Request(Failed::Cancelled),
-        _ => HttpsFault::Unasked,
+        Error::Url(_)
+        | Error::NotAToken(_)
+        | Error::Upload(_)
+        | Error::Proxy(_)
+        | Error::Redirect(_)
+        | Error::Decoding(_)
+        | Error::Events(_)
+        | Error::WebSocket(_)
+        | Error::Status(_)
+        | Error::Json(_)
+        | Error::TooLarge(_)
+        | Error::Tls(_)
+        | Error::EngineThread
+        | Error::Handler => HttpsFault::Unasked,
     }
 }
 
 /// The same for those who know no such server.
 const fn failure(fault: HttpsFault) -> Failure {
-    match fault {
-        HttpsFault::Request(Failed::Connect(failure)) => failure,
-        HttpsFault::Request(Failed::Resolve(_) | Failed::Offline) => Failure::Unreachable,
-        fault if fault.is_final() => Failure::Denied,
-        _ => Failure::TimedOut,
+    if let HttpsFault::Request(Failed::Connect(failure)) = fault {
+        failure
+    } else if let HttpsFault::Request(Failed::Resolve(_) | Failed::Offline) = fault {
+        Failure::Unreachable
+    } else if fault.is_final() {
+        Failure::Denied
+    } else {
+        Failure::TimedOut
     }
 }
 

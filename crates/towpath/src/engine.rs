@@ -211,10 +211,10 @@ impl Builder {
         self
     }
 
-    /// Asks this server of DNS over HTTPS (RFC 8484) for names, in place of the system. Names without a dot, those below
-    /// `local`, `localhost` and `onion`, and the server's own are the system's all the same. An app that is asked
-    /// itself ([`Builder::questions`]) can pass questions on ([`Question::pass_on`]). The engine's [`Tls`] holds for the
-    /// server as well, pins included; proxies are for other requests.
+    /// Asks this server of DNS over HTTPS (RFC 8484) for names, in place of the system. Names without a dot, those
+    /// below `local`, `localhost` and `onion`, and the server's own are the system's all the same. An app that is asked
+    /// itself ([`Builder::questions`]) can pass questions on ([`Question::pass_on`]). The engine's [`Tls`] holds for
+    /// the server as well, pins included; proxies are for other requests.
     pub fn dns_over_https(mut self, server: DnsOverHttps) -> Self {
         self.dns_over_https = Some(server);
         self.settings.app_resolves = true;

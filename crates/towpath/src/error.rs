@@ -61,7 +61,8 @@ pub struct FailedRequest {
     report: Option<Arc<Report>>,
 }
 
-/// What went wrong last before a limit on time passed, or a server of DNS over HTTPS refused: the [`source`](std::error::Error::source) of the error.
+/// What went wrong last before a limit on time passed, or a server of DNS over HTTPS refused: the
+/// [`source`](std::error::Error::source) of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -153,11 +154,10 @@ impl fmt::Debug for FailedRequest {
 
 impl Error {
     pub(crate) fn failed(why: Failed, report: Option<Arc<Report>>) -> Self {
-        let cause = report.as_deref().and_then(Cause::of).filter(|cause| match why {
-            Failed::TimedOut(_) => true,
-            // That there are none is said already, not why.
-            Failed::Resolve(_) => matches!(cause, Cause::DnsOverHttps(_)),
-            _ => false,
+        let cause = report.as_deref().and_then(Cause::of).filter(|cause| {
+            // That a name has no addresses is said already, but not why.
+            let is_more = matches!(cause, Cause::DnsOverHttps(_));
+            matches!(why, Failed::TimedOut(_)) || is_more && matches!(why, Failed::Resolve(_))
         });
         Self::Failed(FailedRequest { why, cause, report })
     }

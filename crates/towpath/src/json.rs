@@ -38,8 +38,8 @@ use crate::proxy::describe;
 ///
 /// # Members of lists
 ///
-/// - `lookups`: `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed), `by` (`system`, `app`, `https`:
-///   DNS over HTTPS; `null` without an answer), `failure` (why there are none; else `null`).
+/// - `lookups`: `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed), `by` (`system`, `app`, or
+///   `https`: DNS over HTTPS; `null` without an answer), `failure` (why there are none; else `null`).
 /// - `tries`: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `shared` (the name that
 ///   the connection was opened for, if another; else `null`), `hedge` (beside another), `reset_reason`.
 /// - `limits`: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back.

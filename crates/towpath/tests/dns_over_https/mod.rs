@@ -171,7 +171,8 @@ fn a_name_that_does_not_exist_is_told_at_once() {
 #[test]
 fn an_answer_that_is_none_ends_the_request_and_says_why() {
     let good = |asked: &Asked| answer(&asked.message, 0, HERE);
-    let answers: [(fn(&Asked) -> Say, HttpsFault); 10] = [
+    type Bad = (fn(&Asked) -> Say, HttpsFault);
+    let answers: [Bad; 10] = [
         (|_| Say::Answer(404, DNS, vec![]), HttpsFault::Status(404)),
         (|_| Say::Answer(302, DNS, vec![]), HttpsFault::Status(302)),
         (|_| Say::Answer(200, "text/html", b"<p>".to_vec()), HttpsFault::ContentType),
