@@ -308,7 +308,7 @@ fn http(
         ignored_upgrades: Vec::new(),
         detections: Vec::new(),
         early_mutations: Default::default(),
-        try_filters: Vec::new(),
+        upstream_filters: Vec::new(),
         internal_addresses: InternalAddresses::default(),
         via: Arc::from(""),
         attempt_logs: Vec::new(),

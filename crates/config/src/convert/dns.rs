@@ -114,7 +114,7 @@ impl Converter<'_> {
             }
             if has("dns_resolvers") {
                 let servers = self.resolver_addresses(holder, "dns_resolvers");
-                let over_tcp = has("use_tcp_for_dns_lookups");
+                let over_tcp = holder.flag("use_tcp_for_dns_lookups");
                 return DnsOptions { over_tcp, ..DnsOptions::of(servers) };
             }
         }

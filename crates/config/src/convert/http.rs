@@ -35,7 +35,7 @@ impl Converter<'_> {
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
-        let HttpChain { filters, router, try_filters } = filters?;
+        let HttpChain { filters, router, upstream_filters } = filters?;
         let (attempt_logs, log_attempt_start) = self.attempt_logs(message);
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
@@ -88,7 +88,7 @@ impl Converter<'_> {
             ignored_upgrades: self.ignored_upgrades(message),
             detections: self.client_detections(message),
             early_mutations: self.early_mutations(message),
-            try_filters,
+            upstream_filters,
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
             attempt_logs,

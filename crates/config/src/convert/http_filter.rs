@@ -22,8 +22,8 @@ pub(super) struct HttpChain {
     /// Those before the router.
     pub(super) filters: Vec<ChainFilter>,
     pub(super) router: Router,
-    /// Those that each try passes.
-    pub(super) try_filters: Vec<ChainFilter>,
+    /// Those that each attempt passes.
+    pub(super) upstream_filters: Vec<ChainFilter>,
 }
 
 impl Converter<'_> {
@@ -37,7 +37,7 @@ impl Converter<'_> {
         };
         let own: Vec<_> = FILTERS.iter().map(|known| known.config_type).collect();
         let known: Vec<_> = own.iter().copied().chain([ROUTER, MATCHING]).collect();
-        let (mut filters, mut router, mut try_filters) = (Vec::new(), None, Vec::new());
+        let (mut filters, mut router, mut upstream_filters) = (Vec::new(), None, Vec::new());
         for filter in &messages {
             let name = filter.text("name");
             let is_last = std::ptr::eq(*filter, *last);
@@ -69,7 +69,7 @@ impl Converter<'_> {
             };
             let type_name = config.descriptor.full_name();
             if type_name == ROUTER {
-                try_filters = self.try_filters(config, "upstream_http_filters");
+                upstream_filters = self.upstream_http_filters(config, "upstream_http_filters");
                 router = Some(self.router(Some(config), filter, is_last));
                 continue;
             }
@@ -97,11 +97,15 @@ impl Converter<'_> {
                 );
             }
         }
-        Some(HttpChain { filters, router: router?, try_filters })
+        Some(HttpChain { filters, router: router?, upstream_filters })
     }
 
-    /// Filters that each try of a request passes before its host, without what sends it there.
-    pub(super) fn try_filters(&mut self, holder: &Message, field: &str) -> Vec<ChainFilter> {
+    /// Filters that each attempt of a request passes before its host, without what sends it there.
+    pub(super) fn upstream_http_filters(
+        &mut self,
+        holder: &Message,
+        field: &str,
+    ) -> Vec<ChainFilter> {
         let messages: Vec<_> = holder.messages(field).collect();
         let known: Vec<_> = OF_TRIES.iter().copied().chain([UPSTREAM_CODEC]).collect();
         let Some((last, before)) = messages.split_last() else { return Vec::new() };

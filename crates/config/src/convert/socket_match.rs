@@ -58,10 +58,8 @@ impl Converter<'_> {
         locality: &Message,
     ) -> Option<Option<u16>> {
         let check = cluster.messages("health_checks").next()?;
-        let criteria = match check.get("transport_socket_match_criteria").map(|it| &it.value) {
-            Some(Value::Json(criteria)) => criteria,
-            _ => return None,
-        };
+        let written = check.get("transport_socket_match_criteria").map(|it| &it.value);
+        let Some(Value::Json(criteria)) = written else { return None };
         let of_locality = locality.message("metadata").and_then(labels);
         Some(first_fit(cluster, [Some(criteria), of_locality]))
     }

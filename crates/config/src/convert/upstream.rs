@@ -69,7 +69,7 @@ impl Converter<'_> {
         http1.max_head_bytes = head_bytes(DEFAULT_RESPONSE_HEADERS_KB);
         let duration = |name| common.and_then(|common| common.duration(name));
         let requests = common.and_then(|common| common.number32("max_requests_per_connection"));
-        let filters = typed.map(|typed| self.try_filters(typed, "http_filters"));
+        let filters = typed.map(|typed| self.upstream_http_filters(typed, "http_filters"));
         Upstream {
             http1,
             http2,

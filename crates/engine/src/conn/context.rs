@@ -90,8 +90,8 @@ pub(crate) struct HttpContext {
     pub(crate) counted: CountedRoutes,
     /// Before the router, in order.
     pub(crate) filters: Rc<[PlacedFilter]>,
-    /// What each try passes before its host, unless its cluster has some.
-    pub(crate) try_filters: Rc<[PlacedFilter]>,
+    /// What each attempt passes before its host, unless its cluster has some.
+    pub(crate) upstream_filters: Rc<[PlacedFilter]>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.

@@ -571,7 +571,7 @@ impl Env {
             plain: PlainRoutes::of(config),
             counted: CountedRoutes::of(&config.routes, &scope),
             filters: PlacedFilter::start(&config.filters, &scope),
-            try_filters: PlacedFilter::start(&config.try_filters, &scope),
+            upstream_filters: PlacedFilter::start(&config.upstream_filters, &scope),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,

@@ -12,7 +12,8 @@ use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::override_host::{HostSource, MetadataPath, OverrideHosts};
 use crate::stream_info::{Struct, Value};
 use crate::upstream::asked::AskedHosts;
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::clusters::Clusters;
 
 /// The pool of the next host that a stream names, where its cluster lets it.
 #[cold]

@@ -22,7 +22,8 @@ use crate::snapshot::override_host::MetadataPath;
 use crate::snapshot::route::Forward;
 use crate::stream_info::Value;
 use crate::upstream::aggregate::Aim;
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::clusters::Clusters;
 
 /// The pool of the host that its cluster chooses for a stream.
 pub(crate) fn choose_host(

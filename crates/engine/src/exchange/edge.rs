@@ -27,7 +27,7 @@ use crate::number::AddressText;
 use crate::record::{DownstreamTls, Heads, ShownCertificate};
 use crate::snapshot::client::Detected;
 use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader, ToldNode};
-use crate::upstream::cluster::Clusters;
+use crate::upstream::clusters::Clusters;
 
 /// Where a request comes from, in Envoy's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

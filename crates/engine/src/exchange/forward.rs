@@ -202,7 +202,7 @@ impl Exchange {
         };
         let stream = match &item {
             Item::Trailers(_) if side == Side::Response && stream.retries.is_filtered() => {
-                self.filter_trailers_of_try(index, Direction::Response, &mut item, now);
+                self.filter_trailers_of_attempt(index, Direction::Response, &mut item, now);
                 let Some(stream) = self.streams.get_mut(index) else { return };
                 stream
             }
@@ -280,7 +280,7 @@ impl Exchange {
         let ends = !matches!(item, Item::Data(_));
         let is_shown = side == Side::Request && ends && target.is_some();
         let stream = if is_shown && stream.retries.is_filtered() {
-            self.filter_trailers_of_try(index, Direction::Request, &mut item, now);
+            self.filter_trailers_of_attempt(index, Direction::Request, &mut item, now);
             let Some(stream) = self.streams.get_mut(index) else { return };
             stream
         } else {
@@ -593,7 +593,7 @@ impl Exchange {
             && let Some(trailers) = stream.body.take_trailers()
         {
             let mut item = Item::Trailers(trailers);
-            self.filter_trailers_of_try(index, Direction::Request, &mut item, now);
+            self.filter_trailers_of_attempt(index, Direction::Request, &mut item, now);
             if let (Some(stream), Item::Trailers(trailers)) = (self.streams.get_mut(index), item) {
                 stream.body.set_trailers(trailers);
             }

@@ -4,7 +4,7 @@ use towpath_proto::{Head, Instant};
 
 use crate::exchange::stream::Stream;
 use crate::ids::PoolKey;
-use crate::upstream::cluster::Clusters;
+use crate::upstream::clusters::Clusters;
 
 /// Takes note of the first report of a stream, in the head of its answer or in trailers.
 #[cold]

@@ -13,7 +13,7 @@ use crate::format::Facts;
 use crate::ids::StreamIndex;
 use crate::snapshot::route::VirtualCluster;
 use crate::tracer::report::{framed, request};
-use crate::upstream::cluster::Clusters;
+use crate::upstream::clusters::Clusters;
 use crate::wall_clock::WallClock;
 
 impl Exchange {

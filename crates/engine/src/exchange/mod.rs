@@ -53,10 +53,10 @@ pub(crate) mod tcp;
 pub(crate) mod timers;
 pub(crate) mod tls;
 pub(crate) mod tracing;
-mod tries;
 pub(crate) mod tunnel;
 mod tunneling;
 pub(crate) mod upstream;
+mod upstream_filters;
 mod waiting;
 mod wanted;
 

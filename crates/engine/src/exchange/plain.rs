@@ -178,7 +178,7 @@ fn attach_plain(
     connection.streams.bind(number, index);
     connection.deadlines.clear(ConnectionTimer::Idle as usize);
     cluster.request_began(pool_key, now);
-    env.name_try(stream);
+    env.name_attempt(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {
         let before = stream.recorder.before_head(&conns.out);
@@ -197,7 +197,7 @@ fn attach_plain(
 
 impl Env {
     /// Tells the server which attempt of a request this is, the first, and how long it may take.
-    fn name_try(&mut self, stream: &mut Stream) {
+    fn name_attempt(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
         if stream.plain().names_attempt {
             self.attempt_count.set(stream.attempts.into(), &mut stream.request);

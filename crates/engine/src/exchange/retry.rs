@@ -127,7 +127,7 @@ pub(crate) struct Tried {
     pub(crate) cookies: Vec<Box<[u8]>>,
     /// The hosts that it names, once its cluster has asked for them.
     pub(crate) asked: Option<AskedHosts>,
-    /// Which try has passed the filters before its host last, counted from 1.
+    /// Which attempt has passed the filters before its host last, counted from 1.
     pub(super) filtered: u32,
     /// A host has said what its load is.
     pub(crate) said_load: bool,
@@ -223,7 +223,7 @@ impl Retries {
         redirected.is_some_and(|known| known.follows)
     }
 
-    /// Whether its tries pass filters before their hosts.
+    /// Whether its attempts pass filters before their hosts.
     #[inline]
     pub(crate) fn is_filtered(&self) -> bool {
         self.tried.as_deref().is_some_and(|tried| tried.filtered > 0)

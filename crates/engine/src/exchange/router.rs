@@ -399,7 +399,7 @@ impl Exchange {
         if self.streams.get(index).is_some_and(|stream| !stream.recorder.is_off()) {
             self.begin_attempt_log(index, now);
         }
-        if !self.filter_try(index, now) {
+        if !self.filter_attempt(index, now) {
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
@@ -450,7 +450,7 @@ impl Exchange {
         // What passes filters first has said so to them.
         if !stream.retries.is_filtered() {
             let attempts = stream.attempts;
-            self.name_try(index, attempts.into(), now);
+            self.name_attempt(index, attempts.into(), now);
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
@@ -478,8 +478,8 @@ impl Exchange {
         }
     }
 
-    /// Tells a server which try of its request this is, of which trace, and how long it may take.
-    pub(super) fn name_try(&mut self, index: StreamIndex, attempts: u64, now: Instant) {
+    /// Tells a server which attempt of its request this is, of which trace, and how long it may take.
+    pub(super) fn name_attempt(&mut self, index: StreamIndex, attempts: u64, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
         if stream.recorder.is_followed() {
             self.tell_trace(index);

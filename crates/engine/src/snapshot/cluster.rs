@@ -106,7 +106,7 @@ pub struct Cluster {
     pub drops: Option<Box<DropOverload>>,
     /// `upstream_http_protocol_options`: names that requests choose, of servers that are spoken to under TLS.
     pub asked_names: Option<AskedNames>,
-    /// `HttpProtocolOptions.http_filters`: what each try of a request passes before its host, in order.
+    /// `HttpProtocolOptions.http_filters`: what each attempt of a request passes before its host, in order.
     pub filters: Vec<ChainFilter>,
 }
 

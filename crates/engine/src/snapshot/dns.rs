@@ -10,7 +10,7 @@ pub struct DnsOptions {
     pub servers: Vec<SocketAddr>,
     /// `use_resolvers_as_fallback`: they are asked only where the system has none.
     pub is_fallback: bool,
-    /// `query_timeout_seconds`: how long each try of a question may take; without it the system's.
+    /// `query_timeout_seconds`: how long each attempt of a question may take; without it the system's.
     pub timeout: Option<Duration>,
     /// `query_tries`: how often a question is asked, at least once; without it the system's.
     pub tries: Option<u32>,

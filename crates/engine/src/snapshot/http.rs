@@ -31,9 +31,9 @@ pub struct Http {
     pub routes: Arc<RouteTable>,
     /// HTTP filters before the router, in order.
     pub filters: Vec<ChainFilter>,
-    /// `Router.upstream_http_filters`: what each try of a request passes before its host, in order, unless its cluster
-    /// has filters of its own.
-    pub try_filters: Vec<ChainFilter>,
+    /// `Router.upstream_http_filters`: what each attempt of a request passes before its host, in order, unless its
+    /// cluster has filters of its own.
+    pub upstream_filters: Vec<ChainFilter>,
     /// Options of the router filter.
     pub router: Router,
     /// `server_name`; default `envoy`, so that a client of Envoy sees what it saw.

@@ -31,7 +31,7 @@ impl PlainRoutes {
             let as_it_is = !http.scheme_of_upstream
                 && http.router.strict_headers.is_empty()
                 && http.attempt_logs.is_empty()
-                && http.try_filters.is_empty();
+                && http.upstream_filters.is_empty();
             Plain { forwards: plain.forwards && as_it_is, ..plain }
         };
         let of_host = |host: &VirtualHost| -> Box<[Plain]> {
@@ -98,7 +98,7 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
         || !http.attempt_logs.is_empty()
         || http.local_reply.is_some()
         || !http.early_mutations.is_empty()
-        || http.filters.iter().chain(&http.try_filters).any(asks)
+        || http.filters.iter().chain(&http.upstream_filters).any(asks)
         || changes_heads(&http.routes)
         || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| asks_record(route))
 }

@@ -13,7 +13,8 @@ use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::subset::Criteria;
 use crate::upstream::avoided::Avoided;
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::clusters::Clusters;
 
 /// What a stream wants of the cluster that is to take it.
 #[derive(Clone, Copy, Debug)]

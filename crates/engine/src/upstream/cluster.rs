@@ -2,11 +2,9 @@
 //!
 //! Arrives: configuration and resolved endpoints. Leaves: the [`PoolKey`] that a stream goes to.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Instant};
 
 use crate::balancer::{Among, Balancer, Host};
@@ -16,7 +14,6 @@ use crate::conn::tls::{ClusterSockets, ClusterTls};
 use crate::env::Env;
 use crate::filter::FilterScope;
 use crate::ids::{PoolClass, PoolKey, Priority};
-use crate::message::ClusterDescription;
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
@@ -33,7 +30,6 @@ use crate::upstream::asked::Places;
 use crate::upstream::avoided::Avoided;
 use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
-use crate::upstream::local_cluster::LocalCluster;
 use crate::upstream::named::Named;
 use crate::upstream::pool::Pool;
 use crate::upstream::shown::Shown;
@@ -99,7 +95,7 @@ pub(crate) struct ClusterState {
     pub(crate) races: bool,
     /// Its configuration asks for nothing but that requests go out over connections that are kept.
     pub(crate) plain: bool,
-    /// What each try passes before its host.
+    /// What each attempt passes before its host.
     pub(crate) filters: Rc<[PlacedFilter]>,
     /// No configuration has it any more: it is gone with its last connection.
     pub(crate) leaves: bool,
@@ -430,6 +426,18 @@ impl ClusterState {
         self.loads[priority as usize][Resource::Retries as usize].take(total, 0);
     }
 
+    /// A retry is over. A cluster of another kind, in place of the one that it was counted in, has counted none.
+    pub(crate) fn retry_over(&mut self, priority: Priority) {
+        let total = total(&self.config, priority, Resource::Retries);
+        self.loads[priority as usize][Resource::Retries as usize].give(total, 0);
+    }
+
+    /// It is gone from the configuration, and nothing hangs on it any more.
+    pub(crate) fn is_left(&self) -> bool {
+        let retries = self.loads.iter().any(|load| load[Resource::Retries as usize].is_used());
+        self.leaves && !retries && self.pools.iter().all(Option::is_none)
+    }
+
     /// A stream waits for a connection.
     pub(crate) fn joined_queue(&mut self, pool_key: PoolKey) {
         self.take(pool_key, Resource::Pending);
@@ -594,96 +602,6 @@ fn total(config: &Cluster, priority: Priority, resource: Resource) -> &Total {
         Resource::Pending => &in_use.pending,
         Resource::Requests => &in_use.requests,
         Resource::Retries => &in_use.retries,
-    }
-}
-
-/// All clusters of a worker, by [`ClusterId`].
-#[derive(Debug, Default)]
-pub(crate) struct Clusters {
-    pub(crate) slots: Vec<Option<Box<ClusterState>>>,
-    /// What was found out about hosts of clusters that are still to come.
-    pub(crate) early_health: HashMap<ClusterId, Arc<ClusterHealth>>,
-    /// Whose hosts decide which requests stay in this proxy's zone.
-    pub(crate) local: Option<LocalCluster>,
-}
-
-impl Clusters {
-    pub(crate) fn get(&self, id: ClusterId) -> Option<&ClusterState> {
-        self.slots.get(id.0 as usize)?.as_deref()
-    }
-
-    pub(crate) fn get_mut(&mut self, id: ClusterId) -> Option<&mut ClusterState> {
-        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
-    }
-
-    pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
-        self.get(pool_key.cluster)?.pool(pool_key)
-    }
-
-    /// What is configured of the host of a pool.
-    pub(crate) fn endpoint(&self, id: ClusterId, pool: &Pool) -> Option<&Endpoint> {
-        let host = self.get(id)?.hosts.get(pool.host? as usize)?;
-        Some(&host.endpoint)
-    }
-
-    /// TLS has failed on a connection of a pool.
-    pub(crate) fn count_fault(&self, pool_key: PoolKey, fault: Fault) {
-        let cluster = self.get(pool_key.cluster);
-        if let Some(tls) = cluster.and_then(|cluster| cluster.tls_of(pool_key)) {
-            tls.stats.count_fault(fault);
-        }
-    }
-
-    pub(crate) fn pool_mut(&mut self, pool_key: PoolKey) -> Option<&mut Pool> {
-        self.get_mut(pool_key.cluster)?.pool_mut(pool_key)
-    }
-
-    /// Frees the pool of a host that is gone, once nothing hangs on it, and with the last one a cluster that is gone.
-    pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
-        let Some(cluster) = self.get_mut(pool_key.cluster) else { return };
-        cluster.drop_if_unused(pool_key);
-        if cluster.leaves {
-            self.drop_if_left(pool_key.cluster);
-        }
-    }
-
-    /// A retry is over. While it waits its host may go, and its pool with it; its cluster stays.
-    pub(crate) fn retry_over(&mut self, id: ClusterId, priority: Priority) {
-        let Some(cluster) = self.get_mut(id) else { return };
-        // One of another kind, in its place, has counted none.
-        let total = total(&cluster.config, priority, Resource::Retries);
-        cluster.loads[priority as usize][Resource::Retries as usize].give(total, 0);
-        self.drop_if_left(id);
-    }
-
-    pub(crate) fn drop_if_left(&mut self, id: ClusterId) {
-        let is_left = |it: &ClusterState| {
-            let retries = it.loads.iter().any(|load| load[Resource::Retries as usize].is_used());
-            it.leaves && !retries && it.pools.iter().all(Option::is_none)
-        };
-        if self.get(id).is_some_and(is_left) {
-            self.put(id, None);
-        }
-    }
-
-    pub(crate) fn describe(&self) -> Vec<ClusterDescription> {
-        self.slots.iter().flatten().map(|cluster| cluster.describe()).collect()
-    }
-
-    pub(crate) fn put(
-        &mut self,
-        id: ClusterId,
-        cluster: Option<Box<ClusterState>>,
-    ) -> Option<Box<ClusterState>> {
-        let index = id.0 as usize;
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, || None);
-        }
-        std::mem::replace(&mut self.slots[index], cluster)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
     }
 }
 

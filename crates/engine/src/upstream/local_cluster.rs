@@ -8,7 +8,8 @@ use crate::balancer::{Balancer, LocalHosts, ZoneSetup};
 use crate::env::Env;
 use crate::snapshot::ClusterId;
 use crate::stats::Scope;
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::clusters::Clusters;
 use crate::upstream::subsets::LiveSubsets;
 
 /// What clusters follow.

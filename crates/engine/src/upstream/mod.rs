@@ -7,6 +7,7 @@ pub(crate) mod aggregate;
 pub(crate) mod asked;
 pub(crate) mod avoided;
 pub(crate) mod cluster;
+pub(crate) mod clusters;
 pub(crate) mod connect;
 pub(crate) mod destinations;
 pub(crate) mod flush;
@@ -34,8 +35,8 @@ use crate::conn::context::ChainKind;
 use crate::env::{Env, TimerSlot};
 use crate::ids::PoolKey;
 use crate::local::Local;
-use crate::upstream::cluster::Clusters;
 use crate::upstream::cluster::Resource;
+use crate::upstream::clusters::Clusters;
 use crate::upstream::connect::Attempts;
 use crate::upstream::flush::Flushes;
 

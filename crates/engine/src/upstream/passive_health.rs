@@ -9,7 +9,8 @@ use crate::message::FromWorker;
 use crate::snapshot::health::{OutlierDetection, Run};
 use crate::tally::Origin;
 use crate::upstream::Upstreams;
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::clusters::Clusters;
 
 /// A host's errors in a row, as one worker saw them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -76,7 +76,7 @@ pub(crate) enum Lease {
     Pending,
     /// A circuit breaker is open.
     Overflow,
-    /// So many wait already that it never comes to a host.
+    /// It never comes to a host: too many wait already, or load is shed.
     QueueFull,
 }
 
@@ -316,7 +316,7 @@ impl Upstreams {
         if races {
             self.race_for(pool_key.cluster, conns, env, now);
         } else if env.overload.is_some() && self.is_shed(wish.stream, pool_key, conns, env) {
-            return Lease::Overflow;
+            return Lease::QueueFull;
         } else {
             self.open_for_pending(pool_key, conns, env, now);
         }

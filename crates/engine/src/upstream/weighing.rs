@@ -6,7 +6,8 @@ use towpath_proto::{Head, Instant};
 
 use crate::ids::PoolKey;
 use crate::load_report::{LoadReport, weights};
-use crate::upstream::cluster::{ClusterState, Clusters};
+use crate::upstream::cluster::ClusterState;
+use crate::upstream::clusters::Clusters;
 
 impl ClusterState {
     /// Weighs its hosts, if that was long enough ago.

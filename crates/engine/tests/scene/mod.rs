@@ -193,7 +193,7 @@ pub fn http(routes: RouteTable) -> Http {
         ignored_upgrades: Vec::new(),
         detections: Vec::new(),
         early_mutations: Default::default(),
-        try_filters: Vec::new(),
+        upstream_filters: Vec::new(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
         attempt_logs: Vec::new(),

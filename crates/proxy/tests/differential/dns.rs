@@ -14,8 +14,8 @@ pub(crate) fn start() -> u16 {
 }
 
 /// `nx…` does not exist, `empty…` has no address, `fail…` is a failure of the server, `silent…` is not answered; all
-/// others are at 127.0.0.1, for 300 s. `growing…` is there for a second, and then at 127.0.0.2 as well. `several…` is at
-/// 127.0.0.2 first, and then at 127.0.0.1.
+/// others are at 127.0.0.1, for 300 s. `growing…` is there for a second, and then at 127.0.0.2 as well. `several…` is
+/// at 127.0.0.2 first, and then at 127.0.0.1.
 fn serve(socket: &UdpSocket) {
     let mut buffer = [0; 1500];
     let mut growing = HashMap::new();

@@ -40,7 +40,7 @@ pub(super) fn apply(mutations: &[QueryMutation], head: &mut Head, facts: &Facts<
     let mut parameters = parse(query);
     let facts = Facts { request: Some(&*head), ..*facts };
     mutations.iter().for_each(|mutation| mutation.apply(&mut parameters, &facts));
-    let mut path = head.path()[..start.unwrap_or(head.path().len())].to_vec();
+    let mut path = head.path()[..start.unwrap_or_else(|| head.path().len())].to_vec();
     write(&parameters, &mut path);
     head.set_path(&path);
 }

@@ -1,8 +1,8 @@
-//! HTTP filters between the router and a host: each try of a request passes them, and what answers it.
+//! HTTP filters between the router and a host: each attempt of a request passes them, and what answers it.
 //!
-//! Arrives: a stream whose try has its host, and the head of what that answers. Leaves: the same as the filters leave
-//! them; or an answer of theirs. What they change of a request stays changed for the next try, as in Envoy. A try that
-//! is repeated because its connection was closing is the same try: it does not pass them again.
+//! Arrives: a stream whose attempt has its host, and the head of what that answers. Leaves: the same as the filters
+//! leave them; or an answer of theirs. What they change of a request stays changed for the next attempt, as in Envoy.
+//! An attempt that is repeated because its connection was closing is the same: it does not pass them again.
 
 use std::rc::Rc;
 
@@ -20,38 +20,38 @@ use crate::filter::{Direction, OnRequest, Reply, RequestView, ResponseView, Trai
 use crate::ids::{Kind, StreamIndex};
 
 impl Exchange {
-    /// Shows the head of a try to the filters before its host; false if one of them has answered.
+    /// Shows the head of an attempt to the filters before its host; false if one of them has answered.
     #[inline]
-    pub(super) fn filter_try(&mut self, index: StreamIndex, now: Instant) -> bool {
+    pub(super) fn filter_attempt(&mut self, index: StreamIndex, now: Instant) -> bool {
         let Some(stream) = self.streams.get(index) else { return false };
-        let filters = self.filters_of_tries(stream);
-        filters.is_none_or(|filters| self.show_try(index, &filters, now))
+        let filters = self.filters_of_attempts(stream);
+        filters.is_none_or(|filters| self.show_attempt(index, &filters, now))
     }
 
-    /// The filters that the tries of a stream pass: its cluster's, else its router's.
-    fn filters_of_tries(&self, stream: &Stream) -> Option<Rc<[PlacedFilter]>> {
+    /// The filters that the attempts of a stream pass: its cluster's, else its router's.
+    fn filters_of_attempts(&self, stream: &Stream) -> Option<Rc<[PlacedFilter]>> {
         let passes = match stream.kind {
             Kind::Http(_) | Kind::Callout(_) => true,
             Kind::Rpc(_) => stream.bridging != Bridging::None,
             Kind::Tcp(_) | Kind::App => false,
         };
         let cluster = self.upstreams.clusters.get(stream.cluster).map(|cluster| &cluster.filters);
-        let router = stream.context.http().map(|http| &http.try_filters);
+        let router = stream.context.http().map(|http| &http.upstream_filters);
         let found = [cluster, router].into_iter().flatten().find(|filters| !filters.is_empty());
         found.filter(|_| passes).cloned()
     }
 
     #[cold]
-    fn show_try(&mut self, index: StreamIndex, filters: &[PlacedFilter], now: Instant) -> bool {
+    fn show_attempt(&mut self, index: StreamIndex, filters: &[PlacedFilter], now: Instant) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let (number, attempts) = (stream.retries.done + 1, u64::from(stream.attempts));
         let known = stream.retries.tried.get_or_insert_default();
         if std::mem::replace(&mut known.filtered, number) == number {
             return true;
         }
-        self.name_try(index, attempts, now);
+        self.name_attempt(index, attempts, now);
         self.record_late(index);
-        let Some(reply) = self.filter_head_of_try(index, filters, now) else { return true };
+        let Some(reply) = self.filter_head_of_attempt(index, filters, now) else { return true };
         self.answer_by_filter(index, reply, now);
         false
     }
@@ -75,7 +75,7 @@ impl Exchange {
     }
 
     /// Answers what a filter answers.
-    fn filter_head_of_try(
+    fn filter_head_of_attempt(
         &mut self,
         index: StreamIndex,
         filters: &[PlacedFilter],
@@ -134,7 +134,7 @@ impl Exchange {
     #[cold]
     pub(super) fn filter_answer(&mut self, index: StreamIndex, ends: bool, now: Instant) {
         let Some(stream) = self.streams.get(index) else { return };
-        let Some(filters) = self.filters_of_tries(stream) else { return };
+        let Some(filters) = self.filters_of_attempts(stream) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         let mut head = stream.response.take();
@@ -164,7 +164,7 @@ impl Exchange {
 
     /// Shows trailers to the filters before a host.
     #[cold]
-    pub(super) fn filter_trailers_of_try(
+    pub(super) fn filter_trailers_of_attempt(
         &mut self,
         index: StreamIndex,
         way: Direction,
@@ -173,7 +173,7 @@ impl Exchange {
     ) {
         let Item::Trailers(trailers) = item else { return };
         let Some(stream) = self.streams.get(index) else { return };
-        let Some(filters) = self.filters_of_tries(stream) else { return };
+        let Some(filters) = self.filters_of_attempts(stream) else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
         let context = stream.context.clone();
         stream.complete_record();
