@@ -90,7 +90,7 @@ pub(super) struct ConnectOptions {
     /// Ask the system for every name (getaddrinfo), and no DNS server directly
     #[arg(long, conflicts_with = "dns_servers")]
     system_resolver: bool,
-    /// Ask this server of DNS over HTTPS for names with a dot, as https://HOST[:PORT]/PATH; the system for its own name
+    /// Ask this server of DNS over HTTPS for names with a dot (`https://HOST[:PORT]/PATH`); the system for its own name
     #[arg(long, value_name = "URL", conflicts_with_all = ["dns_servers", "system_resolver"])]
     doh_url: Option<String>,
     /// The addresses of that server, in place of the system's word on its name
