@@ -25,7 +25,7 @@
  * handle while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw,
  * and must not free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0.
  * The same holds for on_question, for an outbox's on_end on a thread of its own, and for a link's on_push and on_answer
- * on the link's thread. A runner belongs to the thread that made it. Engines do not survive fork() in the child.
+ * on the link's thread. A stream's on_event has a thread of its own, and may block. A runner belongs to the thread that made it. Engines do not survive fork() in the child.
  *
  * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the
  * request's window (window_bytes); when it is full, the server is kept from sending more, and only what had been read
@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 8u
+#define TOWPATH_ABI_MINOR 9u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -67,6 +67,7 @@ typedef struct towpath_outbox towpath_outbox;
 typedef struct towpath_link towpath_link; /* since 1.2 */
 typedef struct towpath_push towpath_push; /* since 1.2 */
 typedef struct towpath_socket towpath_socket; /* since 1.7 */
+typedef struct towpath_stream towpath_stream; /* since 1.9 */
 
 /* Bytes that are borrowed; not ended by a NUL. */
 typedef struct towpath_bytes {
@@ -119,7 +120,8 @@ enum {
     /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
     TOWPATH_ERROR_DECODING = 57,
     TOWPATH_ERROR_PROXY = 58, /* since 1.6: the proxy gives no way to the origin */
-    TOWPATH_ERROR_WEBSOCKET = 59 /* since 1.7: no WebSocket, or no more */
+    TOWPATH_ERROR_WEBSOCKET = 59, /* since 1.7: no WebSocket, or no more */
+    TOWPATH_ERROR_EVENTS = 60 /* since 1.9: no stream of events, or an event that is too long */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -208,9 +210,9 @@ typedef struct towpath_engine_options {
 towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
 
 /* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no
- * function is called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests,
- * chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests when that is
- * freed. */
+ * function is called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link, a socket or a stream of
+ * it is open. Requests, chunks and queues stay valid, and still have to be given back. One that has a runner ends its
+ * requests when that is freed. */
 towpath_error towpath_engine_free(towpath_engine *engine);
 
 /* Makes an engine without a thread, for a thread that the app lends: this one, on which the runner's functions have to
@@ -653,6 +655,55 @@ towpath_error towpath_socket_close(towpath_socket *socket, uint32_t code, const 
 /* Gives a socket back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told, and in callbacks: close it
  * and wait for that. */
 towpath_error towpath_socket_free(towpath_socket *socket);
+
+/* ---- Server-sent events, over connections that break. Since 1.9 -------------------------------------------------- */
+
+/* What happens: OPEN, EVENT and BREAK any number of times, and exactly one END, which is the last. */
+enum {
+    TOWPATH_STREAM_OPEN = 1,  /* there is a connection; again for each further one */
+    TOWPATH_STREAM_EVENT = 2,
+    TOWPATH_STREAM_BREAK = 3, /* there is none any more, or not yet; it is asked for again, from the last id on */
+    TOWPATH_STREAM_END = 4
+};
+
+/* Pointers are valid during the call. */
+typedef struct towpath_stream_event {
+    size_t size; /* sizeof(towpath_stream_event), as the library knows it */
+    void *user;  /* what was given with the stream */
+    towpath_bytes name; /* EVENT: its type; "message" where the server gave none */
+    towpath_bytes data; /* EVENT: its lines, with line feeds between them; UTF-8 */
+    towpath_bytes id;   /* that the last event had; what it began with before the first, or nothing */
+    const char *text;   /* BREAK: why, in words; END: the error in words, "" without one */
+    uint32_t kind;
+    towpath_error error; /* END: TOWPATH_OK where the server has no more (204); TOWPATH_ERROR_CANCELLED after a close */
+    uint32_t status;     /* END: what the server answered in place of events; 0 where that is not why */
+    uint32_t reserved;
+} towpath_stream_event;
+
+typedef struct towpath_stream_options {
+    size_t size; /* sizeof(towpath_stream_options) */
+
+    /* Called on a thread of the stream's own, one call after the other, perhaps before towpath_stream_open returns. It
+     * may block: what it does not take stays with the server. */
+    void (*on_event)(const towpath_stream_event *event);
+    void *user; /* comes back in every event */
+
+    const char *last_event_id; /* of another life, to go on from */
+    uint64_t max_event_bytes;  /* of one event with all its lines: 1048576; a longer one ends it */
+} towpath_stream_options;
+
+/* Asks for a stream of events (WHATWG HTML section 9.2), and again whenever it breaks: with which pauses, and what ends
+ * it, is told in docs/client.md. on_event, queue and user of the request have to be NULL, and body_follows 0; limits on
+ * time are each connection's, and gap_timeout_ms is 90000 here. Its engine cannot be freed before it. */
+towpath_error towpath_stream_open(towpath_engine *engine, const towpath_request_options *request, const
+    towpath_stream_options *options, towpath_stream **stream);
+
+/* Ends it, unless it is over, and does not wait for its END. May be called in on_event. */
+towpath_error towpath_stream_close(towpath_stream *stream);
+
+/* Gives a stream back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told, and in callbacks: close it
+ * and wait for that. */
+towpath_error towpath_stream_free(towpath_stream *stream);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 8;
+pub const VERSION: u32 = (1 << 16) | 9;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -59,6 +59,7 @@ pub enum Code {
     Decoding = 57,
     Proxy = 58,
     WebSocket = 59,
+    Events = 60,
 }
 
 /// `towpath_engine_options`.
@@ -353,4 +354,45 @@ pub struct SocketOptions {
     pub pong_timeout_ms: u32,
     pub close_timeout_ms: u32,
     pub no_compression: u32,
+}
+
+/// `towpath_stream_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct StreamEvent {
+    pub size: usize,
+    pub user: *mut c_void,
+    pub name: Bytes,
+    pub data: Bytes,
+    pub id: Bytes,
+    pub text: *const c_char,
+    pub kind: u32,
+    pub error: i32,
+    pub status: u32,
+    pub reserved: u32,
+}
+
+/// `TOWPATH_STREAM_…`
+pub mod stream_event {
+    #![expect(missing_docs, reason = "the header has the words")]
+    pub const OPEN: u32 = 1;
+    pub const EVENT: u32 = 2;
+    pub const BREAK: u32 = 3;
+    pub const END: u32 = 4;
+}
+
+/// `towpath_stream_options.on_event`.
+pub type OnStreamEvent = extern "C" fn(*const StreamEvent);
+
+/// `towpath_stream_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct StreamOptions {
+    pub size: usize,
+    pub on_event: Option<OnStreamEvent>,
+    pub user: *mut c_void,
+    pub last_event_id: *const c_char,
+    pub max_event_bytes: u64,
 }

@@ -252,7 +252,9 @@ impl Engine {
     pub(crate) fn has_no_links(&self) -> Result<()> {
         match Arc::strong_count(&self.links) {
             1 => Ok(()),
-            _ => Err(Failure::new(Code::State, "a link or a socket of the engine is open")),
+            _ => {
+                Err(Failure::new(Code::State, "a link, a socket or a stream of the engine is open"))
+            }
         }
     }
 

@@ -11,6 +11,7 @@ pub mod lent;
 pub mod link;
 pub mod outbox;
 pub mod socket;
+pub mod stream;
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;

@@ -12,6 +12,7 @@
 //! | [`link`] | one long-lived connection: requests with answers, and what the server sends on its own |
 //! | [`outbox`] | requests that survive the process |
 //! | [`socket`] | WebSocket: messages both ways over one connection |
+//! | [`stream`] | server-sent events, over connections that break |
 //! | [`queue`] | events that wait to be taken |
 
 pub mod abi;
@@ -25,3 +26,4 @@ pub mod outbox;
 pub mod queue;
 pub mod request;
 pub mod socket;
+pub mod stream;

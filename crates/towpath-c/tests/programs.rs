@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::mem::offset_of;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use authority::Authority;
 use server::{Server, answer, read_head, read_request};
 use towpath_c::abi::{
     Answer, AskOptions, Bytes, EngineOptions, Event, Field, LinkOptions, LinkState, OutboxEnd,
-    OutboxOptions, RequestOptions, SocketEvent, SocketOptions, VERSION,
+    OutboxOptions, RequestOptions, SocketEvent, SocketOptions, StreamEvent, StreamOptions, VERSION,
 };
 use towpath_proto::websocket::{Frames, Item, Opcode, Sender, accept, frame};
 
@@ -110,6 +110,13 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_socket_options", SocketOptions, max_message_bytes, ping_interval_ms);
     same!("towpath_socket_options", SocketOptions, pong_timeout_ms, close_timeout_ms);
     same!("towpath_socket_options", SocketOptions, no_compression);
+    same!("towpath_stream_event", StreamEvent, size, user, name, data, id, text, kind, error);
+    same!("towpath_stream_event", StreamEvent, status, reserved);
+    same!("towpath_stream_options", StreamOptions, size, on_event, user, last_event_id);
+    same!("towpath_stream_options", StreamOptions, max_event_bytes);
+    for (name, kind) in STREAM_EVENTS {
+        hold(format!("TOWPATH_STREAM_{name}"), u64::from(*kind));
+    }
     for (name, kind) in SOCKET_EVENTS {
         hold(format!("TOWPATH_SOCKET_{name}"), u64::from(*kind));
     }
@@ -308,6 +315,7 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
             let _ = read_head(stream);
         }
         "/socket" => talk(stream, request),
+        "/events" => tell_events(stream, request),
         "/never" => {
             let _ = read_head(stream);
         }
@@ -348,6 +356,30 @@ fn tell_name(stream: &mut (impl Read + Write)) -> Option<()> {
     let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
     stream.write_all(&[head.as_bytes(), &answer].concat()).ok()?;
     stream.flush().ok()
+}
+
+/// Cuts the connection in the second event; and has no more behind that.
+fn tell_events(stream: &mut TcpStream, request: &str) {
+    const TYPE: &str = "Content-Type: text/event-stream\r\n";
+    match request.lines().find_map(|line| line.strip_prefix("last-event-id: ")) {
+        None => {
+            let head = format!("HTTP/1.1 200 OK\r\n{TYPE}Content-Length: 99\r\n\r\n");
+            let events = "retry: 10\nid: 1\ndata: one\ndata: line\n\nid: 2\ndata: tw";
+            let _ = stream.write_all(format!("{head}{events}").as_bytes());
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        Some("1") => {
+            let event = "id: 2\nevent: own\ndata: two\n\n";
+            answer(stream, "200 OK", TYPE, event.as_bytes());
+        }
+        Some("2") => answer(stream, "204 Enough", "", b""),
+        Some("endless") => {
+            let head = format!("HTTP/1.1 200 OK\r\n{TYPE}\r\n");
+            let _ = stream.write_all(format!("{head}data: here\n\n").as_bytes());
+            let _ = read_head(stream);
+        }
+        Some(_) => answer(stream, "404 None", "", b""),
+    }
 }
 
 /// Sends messages of a WebSocket back, and closes after one that says so.
@@ -481,6 +513,16 @@ const SOCKET_EVENTS: &[(&str, u32)] = {
     ]
 };
 
+const STREAM_EVENTS: &[(&str, u32)] = {
+    use towpath_c::abi::stream_event;
+    &[
+        ("OPEN", stream_event::OPEN),
+        ("EVENT", stream_event::EVENT),
+        ("BREAK", stream_event::BREAK),
+        ("END", stream_event::END),
+    ]
+};
+
 const CODES: &[(&str, towpath_c::abi::Code)] = {
     use towpath_c::abi::Code;
     &[
@@ -514,5 +556,6 @@ const CODES: &[(&str, towpath_c::abi::Code)] = {
         ("DECODING", Code::Decoding),
         ("PROXY", Code::Proxy),
         ("WEBSOCKET", Code::WebSocket),
+        ("EVENTS", Code::Events),
     ]
 };

@@ -1346,6 +1346,115 @@ static void a_socket_tells_what_comes_and_one_end(towpath_engine *engine)
     CHECK(strcmp(towpath_error_text(TOWPATH_ERROR_WEBSOCKET), "no WebSocket, or no more") == 0);
 }
 
+/* What a stream of events has told. */
+static struct followed {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    towpath_stream *stream;
+    int opens, events, breaks, ends, closes;
+    char told[256], id[64];
+    uint32_t status;
+    towpath_error error;
+} followed = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0, 0, 0, 0, "", "", 0, 0 };
+
+static void on_stream(const towpath_stream_event *event)
+{
+    char text[128];
+
+    CHECK(event->size == sizeof *event && event->user == &followed && event->text != NULL);
+    pthread_mutex_lock(&followed.lock);
+    CHECK(followed.ends == 0);
+    snprintf(followed.id, sizeof followed.id, "%.*s", (int)event->id.length, event->id.data);
+    switch (event->kind) {
+    case TOWPATH_STREAM_OPEN:
+        followed.opens++;
+        break;
+    case TOWPATH_STREAM_EVENT:
+        snprintf(text, sizeof text, "%.*s=%.*s;", (int)event->name.length, event->name.data,
+            (int)event->data.length, event->data.data);
+        strncat(followed.told, text, sizeof followed.told - strlen(followed.told) - 1);
+        followed.events++;
+        break;
+    case TOWPATH_STREAM_BREAK:
+        CHECK(event->text[0] != '\0');
+        followed.breaks++;
+        break;
+    default:
+        CHECK(event->kind == TOWPATH_STREAM_END);
+        CHECK((event->error == TOWPATH_OK) == (event->text[0] == '\0'));
+        followed.ends++;
+        followed.error = event->error;
+        followed.status = event->status;
+    }
+    if (followed.stream != NULL) {
+        CHECK(towpath_stream_free(followed.stream) == TOWPATH_ERROR_STATE);
+        if (followed.closes)
+            CHECK(towpath_stream_close(followed.stream) == TOWPATH_OK);
+    }
+    pthread_cond_broadcast(&followed.changed);
+    pthread_mutex_unlock(&followed.lock);
+}
+
+/* A stream from its beginning to its end; where it closes, at its first event, in the callback. */
+static void follow(towpath_engine *engine, const char *path, towpath_stream_options *options, int closes)
+{
+    towpath_request_options request = options_for(path);
+
+    followed.opens = followed.events = followed.breaks = followed.ends = 0;
+    followed.told[0] = '\0';
+    followed.closes = closes;
+    request.retries = TOWPATH_NONE;
+    pthread_mutex_lock(&followed.lock);
+    CHECK(towpath_stream_open(engine, &request, options, &followed.stream) == TOWPATH_OK);
+    CHECK(towpath_stream_free(followed.stream) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_engine_free(engine) == TOWPATH_ERROR_STATE);
+    while (followed.ends == 0)
+        pthread_cond_wait(&followed.changed, &followed.lock);
+    pthread_mutex_unlock(&followed.lock);
+    CHECK(towpath_stream_close(followed.stream) == TOWPATH_OK);
+    CHECK(towpath_stream_free(followed.stream) == TOWPATH_OK);
+    followed.stream = NULL;
+}
+
+static void a_stream_of_events_goes_on_behind_the_last_one(towpath_engine *engine)
+{
+    towpath_request_options request = options_for("/events");
+    towpath_stream_options options;
+    towpath_stream *stream;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.user = &followed;
+    CHECK(towpath_stream_open(engine, &request, &options, &stream) == TOWPATH_ERROR_ARGUMENT && stream == NULL);
+    options.on_event = on_stream;
+    CHECK(towpath_stream_open(engine, NULL, &options, &stream) == TOWPATH_ERROR_ARGUMENT);
+    request.body_follows = 1;
+    CHECK(towpath_stream_open(engine, &request, &options, &stream) == TOWPATH_ERROR_ARGUMENT);
+    request.body_follows = 0;
+    request.url = "ftp://x/";
+    CHECK(towpath_stream_open(engine, &request, &options, &stream) == TOWPATH_ERROR_URL && stream == NULL);
+
+    follow(engine, "/events", &options, 0);
+    CHECK(followed.error == TOWPATH_OK && followed.opens == 2 && followed.breaks == 2);
+    CHECK(strcmp(followed.told, "message=one\nline;own=two;") == 0 && strcmp(followed.id, "2") == 0);
+
+    options.last_event_id = "1";
+    follow(engine, "/events", &options, 0);
+    CHECK(strcmp(followed.told, "own=two;") == 0);
+    options.max_event_bytes = 4;
+    follow(engine, "/events", &options, 0);
+    CHECK(followed.error == TOWPATH_ERROR_EVENTS && followed.events == 0 && strcmp(followed.id, "1") == 0);
+    options.max_event_bytes = 0;
+    options.last_event_id = "endless";
+    follow(engine, "/events", &options, 1);
+    CHECK(followed.error == TOWPATH_ERROR_CANCELLED && followed.opens == 1 && followed.events == 0);
+    options.last_event_id = "other";
+    follow(engine, "/events", &options, 0);
+    CHECK(followed.error == TOWPATH_ERROR_EVENTS && followed.status == 404);
+    CHECK(towpath_stream_free(NULL) == TOWPATH_OK);
+    CHECK(towpath_stream_close(NULL) == TOWPATH_ERROR_ARGUMENT);
+}
+
 int main(int argc, char **argv)
 {
     towpath_engine *engine;
@@ -1374,6 +1483,7 @@ int main(int argc, char **argv)
     an_outbox_sends_what_was_put_in_it(engine, argv[2]);
     both_sides_of_a_link_ask(argv[3]);
     a_socket_tells_what_comes_and_one_end(engine);
+    a_stream_of_events_goes_on_behind_the_last_one(engine);
     programs_of_older_versions_go_on(engine);
     without_a_network_nothing_is_tried(engine);
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);
