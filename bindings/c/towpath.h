@@ -24,8 +24,9 @@
  * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a
  * handle while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw,
  * and must not free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0.
- * The same holds for on_question, for an outbox's on_end on a thread of its own, and for a link's on_push and on_answer
- * on the link's thread. A stream's on_event has a thread of its own, and may block. A runner belongs to the thread that made it. Engines do not survive fork() in the child.
+ * The same holds for on_question and on_challenge, for an outbox's on_end on a thread of its own, and for a link's
+ * on_push and on_answer on the link's thread. A stream's on_event has a thread of its own, and may block. A runner
+ * belongs to the thread that made it. Engines do not survive fork() in the child.
  *
  * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the
  * request's window (window_bytes); when it is full, the server is kept from sending more, and only what had been read
@@ -133,6 +134,19 @@ const char *towpath_last_error(void);
 
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */
 
+/* What a server (401) or a proxy (407) asks for; it and its pointers are valid during the call, and nothing of it is to
+ * be changed. Since 1.9. */
+typedef struct towpath_challenge {
+    size_t size;         /* sizeof(towpath_challenge), as the library knows it */
+    void *user;          /* challenge_user */
+    const char *host;    /* who asks, in lower case, without the port */
+    const void *own;     /* the library's own */
+    uint32_t port;
+    uint32_t is_of_proxy; /* not 0: a proxy asks */
+    uint32_t is_secure;  /* not 0: the answer goes there under TLS */
+    uint32_t attempt;    /* how often the request was refused before, from 0: what was answered then is wrong */
+} towpath_challenge;
+
 typedef struct towpath_engine_options {
     size_t size; /* sizeof(towpath_engine_options) */
 
@@ -201,9 +215,17 @@ typedef struct towpath_engine_options {
      * TOWPATH_ERROR_URL where it is no https. The system is asked for the server's own name, for names below local,
      * localhost and onion, and for none that the server does not answer. Not with on_question, which answers itself. */
     const char *doh_url;
-    const char *doh_addresses; /* since 1.8: the server's addresses, as "192.0.2.1,2001:db8::1": no need to ask for it */
+    const char *doh_addresses; /* since 1.8: the server's addresses, as "192.0.2.1,2001:db8::1"; then nobody is asked */
     uint32_t doh_timeout_ms;   /* since 1.8: how long the server may take: 10000 */
     uint32_t doh_or_system;    /* since 1.8: not 0: the system is asked for names that the server does not answer */
+
+    /* Since 1.9: asks the app for credentials when a server or a proxy wants some, at most three times for a request, but
+     * not for the server where the request has auth_user, nor where its body follows. It answers in the call
+     * (towpath_challenge_answer, towpath_challenge_answer_field), or not: then the 401 or 407 stands, and a tunnel that
+     * a proxy did not give is TOWPATH_ERROR_PROXY. Called on the engine's thread or another of the library's, perhaps by
+     * two at the same time; it must not block. A library that was built without it (cargo feature auth) refuses. */
+    void (*on_challenge)(const towpath_challenge *challenge);
+    void *challenge_user; /* comes back in the challenge */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
@@ -240,6 +262,21 @@ const char *towpath_question_name(const towpath_question *question);
  * 1.1. */
 towpath_error towpath_question_answer(towpath_question *question, towpath_error outcome, const char *const *addresses,
     size_t count);
+
+/* The name of the scheme at this place of a challenge, from 0, as "Basic"; TOWPATH_ERROR_ABSENT behind the last one.
+ * Since 1.9. */
+towpath_error towpath_challenge_scheme(const towpath_challenge *challenge, uint32_t index, towpath_bytes *name);
+
+/* A parameter of that scheme, whatever the name's case, as "realm"; TOWPATH_ERROR_ABSENT without one. Since 1.9. */
+towpath_error towpath_challenge_parameter(const towpath_challenge *challenge, uint32_t index, const char *name,
+    towpath_bytes *value);
+
+/* Answers with a name and a password, by the best scheme that is offered: Digest where the library was built with it,
+ * else Basic. A name has no colon; password may be NULL. The last answer counts. Since 1.9. */
+towpath_error towpath_challenge_answer(const towpath_challenge *challenge, const char *user, const char *password);
+
+/* Answers with the whole value of authorization or proxy-authorization, as "Bearer …". Since 1.9. */
+towpath_error towpath_challenge_answer_field(const towpath_challenge *challenge, const char *value);
 
 enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
 
@@ -369,9 +406,9 @@ typedef struct towpath_request_options {
     /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
     uint32_t decode;
 
-    /* Since 1.4: credentials, sent to the origin of the URL once it asks for them (401), by Basic, or by Digest where the
-     * library was built with it (cargo feature digest; without auth it refuses). Not in an outbox, nor with
-     * body_follows. */
+    /* Since 1.4: credentials, sent to the origin of the URL once it asks for them (401), by Basic, or by Digest where
+     * the library was built with it (cargo feature digest; without auth it refuses). Not in an outbox, nor with
+     * body_follows. For others see on_challenge of the engine. */
     const char *auth_user;
     const char *auth_password; /* empty */
 

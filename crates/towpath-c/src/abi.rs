@@ -104,10 +104,30 @@ pub struct EngineOptions {
     pub doh_addresses: *const c_char,
     pub doh_timeout_ms: u32,
     pub doh_or_system: u32,
+    pub on_challenge: Option<OnChallenge>,
+    pub challenge_user: *mut c_void,
 }
 
 /// `towpath_engine_options.on_question`.
 pub type OnQuestion = extern "C" fn(*mut Question, *mut c_void);
+
+/// `towpath_challenge`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct Challenge {
+    pub size: usize,
+    pub user: *mut c_void,
+    pub host: *const c_char,
+    pub own: *const crate::auth::Challenge,
+    pub port: u32,
+    pub is_of_proxy: u32,
+    pub is_secure: u32,
+    pub attempt: u32,
+}
+
+/// `towpath_engine_options.on_challenge`.
+pub type OnChallenge = extern "C" fn(*const Challenge);
 
 /// `towpath_event`.
 #[repr(C)]

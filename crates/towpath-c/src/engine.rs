@@ -10,6 +10,7 @@ use std::time::Duration;
 use towpath::{Builder, DnsOverHttps, Proxies, Proxy, Settings, Tls};
 
 use crate::abi::{Code, NONE, OnQuestion};
+use crate::auth;
 use crate::failure::{Failure, Result, c_text};
 use crate::foreign::User;
 use crate::kept::{self, Kept};
@@ -67,6 +68,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) max_identical: u32,
     pub(crate) identical_window_ms: u32,
     pub(crate) asked: Option<Asked>,
+    /// Whom to ask for credentials.
+    pub(crate) challenged: Option<auth::Asked>,
     pub(crate) watch_network: bool,
     pub(crate) dns_servers: Option<&'a str>,
     pub(crate) system_resolver: bool,
@@ -131,18 +134,21 @@ impl ProxyWishes<'_> {
 }
 
 impl Wishes<'_> {
-    pub(crate) fn start(self) -> Result<Engine> {
+    pub(crate) fn start(mut self) -> Result<Engine> {
         let (kept, proxies) = (self.kept, self.proxies.proxies()?);
-        Engine::new(self.builder()?.start()?, None, kept, proxies)
+        let challenged = self.challenged.take();
+        Engine::new(self.builder()?.start()?, None, kept, proxies)?.asking(challenged)
     }
 
     /// The engine of this thread.
-    pub(crate) fn lend(self) -> Result<(Engine, Runner)> {
+    pub(crate) fn lend(mut self) -> Result<(Engine, Runner)> {
         let (kept, proxies) = (self.kept, self.proxies.proxies()?);
+        let challenged = self.challenged.take();
         let (engine, runner) = self.builder()?.lend()?;
         let owner = std::thread::current().id();
         let runner = Runner { runner: RefCell::new(runner), owner };
-        Ok((Engine::new(engine, Some(owner), kept, proxies)?, runner))
+        let engine = Engine::new(engine, Some(owner), kept, proxies)?.asking(challenged)?;
+        Ok((engine, runner))
     }
 
     fn builder(self) -> Result<Builder> {
@@ -235,6 +241,11 @@ impl Engine {
     ) -> Result<Self> {
         let (client, kept) = wishes.open(engine.client().proxies(proxies))?;
         Ok(Self { engine, client, kept, lent, links: Arc::default() })
+    }
+
+    /// Whose requests ask the app for credentials.
+    fn asking(self, challenged: Option<auth::Asked>) -> Result<Self> {
+        Ok(Self { client: auth::asking(self.client, challenged)?, ..self })
     }
 
     /// Brings what it keeps over requests to its files.

@@ -7,6 +7,7 @@
     reason = "called by C; each block relies on what the header asks of the caller"
 )]
 
+pub mod challenge;
 pub mod lent;
 pub mod link;
 pub mod outbox;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use towpath::{Chunk, NetworkKind};
 
 use crate::abi::{Bytes, Code, EngineOptions, Event, Field, RequestOptions, VERSION};
+use crate::auth;
 use crate::engine::{self, Asked, Engine, not_in_callback};
 use crate::failure::{Failure, Result, guard, guard_or, last, words};
 use crate::foreign::{User, array, borrow, put, read, size, text, write};
@@ -130,6 +132,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             asked: options
                 .on_question
                 .map(|on_question| Asked { on_question, user: User(options.question_user) }),
+            challenged: auth::asked(options.on_challenge, options.challenge_user),
             watch_network: options.watch_network != 0,
             dns_servers: text(options.dns_servers, "dns_servers")?,
             system_resolver: options.system_resolver != 0,
@@ -595,6 +598,8 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     doh_addresses: std::ptr::null(),
     doh_timeout_ms: 0,
     doh_or_system: 0,
+    on_challenge: None,
+    challenge_user: std::ptr::null_mut(),
 };
 
 /// An event that did not come.

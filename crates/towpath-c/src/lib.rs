@@ -6,6 +6,7 @@
 //! | [`exports`] | the header's functions, and with `foreign` all that is `unsafe` |
 //! | `foreign` | what C hands over, checked: pointers, texts, arrays, structures that grow |
 //! | `failure` | errors as numbers and words; panics end here |
+//! | [`auth`] | challenges: the app is asked for credentials |
 //! | `kept` | what an engine keeps over requests: cookies, responses, hosts that want TLS alone |
 //! | [`engine`] | engines and their options, runners, questions |
 //! | [`request`] | requests: from the client library's callbacks to events |
@@ -16,6 +17,7 @@
 //! | [`queue`] | events that wait to be taken |
 
 pub mod abi;
+pub mod auth;
 pub mod engine;
 pub mod exports;
 mod failure;

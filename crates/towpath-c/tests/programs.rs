@@ -24,8 +24,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use authority::Authority;
 use server::{Server, answer, read_head, read_request};
 use towpath_c::abi::{
-    Answer, AskOptions, Bytes, EngineOptions, Event, Field, LinkOptions, LinkState, OutboxEnd,
-    OutboxOptions, RequestOptions, SocketEvent, SocketOptions, StreamEvent, StreamOptions, VERSION,
+    Answer, AskOptions, Bytes, Challenge, EngineOptions, Event, Field, LinkOptions, LinkState,
+    OutboxEnd, OutboxOptions, RequestOptions, SocketEvent, SocketOptions, StreamEvent,
+    StreamOptions, VERSION,
 };
 use towpath_proto::websocket::{Frames, Item, Opcode, Sender, accept, frame};
 
@@ -76,6 +77,9 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, proxy_from_environment, proxy, no_proxy);
     same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2, doh_url);
     same!("towpath_engine_options", EngineOptions, doh_addresses, doh_timeout_ms, doh_or_system);
+    same!("towpath_engine_options", EngineOptions, on_challenge, challenge_user);
+    same!("towpath_challenge", Challenge, size, user, host, own, port, is_of_proxy, is_secure);
+    same!("towpath_challenge", Challenge, attempt);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);
@@ -309,6 +313,14 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
         "/private" if request.contains("authorization: Basic dXNlcjpzZWNyZXQ=\r\n") => {
             answer(stream, "200 OK", "", b"welcome");
         }
+        "/token" if request.contains("authorization: Bearer abc\r\n") => {
+            answer(stream, "200 OK", "", b"token");
+        }
+        "/token" => {
+            let schemes = "WWW-Authenticate: Basic realm=x, Bearer realm=\"the \\\"realm\\\"\", scope=all\r\n";
+            answer(stream, "401 Who", schemes, b"");
+        }
+        _ if path.starts_with("http://") => forward(stream, request),
         "/private" => answer(stream, "401 Who", "WWW-Authenticate: Basic realm=x\r\n", b""),
         "/half" => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
@@ -356,6 +368,14 @@ fn tell_name(stream: &mut (impl Read + Write)) -> Option<()> {
     let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
     stream.write_all(&[head.as_bytes(), &answer].concat()).ok()?;
     stream.flush().ok()
+}
+
+/// As a proxy does, that wants to know who asks.
+fn forward(stream: &mut TcpStream, request: &str) {
+    if request.contains("proxy-authorization: Basic dXNlcjpzZWNyZXQ=\r\n") {
+        return answer(stream, "200 OK", "", b"forwarded");
+    }
+    answer(stream, "407 Who", "Proxy-Authenticate: Basic realm=proxy\r\n", b"");
 }
 
 /// Cuts the connection in the second event; and has no more behind that.

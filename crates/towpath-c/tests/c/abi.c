@@ -370,6 +370,93 @@ static void credentials_are_sent_to_servers_that_ask_for_them(towpath_engine *en
     towpath_queue_free(queue);
 }
 
+/* How the app is asked, and what it says. */
+static struct challenged {
+    const char *user, *password, *field;
+    int asked, of_proxy;
+    uint32_t attempt;
+} challenged;
+
+static void on_challenge(const towpath_challenge *challenge)
+{
+    struct challenged *it = challenge->user;
+    towpath_bytes name, value;
+
+    CHECK(challenge->size == sizeof *challenge && it == &challenged);
+    CHECK(strcmp(challenge->host, "127.0.0.1") == 0 && challenge->port != 0 && challenge->is_secure == 0);
+    CHECK(towpath_challenge_scheme(challenge, 0, &name) == TOWPATH_OK && is(name, "Basic"));
+    CHECK(towpath_challenge_parameter(challenge, 0, "REALM", &value) == TOWPATH_OK);
+    CHECK(is(value, challenge->is_of_proxy ? "proxy" : "x"));
+    CHECK(towpath_challenge_parameter(challenge, 0, "nonce", &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_challenge_parameter(challenge, 9, "realm", &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_challenge_parameter(challenge, 0, NULL, &value) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_challenge_scheme(challenge, 9, &name) == TOWPATH_ERROR_ABSENT);
+    if (towpath_challenge_scheme(challenge, 1, &name) == TOWPATH_OK) {
+        CHECK(is(name, "Bearer"));
+        CHECK(towpath_challenge_parameter(challenge, 1, "realm", &value) == TOWPATH_OK && is(value, "the \"realm\""));
+    }
+    CHECK(towpath_challenge_answer(challenge, "a:b", "") == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_challenge_answer(challenge, NULL, "") == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_challenge_answer_field(challenge, NULL) == TOWPATH_ERROR_ARGUMENT);
+    if (it->user != NULL)
+        CHECK(towpath_challenge_answer(challenge, it->user, it->password) == TOWPATH_OK);
+    if (it->field != NULL)
+        CHECK(towpath_challenge_answer_field(challenge, it->field) == TOWPATH_OK);
+    it->asked++;
+    it->of_proxy += challenge->is_of_proxy != 0;
+    it->attempt = challenge->attempt;
+}
+
+static void the_app_is_asked_for_credentials(void)
+{
+    towpath_engine_options options;
+    towpath_request_options request = options_for("/private");
+    towpath_engine *engine;
+    uint32_t status;
+    int coded;
+    char body[64];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.on_challenge = on_challenge;
+    options.challenge_user = &challenged;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 401);
+    CHECK(challenged.asked == 1 && challenged.of_proxy == 0 && challenged.attempt == 0);
+    challenged.user = "user";
+    challenged.password = "secret";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 200);
+    CHECK(challenged.asked == 2 && strcmp(body, "welcome") == 0);
+    challenged.password = NULL;
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 401);
+    CHECK(challenged.asked == 5 && challenged.attempt == 2);
+    /* What the request brings goes before. */
+    request.auth_user = "user";
+    request.auth_password = "secret";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 200 && challenged.asked == 5);
+    request = options_for("/token");
+    challenged.field = "Bearer abc";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && strcmp(body, "token") == 0);
+    CHECK(challenged.asked == 6);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+
+    /* The origin as a proxy. */
+    options.proxy = origin;
+    challenged.field = NULL;
+    challenged.user = NULL;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    request.url = "http://elsewhere.test/";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 407);
+    CHECK(challenged.asked == 7 && challenged.of_proxy == 1);
+    challenged.user = "user";
+    challenged.password = "secret";
+    for (int again = 0; again < 2; again++)
+        CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && strcmp(body, "forwarded") == 0);
+    CHECK(challenged.asked == 8);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    CHECK(towpath_challenge_answer(NULL, "user", "secret") == TOWPATH_ERROR_ARGUMENT);
+}
+
 static void whom_to_ask_for_names_is_the_app_s_choice(void)
 {
     towpath_engine_options options;
@@ -1470,6 +1557,7 @@ int main(int argc, char **argv)
     answers_are_followed_and_decoded_where_it_is_asked_for(engine);
     what_is_kept_is_there_in_the_next_life(argv[2]);
     credentials_are_sent_to_servers_that_ask_for_them(engine);
+    the_app_is_asked_for_credentials();
     requests_go_through_a_proxy_where_one_is_set();
     whom_to_ask_for_names_is_the_app_s_choice();
     names_are_asked_of_a_server_over_https(argv[4], argv[5]);
