@@ -24,8 +24,9 @@
  * THREADS. Every function may be called by any thread, also several at a time on the same handle; but nothing may use a
  * handle while or after it is given back. on_event is called on the engine's thread: it must not block, must not throw,
  * and must not free the engine. Everything else may be called from there, towpath_queue_next only with a timeout of 0.
- * The same holds for on_question, for an outbox's on_end on a thread of its own, and for a link's on_push and on_answer
- * on the link's thread. A runner belongs to the thread that made it. Engines do not survive fork() in the child.
+ * The same holds for on_question and on_challenge, for an outbox's on_end on a thread of its own, and for a link's
+ * on_push and on_answer on the link's thread. A stream's on_event has a thread of its own, and may block. A runner
+ * belongs to the thread that made it. Engines do not survive fork() in the child.
  *
  * FLOW CONTROL. Chunks are the engine's own memory, not copies. As long as a chunk is held its bytes count to the
  * request's window (window_bytes); when it is full, the server is kept from sending more, and only what had been read
@@ -48,7 +49,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 7u
+#define TOWPATH_ABI_MINOR 9u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -67,6 +68,7 @@ typedef struct towpath_outbox towpath_outbox;
 typedef struct towpath_link towpath_link; /* since 1.2 */
 typedef struct towpath_push towpath_push; /* since 1.2 */
 typedef struct towpath_socket towpath_socket; /* since 1.7 */
+typedef struct towpath_stream towpath_stream; /* since 1.9 */
 
 /* Bytes that are borrowed; not ended by a NUL. */
 typedef struct towpath_bytes {
@@ -119,7 +121,8 @@ enum {
     /* since 1.3: the body is not in the coding that it names, or becomes more than its reader keeps up with */
     TOWPATH_ERROR_DECODING = 57,
     TOWPATH_ERROR_PROXY = 58, /* since 1.6: the proxy gives no way to the origin */
-    TOWPATH_ERROR_WEBSOCKET = 59 /* since 1.7: no WebSocket, or no more */
+    TOWPATH_ERROR_WEBSOCKET = 59, /* since 1.7: no WebSocket, or no more */
+    TOWPATH_ERROR_EVENTS = 60 /* since 1.9: no stream of events, or an event that is too long */
 };
 
 /* What an error means, in a few words. Never NULL. */
@@ -130,6 +133,19 @@ const char *towpath_error_text(towpath_error error);
 const char *towpath_last_error(void);
 
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */
+
+/* What a server (401) or a proxy (407) asks for; it and its pointers are valid during the call, and nothing of it is to
+ * be changed. Since 1.9. */
+typedef struct towpath_challenge {
+    size_t size;         /* sizeof(towpath_challenge), as the library knows it */
+    void *user;          /* challenge_user */
+    const char *host;    /* who asks, in lower case, without the port */
+    const void *own;     /* the library's own */
+    uint32_t port;
+    uint32_t is_of_proxy; /* not 0: a proxy asks */
+    uint32_t is_secure;  /* not 0: the answer goes there under TLS */
+    uint32_t attempt;    /* how often the request was refused before, from 0: what was answered then is wrong */
+} towpath_challenge;
 
 typedef struct towpath_engine_options {
     size_t size; /* sizeof(towpath_engine_options) */
@@ -194,15 +210,31 @@ typedef struct towpath_engine_options {
      * open whose certificate has its name. */
     uint32_t no_coalescing;
     uint32_t reserved2;       /* 0 */
+
+    /* Since 1.8: a server of DNS over HTTPS (RFC 8484) to ask for names with a dot, as "https://dns.example/dns-query";
+     * TOWPATH_ERROR_URL where it is no https. The system is asked for the server's own name, for names below local,
+     * localhost and onion, and for none that the server does not answer. Not with on_question, which answers itself. */
+    const char *doh_url;
+    const char *doh_addresses; /* since 1.8: the server's addresses, as "192.0.2.1,2001:db8::1"; then nobody is asked */
+    uint32_t doh_timeout_ms;   /* since 1.8: how long the server may take: 10000 */
+    uint32_t doh_or_system;    /* since 1.8: not 0: the system is asked for names that the server does not answer */
+
+    /* Since 1.9: asks the app for credentials when a server or a proxy wants some, at most three times for a request, but
+     * not for the server where the request has auth_user, nor where its body follows. It answers in the call
+     * (towpath_challenge_answer, towpath_challenge_answer_field), or not: then the 401 or 407 stands, and a tunnel that
+     * a proxy did not give is TOWPATH_ERROR_PROXY. Called on the engine's thread or another of the library's, perhaps by
+     * two at the same time; it must not block. A library that was built without it (cargo feature auth) refuses. */
+    void (*on_challenge)(const towpath_challenge *challenge);
+    void *challenge_user; /* comes back in the challenge */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */
 towpath_error towpath_engine_new(const towpath_engine_options *options, towpath_engine **engine);
 
 /* Ends the engine and every request on it, which get their END before this returns; then its thread is gone, and no
- * function is called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link of it is open. Requests,
- * chunks and queues stay valid, and still have to be given back. One that has a runner ends its requests when that is
- * freed. */
+ * function is called any more. TOWPATH_ERROR_STATE, and nothing is freed, as long as a link, a socket or a stream of
+ * it is open. Requests, chunks and queues stay valid, and still have to be given back. One that has a runner ends its
+ * requests when that is freed. */
 towpath_error towpath_engine_free(towpath_engine *engine);
 
 /* Makes an engine without a thread, for a thread that the app lends: this one, on which the runner's functions have to
@@ -230,6 +262,21 @@ const char *towpath_question_name(const towpath_question *question);
  * 1.1. */
 towpath_error towpath_question_answer(towpath_question *question, towpath_error outcome, const char *const *addresses,
     size_t count);
+
+/* The name of the scheme at this place of a challenge, from 0, as "Basic"; TOWPATH_ERROR_ABSENT behind the last one.
+ * Since 1.9. */
+towpath_error towpath_challenge_scheme(const towpath_challenge *challenge, uint32_t index, towpath_bytes *name);
+
+/* A parameter of that scheme, whatever the name's case, as "realm"; TOWPATH_ERROR_ABSENT without one. Since 1.9. */
+towpath_error towpath_challenge_parameter(const towpath_challenge *challenge, uint32_t index, const char *name,
+    towpath_bytes *value);
+
+/* Answers with a name and a password, by the best scheme that is offered: Digest where the library was built with it,
+ * else Basic. A name has no colon; password may be NULL. The last answer counts. Since 1.9. */
+towpath_error towpath_challenge_answer(const towpath_challenge *challenge, const char *user, const char *password);
+
+/* Answers with the whole value of authorization or proxy-authorization, as "Bearer …". Since 1.9. */
+towpath_error towpath_challenge_answer_field(const towpath_challenge *challenge, const char *value);
 
 enum { TOWPATH_NETWORK_FIXED = 0, TOWPATH_NETWORK_MOBILE = 1 };
 
@@ -359,9 +406,9 @@ typedef struct towpath_request_options {
     /* not 0: ask for compressed responses, and hand them out as they were, without content-encoding */
     uint32_t decode;
 
-    /* Since 1.4: credentials, sent to the origin of the URL once it asks for them (401), by Basic, or by Digest where the
-     * library was built with it (cargo feature digest; without auth it refuses). Not in an outbox, nor with
-     * body_follows. */
+    /* Since 1.4: credentials, sent to the origin of the URL once it asks for them (401), by Basic, or by Digest where
+     * the library was built with it (cargo feature digest; without auth it refuses). Not in an outbox, nor with
+     * body_follows. For others see on_challenge of the engine. */
     const char *auth_user;
     const char *auth_password; /* empty */
 
@@ -645,6 +692,55 @@ towpath_error towpath_socket_close(towpath_socket *socket, uint32_t code, const 
 /* Gives a socket back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told, and in callbacks: close it
  * and wait for that. */
 towpath_error towpath_socket_free(towpath_socket *socket);
+
+/* ---- Server-sent events, over connections that break. Since 1.9 -------------------------------------------------- */
+
+/* What happens: OPEN, EVENT and BREAK any number of times, and exactly one END, which is the last. */
+enum {
+    TOWPATH_STREAM_OPEN = 1,  /* there is a connection; again for each further one */
+    TOWPATH_STREAM_EVENT = 2,
+    TOWPATH_STREAM_BREAK = 3, /* there is none any more, or not yet; it is asked for again, from the last id on */
+    TOWPATH_STREAM_END = 4
+};
+
+/* Pointers are valid during the call. */
+typedef struct towpath_stream_event {
+    size_t size; /* sizeof(towpath_stream_event), as the library knows it */
+    void *user;  /* what was given with the stream */
+    towpath_bytes name; /* EVENT: its type; "message" where the server gave none */
+    towpath_bytes data; /* EVENT: its lines, with line feeds between them; UTF-8 */
+    towpath_bytes id;   /* that the last event had; what it began with before the first, or nothing */
+    const char *text;   /* BREAK: why, in words; END: the error in words, "" without one */
+    uint32_t kind;
+    towpath_error error; /* END: TOWPATH_OK where the server has no more (204); TOWPATH_ERROR_CANCELLED after a close */
+    uint32_t status;     /* END: what the server answered in place of events; 0 where that is not why */
+    uint32_t reserved;
+} towpath_stream_event;
+
+typedef struct towpath_stream_options {
+    size_t size; /* sizeof(towpath_stream_options) */
+
+    /* Called on a thread of the stream's own, one call after the other, perhaps before towpath_stream_open returns. It
+     * may block: what it does not take stays with the server. */
+    void (*on_event)(const towpath_stream_event *event);
+    void *user; /* comes back in every event */
+
+    const char *last_event_id; /* of another life, to go on from */
+    uint64_t max_event_bytes;  /* of one event with all its lines: 1048576; a longer one ends it */
+} towpath_stream_options;
+
+/* Asks for a stream of events (WHATWG HTML section 9.2), and again whenever it breaks: with which pauses, and what ends
+ * it, is told in docs/client.md. on_event, queue and user of the request have to be NULL, and body_follows 0; limits on
+ * time are each connection's, and gap_timeout_ms is 90000 here. Its engine cannot be freed before it. */
+towpath_error towpath_stream_open(towpath_engine *engine, const towpath_request_options *request, const
+    towpath_stream_options *options, towpath_stream **stream);
+
+/* Ends it, unless it is over, and does not wait for its END. May be called in on_event. */
+towpath_error towpath_stream_close(towpath_stream *stream);
+
+/* Gives a stream back. TOWPATH_ERROR_STATE, and nothing is freed, before its END was told, and in callbacks: close it
+ * and wait for that. */
+towpath_error towpath_stream_free(towpath_stream *stream);
 
 #ifdef __cplusplus
 }

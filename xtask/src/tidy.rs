@@ -123,10 +123,12 @@ const FLOORS: &[Floor] = &[
         runtime: Runtime::None,
         unsafety: Unsafety::In(&[
             "src/exports.rs",
+            "src/exports/challenge.rs",
             "src/exports/lent.rs",
             "src/exports/link.rs",
             "src/exports/outbox.rs",
             "src/exports/socket.rs",
+            "src/exports/stream.rs",
             "src/foreign.rs",
         ]),
     },

@@ -326,6 +326,71 @@ fn the_way_to_the_server_can_be_given() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+#[test]
+fn names_can_be_asked_for_over_https() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(["dns.test".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let roots = std::env::temp_dir().join(format!("towpath-doh-{}.pem", std::process::id()));
+    std::fs::write(&roots, certificate.pem()).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let doh = format!("https://dns.test:{}/dns-query", serve_names(config.into()).port());
+    let port = serve("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").port();
+    let url = |name: &str| format!("http://{name}:{port}/");
+    let by = ["--doh-url", &doh, "--doh-addresses", "127.0.0.1", "--cacert"];
+    let ask = |more: &[&str]| get(&[&by[..], &[roots.to_str().unwrap()], more].concat());
+    let output = ask(&["--timeline", &url("app.test")]);
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "hello", "{told}");
+    assert!(told.contains("1 address by DNS over HTTPS"), "{told}");
+    let output = ask(&["--json", &url("app.test")]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["lookups"][0]["by"], "https");
+    let given = format!("none.test:{port}:127.0.0.1");
+    assert_eq!(text(&ask(&["--resolve", &given, &url("none.test")]).stdout), "hello");
+    let output = ask(&[&url("none.test")]);
+    assert_eq!(output.status.code(), Some(3));
+    let why = "no addresses by DNS over HTTPS: the server does not want to tell (REFUSED)";
+    assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    assert_eq!(text(&ask(&[&url("localhost")]).stdout), "hello", "the system knows it");
+    let code = |words: &[&str]| get(words).status.code();
+    assert_eq!(code(&["--doh-url", "http://dns.test/", &url("app.test")]), Some(2));
+    assert_eq!(code(&["--doh-or-system", &url("app.test")]), Some(2), "there is nothing to fail");
+    std::fs::remove_file(&roots).unwrap();
+}
+
+/// Tells by DNS over HTTPS that every name is this machine, but refuses `none.test`.
+fn serve_names(config: Arc<rustls::ServerConfig>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
+            let request = read_request(&mut stream);
+            let begin = request.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(0) + 4;
+            let Some(question) = request.get(begin..).filter(|it| it.len() > 17) else { continue };
+            let end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
+            let (is_four, refused) = (question[end - 3] == 1, &question[13..17] == b"none");
+            let flags = [0x81, if refused { 0x85 } else { 0x80 }];
+            let count = [0, u8::from(is_four && !refused), 0, 0, 0, 0];
+            let head = [&question[..2], &flags, &[0, 1], &count, &question[12..end]].concat();
+            let address = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1];
+            let record = if count[1] == 1 { &address[..] } else { &[] };
+            let answer = [&head, record].concat();
+            let fields = "Content-Type: application/dns-message\r\nConnection: close";
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{fields}\r\n\r\n", answer.len());
+            let _ = stream.write_all(&[head.as_bytes(), &answer].concat());
+        }
+    });
+    address
+}
+
 /// Answers one request on each connection, under TLS.
 fn serve_secretly(config: Arc<rustls::ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -13,6 +13,7 @@ pub use crate::env::WorkerOptions;
 use crate::env::{Env, TimerSlot, Work};
 use crate::exchange::Exchange;
 use crate::ids::StreamIndex;
+use crate::local::report::Answerer;
 use crate::message::{FromWorker, Message, ToWorker};
 use crate::serving::SERVES;
 use crate::snapshot::ClusterId;
@@ -54,7 +55,9 @@ impl Machine for Worker {
             }
             Input::Message(message) => self.on_message(message, now),
             Input::Timeout => self.on_timeout(now),
-            Input::Resolved { query, outcome } => self.exchange.on_resolved(query, outcome, now),
+            Input::Resolved { query, outcome } => {
+                self.exchange.on_resolved(query, outcome, Answerer::System, now)
+            }
             Input::Inspected { connection, facts } => {
                 self.exchange.on_inspected(connection, facts, now)
             }

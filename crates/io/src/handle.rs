@@ -30,6 +30,11 @@ pub enum SendError<T> {
 /// What the driver takes from other threads.
 pub(crate) enum Command<T> {
     Message(T),
+    /// A name that is asked of the driver's resolver from outside.
+    Resolve {
+        query: QueryId,
+        name: String,
+    },
     Resolved {
         query: QueryId,
         outcome: Result<Vec<std::net::IpAddr>, Failure>,
@@ -62,7 +67,16 @@ impl<T> Handle<T> {
     /// # Errors
     /// Gives the message back when the driver is gone or too many messages wait.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
-        self.shared.send(message)
+        self.shared.send(message, Command::Message)
+    }
+
+    /// Asks the driver's resolver for a name, as `Output::Resolve` of the machine would. The answer is the machine's,
+    /// which has asked somebody else before.
+    ///
+    /// # Errors
+    /// When the driver is gone or too many messages wait.
+    pub fn resolve(&self, query: QueryId, name: String) -> Result<(), SendError<()>> {
+        self.shared.send((), |()| Command::Resolve { query, name })
     }
 
     /// Ends [`crate::readiness::Driver::run`] after its current turn. Nothing is flushed: a machine that wants to
@@ -138,6 +152,7 @@ impl<T> Shared<T> {
                         handed.push(*accepted);
                     }
                     other @ (Command::Message(_)
+                    | Command::Resolve { .. }
                     | Command::Resolved { .. }
                     | Command::Accepted(_)) => queue.push_back(other),
                 }
@@ -164,16 +179,16 @@ impl<T> Shared<T> {
         drop(waiting);
     }
 
-    fn send(&self, message: T) -> Result<(), SendError<T>> {
+    fn send<C>(&self, content: C, of: impl FnOnce(C) -> Command<T>) -> Result<(), SendError<C>> {
         let mut commands = self.lock();
         if commands.gone {
-            return Err(SendError::Gone(message));
+            return Err(SendError::Gone(content));
         }
         if commands.waiting.len() >= self.max_messages {
-            return Err(SendError::Full(message));
+            return Err(SendError::Full(content));
         }
         let first = commands.waiting.is_empty();
-        commands.waiting.push_back(Command::Message(message));
+        commands.waiting.push_back(of(content));
         drop(commands);
         // The sender that found the queue empty wakes the driver, which takes everything at once.
         if first {

@@ -6,13 +6,18 @@
 //! question is asked first, because callers that wait for an old one have probably given up, and one that no thread
 //! could take in `LONGEST_WAIT` is answered unasked. Threads end when they had nothing to do for `IDLE`, or when the
 //! driver goes.
+//!
+//! What others need that ask DNS in their own way is here as well: [`message`], [`order`], [`patience`] and
+//! [`backoff`]. None of it needs a system of its own.
 
+pub mod backoff;
 #[cfg(target_os = "linux")]
 mod config;
 #[cfg(target_os = "linux")]
 mod dns;
-#[cfg(target_os = "linux")]
-mod message;
+pub mod message;
+pub mod order;
+pub mod patience;
 #[cfg(target_os = "linux")]
 mod stub;
 
@@ -232,7 +237,9 @@ mod tests {
             shared.take(&mut commands);
             found.extend(commands.into_iter().map(|command| match command {
                 crate::handle::Command::Resolved { query, .. } => query.0,
-                crate::handle::Command::Message(()) | crate::handle::Command::Accepted(_) => {
+                crate::handle::Command::Message(())
+                | crate::handle::Command::Resolve { .. }
+                | crate::handle::Command::Accepted(_) => {
                     unreachable!("none is sent")
                 }
             }));

@@ -120,6 +120,7 @@ driver_suite! { Readiness:
         a_connect_that_ends_at_once_can_still_be_cancelled,
         a_connect_comes_from_where_it_is_told_to,
         names_are_resolved_by_the_system,
+        a_name_can_be_asked_for_from_outside,
         what_the_kernel_knows_of_a_path_is_told,
         a_dead_connection_is_told_as_such,
     }

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 7;
+pub const VERSION: u32 = (1 << 16) | 9;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -59,6 +59,7 @@ pub enum Code {
     Decoding = 57,
     Proxy = 58,
     WebSocket = 59,
+    Events = 60,
 }
 
 /// `towpath_engine_options`.
@@ -99,10 +100,34 @@ pub struct EngineOptions {
     pub no_proxy: *const c_char,
     pub no_coalescing: u32,
     pub reserved2: u32,
+    pub doh_url: *const c_char,
+    pub doh_addresses: *const c_char,
+    pub doh_timeout_ms: u32,
+    pub doh_or_system: u32,
+    pub on_challenge: Option<OnChallenge>,
+    pub challenge_user: *mut c_void,
 }
 
 /// `towpath_engine_options.on_question`.
 pub type OnQuestion = extern "C" fn(*mut Question, *mut c_void);
+
+/// `towpath_challenge`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct Challenge {
+    pub size: usize,
+    pub user: *mut c_void,
+    pub host: *const c_char,
+    pub own: *const crate::auth::Challenge,
+    pub port: u32,
+    pub is_of_proxy: u32,
+    pub is_secure: u32,
+    pub attempt: u32,
+}
+
+/// `towpath_engine_options.on_challenge`.
+pub type OnChallenge = extern "C" fn(*const Challenge);
 
 /// `towpath_event`.
 #[repr(C)]
@@ -349,4 +374,45 @@ pub struct SocketOptions {
     pub pong_timeout_ms: u32,
     pub close_timeout_ms: u32,
     pub no_compression: u32,
+}
+
+/// `towpath_stream_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct StreamEvent {
+    pub size: usize,
+    pub user: *mut c_void,
+    pub name: Bytes,
+    pub data: Bytes,
+    pub id: Bytes,
+    pub text: *const c_char,
+    pub kind: u32,
+    pub error: i32,
+    pub status: u32,
+    pub reserved: u32,
+}
+
+/// `TOWPATH_STREAM_…`
+pub mod stream_event {
+    #![expect(missing_docs, reason = "the header has the words")]
+    pub const OPEN: u32 = 1;
+    pub const EVENT: u32 = 2;
+    pub const BREAK: u32 = 3;
+    pub const END: u32 = 4;
+}
+
+/// `towpath_stream_options.on_event`.
+pub type OnStreamEvent = extern "C" fn(*const StreamEvent);
+
+/// `towpath_stream_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header has the words")]
+pub struct StreamOptions {
+    pub size: usize,
+    pub on_event: Option<OnStreamEvent>,
+    pub user: *mut c_void,
+    pub last_event_id: *const c_char,
+    pub max_event_bytes: u64,
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use towpath::{Builder, Proxies, Proxy, Settings, Tls};
+use towpath::{Builder, DnsOverHttps, Proxies, Proxy, Settings, Tls};
 
 use crate::abi::{Code, NONE, OnQuestion};
+use crate::auth;
 use crate::failure::{Failure, Result, c_text};
 use crate::foreign::User;
 use crate::kept::{self, Kept};
@@ -67,11 +68,48 @@ pub(crate) struct Wishes<'a> {
     pub(crate) max_identical: u32,
     pub(crate) identical_window_ms: u32,
     pub(crate) asked: Option<Asked>,
+    /// Whom to ask for credentials.
+    pub(crate) challenged: Option<auth::Asked>,
     pub(crate) watch_network: bool,
     pub(crate) dns_servers: Option<&'a str>,
     pub(crate) system_resolver: bool,
+    pub(crate) doh: DohWishes<'a>,
     pub(crate) kept: kept::Wishes<'a>,
     pub(crate) proxies: ProxyWishes<'a>,
+}
+
+/// Which server of DNS over HTTPS to ask for names.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DohWishes<'a> {
+    pub(crate) url: Option<&'a str>,
+    pub(crate) addresses: Option<&'a str>,
+    pub(crate) timeout_ms: u32,
+    pub(crate) or_system: bool,
+}
+
+impl DohWishes<'_> {
+    fn server(self) -> Result<Option<DnsOverHttps>> {
+        let Some(url) = self.url else {
+            let is_none = self.addresses.is_none() && self.timeout_ms == 0 && !self.or_system;
+            let refused = || Failure::argument("doh_url is NULL, and others of doh_… are not");
+            return if is_none { Ok(None) } else { Err(refused()) };
+        };
+        let mut server = DnsOverHttps::new(url)?;
+        if let Some(addresses) = self.addresses {
+            let address = |text: &str| {
+                let address = text.trim_matches(['[', ']']).parse::<IpAddr>();
+                address.map_err(|_| {
+                    Failure::argument(format!("doh_addresses: {text:?} is not an address"))
+                })
+            };
+            server =
+                server.addresses(addresses.split(',').map(address).collect::<Result<Vec<_>>>()?);
+        }
+        if self.timeout_ms != 0 {
+            server = server.timeout(Duration::from_millis(self.timeout_ms.into()));
+        }
+        Ok(Some(if self.or_system { server.or_system() } else { server }))
+    }
 }
 
 /// Through whom to ask.
@@ -96,18 +134,21 @@ impl ProxyWishes<'_> {
 }
 
 impl Wishes<'_> {
-    pub(crate) fn start(self) -> Result<Engine> {
+    pub(crate) fn start(mut self) -> Result<Engine> {
         let (kept, proxies) = (self.kept, self.proxies.proxies()?);
-        Engine::new(self.builder()?.start()?, None, kept, proxies)
+        let challenged = self.challenged.take();
+        Engine::new(self.builder()?.start()?, None, kept, proxies)?.asking(challenged)
     }
 
     /// The engine of this thread.
-    pub(crate) fn lend(self) -> Result<(Engine, Runner)> {
+    pub(crate) fn lend(mut self) -> Result<(Engine, Runner)> {
         let (kept, proxies) = (self.kept, self.proxies.proxies()?);
+        let challenged = self.challenged.take();
         let (engine, runner) = self.builder()?.lend()?;
         let owner = std::thread::current().id();
         let runner = Runner { runner: RefCell::new(runner), owner };
-        Ok((Engine::new(engine, Some(owner), kept, proxies)?, runner))
+        let engine = Engine::new(engine, Some(owner), kept, proxies)?.asking(challenged)?;
+        Ok((engine, runner))
     }
 
     fn builder(self) -> Result<Builder> {
@@ -122,6 +163,12 @@ impl Wishes<'_> {
         }
         if self.system_resolver {
             builder = builder.system_resolver();
+        }
+        if let Some(server) = self.doh.server()? {
+            if self.asked.is_some() {
+                return Err(Failure::argument("doh_url is of no use with on_question"));
+            }
+            builder = builder.dns_over_https(server);
         }
         if let Some(asked) = self.asked {
             builder = builder.questions(move |question| asked.ask(question));
@@ -196,6 +243,11 @@ impl Engine {
         Ok(Self { engine, client, kept, lent, links: Arc::default() })
     }
 
+    /// Whose requests ask the app for credentials.
+    fn asking(self, challenged: Option<auth::Asked>) -> Result<Self> {
+        Ok(Self { client: auth::asking(self.client, challenged)?, ..self })
+    }
+
     /// Brings what it keeps over requests to its files.
     pub(crate) fn keep(&self) -> Result<()> {
         not_in_callback("towpath_engine_keep")?;
@@ -211,7 +263,9 @@ impl Engine {
     pub(crate) fn has_no_links(&self) -> Result<()> {
         match Arc::strong_count(&self.links) {
             1 => Ok(()),
-            _ => Err(Failure::new(Code::State, "a link or a socket of the engine is open")),
+            _ => {
+                Err(Failure::new(Code::State, "a link, a socket or a stream of the engine is open"))
+            }
         }
     }
 

@@ -7,10 +7,12 @@
     reason = "called by C; each block relies on what the header asks of the caller"
 )]
 
+pub mod challenge;
 pub mod lent;
 pub mod link;
 pub mod outbox;
 pub mod socket;
+pub mod stream;
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use towpath::{Chunk, NetworkKind};
 
 use crate::abi::{Bytes, Code, EngineOptions, Event, Field, RequestOptions, VERSION};
+use crate::auth;
 use crate::engine::{self, Asked, Engine, not_in_callback};
 use crate::failure::{Failure, Result, guard, guard_or, last, words};
 use crate::foreign::{User, array, borrow, put, read, size, text, write};
@@ -129,9 +132,16 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             asked: options
                 .on_question
                 .map(|on_question| Asked { on_question, user: User(options.question_user) }),
+            challenged: auth::asked(options.on_challenge, options.challenge_user),
             watch_network: options.watch_network != 0,
             dns_servers: text(options.dns_servers, "dns_servers")?,
             system_resolver: options.system_resolver != 0,
+            doh: engine::DohWishes {
+                url: text(options.doh_url, "doh_url")?,
+                addresses: text(options.doh_addresses, "doh_addresses")?,
+                timeout_ms: options.doh_timeout_ms,
+                or_system: options.doh_or_system != 0,
+            },
             kept: kept::Wishes {
                 cookies_path: text(options.cookies_path, "cookies_path")?,
                 hsts_path: text(options.hsts_path, "hsts_path")?,
@@ -584,6 +594,12 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     no_proxy: std::ptr::null(),
     no_coalescing: 0,
     reserved2: 0,
+    doh_url: std::ptr::null(),
+    doh_addresses: std::ptr::null(),
+    doh_timeout_ms: 0,
+    doh_or_system: 0,
+    on_challenge: None,
+    challenge_user: std::ptr::null_mut(),
 };
 
 /// An event that did not come.

@@ -55,6 +55,7 @@ pub(crate) fn code(error: &Error) -> Code {
         Error::EngineThread => Code::State,
         Error::Decoding(_) => Code::Decoding,
         Error::WebSocket(_) => Code::WebSocket,
+        Error::Events(_) => Code::Events,
         Error::Failed(failed) => failed_code(failed.why()),
         Error::TooLarge(_) | _ => Code::Other,
     }
@@ -189,6 +190,7 @@ pub(crate) const fn words(code: i32) -> &'static CStr {
         57 => c"the body is not in the coding that it names",
         58 => c"the proxy gives no way to the origin",
         59 => c"no WebSocket, or no more",
+        60 => c"no stream of events, or no more",
         _ => c"another error",
     }
 }

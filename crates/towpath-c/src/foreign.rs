@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::abi::{
     Answer, AskOptions, EngineOptions, Event, LinkOptions, LinkState, OutboxOptions,
-    RequestOptions, SocketOptions,
+    RequestOptions, SocketOptions, StreamOptions,
 };
 use crate::failure::{Failure, Result};
 
@@ -49,6 +49,10 @@ unsafe impl Grows for LinkOptions {
 }
 // SAFETY: as above.
 unsafe impl Grows for SocketOptions {
+    const FIRST: usize = size_of::<Self>();
+}
+// SAFETY: as above.
+unsafe impl Grows for StreamOptions {
     const FIRST: usize = size_of::<Self>();
 }
 // SAFETY: as above.

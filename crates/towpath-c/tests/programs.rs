@@ -15,16 +15,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::mem::offset_of;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use authority::Authority;
 use server::{Server, answer, read_head, read_request};
 use towpath_c::abi::{
-    Answer, AskOptions, Bytes, EngineOptions, Event, Field, LinkOptions, LinkState, OutboxEnd,
-    OutboxOptions, RequestOptions, SocketEvent, SocketOptions, VERSION,
+    Answer, AskOptions, Bytes, Challenge, EngineOptions, Event, Field, LinkOptions, LinkState,
+    OutboxEnd, OutboxOptions, RequestOptions, SocketEvent, SocketOptions, StreamEvent,
+    StreamOptions, VERSION,
 };
 use towpath_proto::websocket::{Frames, Item, Opcode, Sender, accept, frame};
 
@@ -73,7 +75,11 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, cookies_path, hsts_path, cache_path);
     same!("towpath_engine_options", EngineOptions, cache_bytes, cache_stale_s);
     same!("towpath_engine_options", EngineOptions, proxy_from_environment, proxy, no_proxy);
-    same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2);
+    same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2, doh_url);
+    same!("towpath_engine_options", EngineOptions, doh_addresses, doh_timeout_ms, doh_or_system);
+    same!("towpath_engine_options", EngineOptions, on_challenge, challenge_user);
+    same!("towpath_challenge", Challenge, size, user, host, own, port, is_of_proxy, is_secure);
+    same!("towpath_challenge", Challenge, attempt);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);
     same!("towpath_outbox_options", OutboxOptions, max_entries, parallel, expires_after_s);
     same!("towpath_outbox_options", OutboxOptions, first_pause_ms, longest_pause_ms);
@@ -108,6 +114,13 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_socket_options", SocketOptions, max_message_bytes, ping_interval_ms);
     same!("towpath_socket_options", SocketOptions, pong_timeout_ms, close_timeout_ms);
     same!("towpath_socket_options", SocketOptions, no_compression);
+    same!("towpath_stream_event", StreamEvent, size, user, name, data, id, text, kind, error);
+    same!("towpath_stream_event", StreamEvent, status, reserved);
+    same!("towpath_stream_options", StreamOptions, size, on_event, user, last_event_id);
+    same!("towpath_stream_options", StreamOptions, max_event_bytes);
+    for (name, kind) in STREAM_EVENTS {
+        hold(format!("TOWPATH_STREAM_{name}"), u64::from(*kind));
+    }
     for (name, kind) in SOCKET_EVENTS {
         hold(format!("TOWPATH_SOCKET_{name}"), u64::from(*kind));
     }
@@ -173,7 +186,7 @@ fn try_all(compiler: &Path, name: &str) {
         for link in [Link::Shared, Link::Static] {
             let folder = scratch(&format!("{name}-{link:?}-{sanitized}"));
             let build = |source: &Path| compile(compiler, source, link, sanitized, &folder);
-            promises(&build(&tests_folder().join("abi.c")), &origin);
+            promises(&build(&tests_folder().join("abi.c")), &origin, &authority);
             // A static program takes seconds to link, and these show nothing of linking that the first does not.
             if let Link::Shared = link {
                 get(&build(&examples_folder().join("get.c")), &origin, &secure, &folder);
@@ -183,9 +196,12 @@ fn try_all(compiler: &Path, name: &str) {
     }
 }
 
-fn promises(program: &Path, origin: &Server) {
+fn promises(program: &Path, origin: &Server, authority: &Authority) {
     let outbox = program.with_extension(format!("outbox-{}", std::process::id()));
-    let output = run(Command::new(program).arg(origin.url("")).arg(&outbox).arg(bolt::serve()));
+    let doh = format!("https://dns.test:{}/dns-query", serve_names(authority).port());
+    let mut command = Command::new(program);
+    command.arg(origin.url("")).arg(&outbox).arg(bolt::serve());
+    let output = run(command.arg(doh).arg(authority.issuer.pem()));
     fs::remove_file(&outbox).unwrap();
     for ending in ["cookies", "hsts"] {
         fs::remove_file(format!("{}.{ending}", outbox.display())).unwrap();
@@ -297,16 +313,92 @@ fn serve(stream: &mut TcpStream, path: &str, request: &str) {
         "/private" if request.contains("authorization: Basic dXNlcjpzZWNyZXQ=\r\n") => {
             answer(stream, "200 OK", "", b"welcome");
         }
+        "/token" if request.contains("authorization: Bearer abc\r\n") => {
+            answer(stream, "200 OK", "", b"token");
+        }
+        "/token" => {
+            let schemes = "WWW-Authenticate: Basic realm=x, Bearer realm=\"the \\\"realm\\\"\", scope=all\r\n";
+            answer(stream, "401 Who", schemes, b"");
+        }
+        _ if path.starts_with("http://") => forward(stream, request),
         "/private" => answer(stream, "401 Who", "WWW-Authenticate: Basic realm=x\r\n", b""),
         "/half" => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
             let _ = read_head(stream);
         }
         "/socket" => talk(stream, request),
+        "/events" => tell_events(stream, request),
         "/never" => {
             let _ = read_head(stream);
         }
         _ => answer(stream, "200 OK", "", b"hello"),
+    }
+}
+
+/// Tells by DNS over HTTPS that every name is this machine, but denies those that begin with `none`.
+fn serve_names(authority: &Authority) -> SocketAddr {
+    let config = authority.config("dns.test");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
+            std::thread::spawn(move || while tell_name(&mut stream).is_some() {});
+        }
+    });
+    address
+}
+
+fn tell_name(stream: &mut (impl Read + Write)) -> Option<()> {
+    let head = read_head(stream)?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    let mut question = vec![0; length.parse().ok()?];
+    stream.read_exact(&mut question).ok()?;
+    let end = 12 + question[12..].iter().position(|byte| *byte == 0)? + 5;
+    let denied = question[13..17] == *b"none";
+    let count = u8::from(question[end - 3] == 1 && !denied);
+    let flags = [0x81, if denied { 0x83 } else { 0x80 }];
+    let begin =
+        [&question[..2], &flags, &[0, 1, 0, count, 0, 0, 0, 0], &question[12..end]].concat();
+    let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1];
+    let answer = [&begin, &record[..usize::from(count) * record.len()]].concat();
+    let fields =
+        format!("content-type: application/dns-message\r\ncontent-length: {}", answer.len());
+    let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+    stream.write_all(&[head.as_bytes(), &answer].concat()).ok()?;
+    stream.flush().ok()
+}
+
+/// As a proxy does, that wants to know who asks.
+fn forward(stream: &mut TcpStream, request: &str) {
+    if request.contains("proxy-authorization: Basic dXNlcjpzZWNyZXQ=\r\n") {
+        return answer(stream, "200 OK", "", b"forwarded");
+    }
+    answer(stream, "407 Who", "Proxy-Authenticate: Basic realm=proxy\r\n", b"");
+}
+
+/// Cuts the connection in the second event; and has no more behind that.
+fn tell_events(stream: &mut TcpStream, request: &str) {
+    const TYPE: &str = "Content-Type: text/event-stream\r\n";
+    match request.lines().find_map(|line| line.strip_prefix("last-event-id: ")) {
+        None => {
+            let head = format!("HTTP/1.1 200 OK\r\n{TYPE}Content-Length: 99\r\n\r\n");
+            let events = "retry: 10\nid: 1\ndata: one\ndata: line\n\nid: 2\ndata: tw";
+            let _ = stream.write_all(format!("{head}{events}").as_bytes());
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        Some("1") => {
+            let event = "id: 2\nevent: own\ndata: two\n\n";
+            answer(stream, "200 OK", TYPE, event.as_bytes());
+        }
+        Some("2") => answer(stream, "204 Enough", "", b""),
+        Some("endless") => {
+            let head = format!("HTTP/1.1 200 OK\r\n{TYPE}\r\n");
+            let _ = stream.write_all(format!("{head}data: here\n\n").as_bytes());
+            let _ = read_head(stream);
+        }
+        Some(_) => answer(stream, "404 None", "", b""),
     }
 }
 
@@ -441,6 +533,16 @@ const SOCKET_EVENTS: &[(&str, u32)] = {
     ]
 };
 
+const STREAM_EVENTS: &[(&str, u32)] = {
+    use towpath_c::abi::stream_event;
+    &[
+        ("OPEN", stream_event::OPEN),
+        ("EVENT", stream_event::EVENT),
+        ("BREAK", stream_event::BREAK),
+        ("END", stream_event::END),
+    ]
+};
+
 const CODES: &[(&str, towpath_c::abi::Code)] = {
     use towpath_c::abi::Code;
     &[
@@ -474,5 +576,6 @@ const CODES: &[(&str, towpath_c::abi::Code)] = {
         ("DECODING", Code::Decoding),
         ("PROXY", Code::Proxy),
         ("WEBSOCKET", Code::WebSocket),
+        ("EVENTS", Code::Events),
     ]
 };

@@ -34,7 +34,6 @@ struct State {
 
 impl Background {
     /// Has it done, soon. Where the system gives no thread it is done here.
-    #[cfg(any(feature = "interceptors", feature = "websocket"))]
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         self.add(None, Box::new(job));
     }

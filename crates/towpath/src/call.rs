@@ -20,8 +20,8 @@ use towpath_io::{Handle, SendError};
 use towpath_proto::head::Head;
 use towpath_proto::tls::ClientTemplate;
 
-#[cfg(any(feature = "interceptors", feature = "websocket"))]
 use crate::background::Background;
+use crate::dns_over_https::Server;
 use crate::finder::Askers;
 use crate::link::Silences;
 use crate::network::Network;
@@ -49,8 +49,9 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) askers: Askers,
     pub(crate) silences: Silences,
-    #[cfg(any(feature = "interceptors", feature = "websocket"))]
     pub(crate) background: Background,
+    /// Whom names are asked of in place of the system.
+    pub(crate) dns_over_https: Option<Server>,
 }
 
 #[derive(Default)]
@@ -102,12 +103,13 @@ pub(crate) struct Ended {
 }
 
 impl Shared {
-    pub(crate) fn new(settings: &Settings, tls: Tls) -> Self {
+    pub(crate) fn new(settings: &Settings, tls: Tls, dns_over_https: Option<Server>) -> Self {
         let (window_bytes, hashes_bodies) = (settings.window_bytes, settings.max_identical > 0);
         Self {
             window_bytes,
             hashes_bodies,
             tls: Mutex::new(TlsState { tls, told: false }),
+            dns_over_https,
             ..Self::default()
         }
     }

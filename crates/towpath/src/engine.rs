@@ -25,7 +25,7 @@ use crate::question::Question;
 use crate::store::{self, Stored};
 use crate::tls::Tls;
 use crate::wall_clock::{Timed, unix_ns};
-use crate::{Client, Error, link, outbox};
+use crate::{Client, DnsOverHttps, Error, dns_over_https, link, outbox};
 
 /// A running engine. It runs as long as there is one of it, or a [`Client`], a [`Request`](crate::Request), a
 /// [`Response`](crate::Response) or a [`Link`](crate::Link) that it made. When the last is dropped its thread ends, and
@@ -55,6 +55,7 @@ pub struct Builder {
     memory: Option<PathBuf>,
     watches: Watches,
     names: Names,
+    dns_over_https: Option<DnsOverHttps>,
 }
 
 /// Whether the kernel is asked what network there is.
@@ -187,8 +188,8 @@ impl Builder {
         })
     }
 
-    /// Asks the app for names, not the system. A question may be kept, and answered later by any thread; only the
-    /// asking is on the engine's thread, and must not block.
+    /// Asks the app for names, not the system. A question may be kept, and answered later by any thread, or passed on
+    /// ([`Question::pass_on`]); only the asking is on the engine's thread, and must not block.
     pub fn questions(mut self, ask: impl FnMut(Question) + Send + 'static) -> Self {
         self.resolver = Some(Box::new(ask));
         self.settings.app_resolves = true;
@@ -207,6 +208,16 @@ impl Builder {
     /// apart, where DNS and the hosts file are all that the system would look at.
     pub fn system_resolver(mut self) -> Self {
         self.names = Names::System;
+        self
+    }
+
+    /// Asks this server of DNS over HTTPS (RFC 8484) for names, in place of the system. Names without a dot, those
+    /// below `local`, `localhost` and `onion`, and the server's own are the system's all the same. An app that is asked
+    /// itself ([`Builder::questions`]) can pass questions on ([`Question::pass_on`]). The engine's [`Tls`] holds for
+    /// the server as well, pins included; proxies are for other requests.
+    pub fn dns_over_https(mut self, server: DnsOverHttps) -> Self {
+        self.dns_over_https = Some(server);
+        self.settings.app_resolves = true;
         self
     }
 
@@ -245,8 +256,7 @@ impl Builder {
     /// # Errors
     /// When the system gives no thread or descriptors.
     pub fn start(mut self) -> Result<Engine, Error> {
-        let tls = std::mem::take(&mut self.tls);
-        let shared = Arc::new(Shared::new(&self.settings, tls));
+        let shared = self.shared();
         let watches = self.watches;
         let (ready, outcome) = mpsc::channel();
         let theirs = Arc::clone(&shared);
@@ -275,13 +285,19 @@ impl Builder {
     /// # Errors
     /// When the system gives no descriptors.
     pub fn lend(mut self) -> Result<(Engine, Runner), Error> {
-        let tls = std::mem::take(&mut self.tls);
-        let shared = Arc::new(Shared::new(&self.settings, tls));
+        let shared = self.shared();
         let watches = self.watches;
         let runner = Runner::new(self, Arc::clone(&shared))?;
         let mut life = Life { shared, thread: None, watching: None };
         life.watch(watches)?;
         Ok((Engine { life: Arc::new(life) }, runner))
+    }
+
+    /// What all users of the engine share.
+    fn shared(&mut self) -> Arc<Shared> {
+        let tls = std::mem::take(&mut self.tls);
+        let server = self.dns_over_https.take().map(dns_over_https::Server::new);
+        Arc::new(Shared::new(&self.settings, tls, server))
     }
 }
 
@@ -385,13 +401,12 @@ impl Drop for Life {
 fn mailbox(shared: Arc<Shared>, mut resolver: Option<Resolver>) -> impl FnMut(Message) {
     move |message| {
         let Message::From(FromWorker::Local(event)) = message else { return };
-        match (event, &mut resolver) {
-            (Event::Resolve { query, name }, Some(ask)) => {
-                let question = Question::new(query, name, Arc::clone(&shared));
-                // One that is not answered because of a panic is answered as such when it is dropped.
-                let _ = catch_unwind(AssertUnwindSafe(|| ask(question)));
-            }
-            (event, _) => shared.on_event(event),
+        let Event::Resolve { query, name } = event else { return shared.on_event(event) };
+        let question = Question::new(query, name, Arc::clone(&shared));
+        match &mut resolver {
+            // One that is not answered because of a panic is answered as such when it is dropped.
+            Some(ask) => drop(catch_unwind(AssertUnwindSafe(|| ask(question)))),
+            None => question.pass_on(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use towpath_engine::local::message::{Error as Failed, Layer};
-use towpath_engine::local::report::{AttemptOutcome, Report};
+use towpath_engine::local::report::{Answerer, AttemptOutcome, HttpsFault, Report};
 use towpath_proto::proxy::Refusal;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Failure, Instant};
@@ -61,12 +61,15 @@ pub struct FailedRequest {
     report: Option<Arc<Report>>,
 }
 
-/// What went wrong last before a limit on time passed: the [`source`](std::error::Error::source) of the error.
+/// What went wrong last before a limit on time passed, or a server of DNS over HTTPS refused: the
+/// [`source`](std::error::Error::source) of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
     /// The name had no addresses.
     Resolve(Failure),
+    /// The server of DNS over HTTPS told no addresses.
+    DnsOverHttps(HttpsFault),
     /// The attempt to connect there failed.
     Connect(SocketAddr, Failure),
     /// The TLS handshake there failed.
@@ -84,7 +87,7 @@ impl FailedRequest {
         self.why
     }
 
-    /// What went wrong last, where a limit on time ended the request.
+    /// What went wrong last, where a limit on time or DNS over HTTPS ended the request.
     #[must_use]
     pub const fn cause(&self) -> Option<Cause> {
         self.cause
@@ -96,7 +99,11 @@ impl Cause {
     fn of(report: &Report) -> Option<Self> {
         let lookups = report.lookups.iter().filter_map(|lookup| {
             let failure = lookup.outcome.as_ref()?.as_ref().err()?;
-            Some((lookup.answered?, Self::Resolve(*failure)))
+            let cause = match lookup.by {
+                Answerer::Https(Some(fault)) => Self::DnsOverHttps(fault),
+                Answerer::System | Answerer::App | Answerer::Https(None) => Self::Resolve(*failure),
+            };
+            Some((lookup.answered?, cause))
         });
         let attempts = report.attempts.iter().filter_map(|attempt| {
             let cause = match attempt.outcome? {
@@ -119,6 +126,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolve(failure) => write!(f, "no addresses: {failure}"),
+            Self::DnsOverHttps(fault) => write!(f, "no addresses by DNS over HTTPS: {fault}"),
             Self::Connect(address, failure) => write!(f, "connect to {address}: {failure}"),
             Self::Tls(address, fault) => write!(f, "TLS with {address}: {fault}"),
             Self::Proxy(address, refusal) => write!(f, "proxy at {address}: {refusal}"),
@@ -146,8 +154,11 @@ impl fmt::Debug for FailedRequest {
 
 impl Error {
     pub(crate) fn failed(why: Failed, report: Option<Arc<Report>>) -> Self {
-        let timed_out = matches!(why, Failed::TimedOut(_));
-        let cause = report.as_deref().filter(|_| timed_out).and_then(Cause::of);
+        let cause = report.as_deref().and_then(Cause::of).filter(|cause| {
+            // That a name has no addresses is said already, but not why.
+            let is_more = matches!(cause, Cause::DnsOverHttps(_));
+            matches!(why, Failed::TimedOut(_)) || is_more && matches!(why, Failed::Resolve(_))
+        });
         Self::Failed(FailedRequest { why, cause, report })
     }
 

@@ -16,12 +16,18 @@
 //! that may go well the next time; where the platform says that there is no network an attempt waits for one. A
 //! connection on which nothing came for
 //! 90 s ([`Request::gap_timeout`] is another time) is taken for broken: servers send comments in between.
+//!
+//! They are waited for by an iterator, which blocks, by futures ([`Events::next_async`]), or by callbacks
+//! ([`Events::listen`]).
 
+mod listener;
 mod parser;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
+
+pub use listener::{Listener, Listening};
 
 use crate::reconnects::{Reconnects, is_final, sleep_until};
 use crate::timeline::Entry;
@@ -48,12 +54,21 @@ pub struct Events {
     reconnects: Reconnects,
 }
 
+/// What happened beside events.
+enum Change {
+    Opened,
+    /// The connection, or the attempt; and why.
+    Broken(String),
+}
+
 enum Phase {
     /// It is asked for then.
     Closed {
         due: Option<Instant>,
     },
     Open(Box<Body>),
+    /// What came before goes first.
+    Failing(Error),
     Over,
 }
 
@@ -135,20 +150,10 @@ impl Events {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            match &mut self.phase {
-                Phase::Over => return Ok(None),
-                Phase::Closed { due } => {
-                    if let Some(due) = *due {
-                        self.reconnects.until(due).await;
-                    }
-                    let answered = self.attempt().send_async().await;
-                    self.opened(answered)?;
-                }
-                Phase::Open(body) => {
-                    let piece = body.next().await;
-                    self.came(piece)?;
-                }
+            if self.is_over() {
+                return Ok(None);
             }
+            self.step_async().await?;
         }
     }
 
@@ -160,6 +165,7 @@ impl Events {
             }
             match &mut self.phase {
                 Phase::Over => return Ok(None),
+                Phase::Failing(_) => return Err(self.fail()),
                 Phase::Closed { due } => {
                     due.iter().copied().for_each(sleep_until);
                     let answered = self.attempt().send();
@@ -173,6 +179,29 @@ impl Events {
         }
     }
 
+    const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over)
+    }
+
+    /// An attempt, or the next piece of what came.
+    async fn step_async(&mut self) -> Result<Option<Change>, Error> {
+        match &mut self.phase {
+            Phase::Over => Ok(None),
+            Phase::Failing(_) => Err(self.fail()),
+            Phase::Closed { due } => {
+                if let Some(due) = *due {
+                    self.reconnects.until(due).await;
+                }
+                let answered = self.attempt().send_async().await;
+                self.opened(answered)
+            }
+            Phase::Open(body) => {
+                let piece = body.next().await;
+                self.came(piece)
+            }
+        }
+    }
+
     /// The request, from where it goes on.
     fn attempt(&self) -> Request {
         let request = self.request.clone();
@@ -182,25 +211,22 @@ impl Events {
         }
     }
 
-    fn opened(&mut self, answered: Result<Response, Error>) -> Result<(), Error> {
+    fn opened(&mut self, answered: Result<Response, Error>) -> Result<Option<Change>, Error> {
         let outcome = match answered {
             Err(error) if is_final(&error) => Err(error),
-            Err(error) => {
-                self.break_off(true, &error.to_string());
-                return Ok(());
-            }
+            Err(error) => return Ok(Some(self.break_off(true, error.to_string()))),
             Ok(response) => match response.status() {
                 200 if is_event_stream(&response) => {
                     self.reconnects.note("the stream is open");
                     self.parser.begin();
                     self.phase = Phase::Open(Box::new(response.into_body()));
-                    return Ok(());
+                    return Ok(Some(Change::Opened));
                 }
                 200 => Err(Error::Events("the answer is no event stream")),
-                204 => Ok(()),
+                204 => Ok(None),
                 status @ (429 | 500 | 502 | 503 | 504) => {
-                    self.break_off(false, &format!("the server answered {status}"));
-                    return Ok(());
+                    let why = format!("the server answered {status}");
+                    return Ok(Some(self.break_off(false, why)));
                 }
                 status => Err(Error::Status(status)),
             },
@@ -209,17 +235,19 @@ impl Events {
         outcome
     }
 
-    fn came(&mut self, piece: Result<Option<bytes::Bytes>, Error>) -> Result<(), Error> {
+    fn came(
+        &mut self,
+        piece: Result<Option<bytes::Bytes>, Error>,
+    ) -> Result<Option<Change>, Error> {
         let (broke, why) = match piece {
             Ok(Some(piece)) => {
                 if self.parser.feed(&piece, &mut self.events).is_err() {
-                    self.phase = Phase::Over;
-                    return Err(Error::Events("an event is too long"));
+                    self.phase = Phase::Failing(Error::Events("an event is too long"));
                 }
                 if !self.events.is_empty() {
                     self.reconnects.succeeded();
                 }
-                return Ok(());
+                return Ok(None);
             }
             Ok(None) => (false, "the server ended it".to_owned()),
             Err(error) if is_final(&error) => {
@@ -228,13 +256,20 @@ impl Events {
             }
             Err(error) => (true, error.to_string()),
         };
-        self.break_off(broke, &why);
-        Ok(())
+        Ok(Some(self.break_off(broke, why)))
     }
 
-    fn break_off(&mut self, broke: bool, why: &str) {
-        let due = self.reconnects.pause(self.parser.retry, broke, why);
+    fn fail(&mut self) -> Error {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Failing(error) => error,
+            Phase::Closed { .. } | Phase::Open(_) | Phase::Over => Error::Stopped,
+        }
+    }
+
+    fn break_off(&mut self, broke: bool, why: String) -> Change {
+        let due = self.reconnects.pause(self.parser.retry, broke, &why);
         self.phase = Phase::Closed { due };
+        Change::Broken(why)
     }
 }
 

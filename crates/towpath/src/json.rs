@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_engine::json::json_string;
 use towpath_engine::local::report::{
-    Attempt, AttemptOutcome, Limited, Lookup, Ping, Report, Rested, Resumed, Try, Widened,
+    Answerer, Attempt, AttemptOutcome, Limited, Lookup, Ping, Report, Rested, Resumed, Try, Widened,
 };
 use towpath_proto::head::Version;
 use towpath_proto::{FlowLimit, Instant};
@@ -23,7 +23,7 @@ use crate::proxy::describe;
 /// | `priority` | `high`, `normal` or `low` |
 /// | `status` | the response's status; 0 without one |
 /// | `bytes_sent`, `bytes_received` | of the bodies, as the app sees it |
-/// | `lookups` | `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed) |
+/// | `lookups` | questions for addresses, [below](#members-of-lists) |
 /// | `attempts` | connection attempts: `address`, `why`, `known`, `started_ms`, `ended_ms`, `outcome` |
 /// | `tries` | each time that it was given to a connection, [below](#members-of-lists) |
 /// | `retries`, `redone` | repetitions after a failure; on a standby connection |
@@ -38,6 +38,8 @@ use crate::proxy::describe;
 ///
 /// # Members of lists
 ///
+/// - `lookups`: `asked_ms`, `answered_ms`, `addresses` (how many; `null` when it failed), `by` (`system`, `app`, or
+///   `https`: DNS over HTTPS; `null` without an answer), `failure` (why there are none; else `null`).
 /// - `tries`: `began_ms`, `peer`, `connection`, `protocol` (`HTTP/1.1`, `HTTP/2`), `reused`, `shared` (the name that
 ///   the connection was opened for, if another; else `null`), `hedge` (beside another), `reset_reason`.
 /// - `limits`: `at_ms`, and `receive_bytes` (from the server) or `send_bytes_per_s`, `null` when it is taken back.
@@ -80,11 +82,20 @@ pub fn to_json(report: &Report) -> String {
 
 fn lookup(one: &Lookup, at: impl Fn(Instant) -> Milliseconds) -> String {
     let addresses = one.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
+    let (by, fault) = match one.by {
+        Answerer::System => ("system", None),
+        Answerer::App => ("app", None),
+        Answerer::Https(fault) => ("https", fault.as_ref().map(ToString::to_string)),
+    };
+    let failure = one.outcome.as_ref().and_then(|outcome| outcome.as_ref().err());
+    let failure = fault.or_else(|| failure.map(ToString::to_string));
     format!(
-        "{{\"asked_ms\":{},\"answered_ms\":{},\"addresses\":{}}}",
+        "{{\"asked_ms\":{},\"answered_ms\":{},\"addresses\":{},\"by\":{},\"failure\":{}}}",
         at(one.asked),
         OrNull(one.answered.map(at)),
-        OrNull(addresses)
+        OrNull(addresses),
+        OrNull(one.answered.map(|_| Text(by))),
+        OrNull(failure.as_deref().map(Text))
     )
 }
 

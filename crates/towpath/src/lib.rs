@@ -24,7 +24,8 @@
 //! | [`error`] | [`Error`]: why there is no (whole) response |
 //!
 //! Every request can be awaited in three ways: blocking ([`Request::send`]), as a future of any runtime
-//! ([`Request::send_async`]), or by callbacks ([`Request::send_with`]).
+//! ([`Request::send_async`]), or by callbacks ([`Request::send_with`]). With the feature `http` it may be one of the
+//! `http` crate (`Client::http_request`), as its response may.
 //!
 //! ```no_run
 //! let engine = towpath::Engine::new()?;
@@ -48,6 +49,7 @@ mod call;
 pub mod cookies;
 mod decode;
 mod defaults;
+mod dns_over_https;
 pub mod engine;
 pub mod error;
 pub mod events;
@@ -60,6 +62,8 @@ pub mod fuzzing;
 mod grpc;
 #[cfg(feature = "hsts")]
 pub mod hsts;
+#[cfg(feature = "http")]
+mod http_types;
 #[cfg(feature = "interceptors")]
 pub mod intercept;
 mod json;
@@ -95,6 +99,7 @@ pub mod websocket;
 
 #[cfg(feature = "cache")]
 pub use cache::Cache;
+pub use dns_over_https::DnsOverHttps;
 pub use engine::{Builder, Engine, NetworkKind, Runner};
 pub use error::Error;
 pub use link::Link;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use towpath_engine::local::message::Command;
+use towpath_engine::local::report::Answerer;
 use towpath_proto::{Failure, QueryId};
 
 use crate::call::Shared;
@@ -31,21 +32,46 @@ impl Question {
 
     /// The addresses, the best first. None, or [`Failure::NoSuchName`], is the last word on a name that had no
     /// addresses before: requests that wait fail. After any other failure it is asked again in half a second.
-    pub fn answer(mut self, outcome: Result<Vec<IpAddr>, Failure>) {
-        self.send(outcome);
+    pub fn answer(self, outcome: Result<Vec<IpAddr>, Failure>) {
+        self.tell(outcome, Answerer::App);
     }
 
-    fn send(&mut self, outcome: Result<Vec<IpAddr>, Failure>) {
+    /// Leaves it to whom the engine asks without the app: its server of DNS over HTTPS, where it has one
+    /// ([`Builder::dns_over_https`](crate::Builder::dns_over_https)), else the system or its DNS servers.
+    pub fn pass_on(self) {
+        let shared = Arc::clone(&self.shared);
+        match &shared.dns_over_https {
+            Some(server) => server.ask(self),
+            None => self.leave_to_system(),
+        }
+    }
+
+    /// Leaves it to the system, or to the engine's DNS servers.
+    pub(crate) fn leave_to_system(mut self) {
+        // One that cannot be asked there is not answered.
+        let Some(handle) = self.shared.handle() else { return };
+        self.answered = handle.resolve(self.query, self.name.to_string()).is_ok();
+    }
+
+    pub(crate) fn tell(mut self, outcome: Result<Vec<IpAddr>, Failure>, by: Answerer) {
+        self.send(outcome, by);
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn send(&mut self, outcome: Result<Vec<IpAddr>, Failure>, by: Answerer) {
         self.answered = true;
         // An engine that is gone has no use for it.
-        let _ = self.shared.command(Command::Resolved { query: self.query, outcome });
+        let _ = self.shared.command(Command::Resolved { query: self.query, outcome, by });
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
         if !self.answered {
-            self.send(Err(Failure::TimedOut));
+            self.send(Err(Failure::TimedOut), Answerer::App);
         }
     }
 }

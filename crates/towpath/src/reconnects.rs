@@ -20,7 +20,7 @@ pub(crate) struct Reconnects {
     failures: u32,
     began: Instant,
     history: Vec<Entry>,
-    /// Ends the pauses of futures, for which there is no timer.
+    /// Ends the pauses of futures, for which there is no timer; and tells listeners.
     timer: Background,
 }
 
@@ -60,14 +60,20 @@ impl Reconnects {
         self.history.push(Entry { at: self.began.elapsed(), what });
     }
 
-    /// Without a runtime's timer.
+    /// The thread that ends its pauses.
+    pub(crate) fn timer(&self) -> Background {
+        self.timer.clone()
+    }
+
+    /// Without a runtime's timer. What is given up meanwhile leaves its timer for no longer than a minute.
     pub(crate) async fn until(&self, due: Instant) {
         poll_fn(|context| {
-            if Instant::now() >= due {
+            let now = Instant::now();
+            if now >= due {
                 return Poll::Ready(());
             }
             let waker = context.waker().clone();
-            self.timer.run_at(due, move || waker.wake());
+            self.timer.run_at(due.min(now + LONGEST_TIMER), move || waker.wake());
             Poll::Pending
         })
         .await;
@@ -122,6 +128,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What a server may ask for.
 const LONGEST_RETRY: Duration = Duration::from_secs(86_400);
+const LONGEST_TIMER: Duration = Duration::from_secs(60);
 const MOST_HISTORY: usize = 64;
 
 #[cfg(test)]

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 
 use crate::grpc;
+use crate::http_types::{head, map, with_fields};
 use crate::report::Report;
 use crate::upload::Upload;
 use crate::url::Url;
@@ -132,11 +133,7 @@ impl Service {
             _ => uri.to_string(),
         };
         let mut wanted = self.client.request(request.method().as_str(), &url);
-        for (name, value) in request.headers() {
-            let value = std::str::from_utf8(value.as_bytes())
-                .map_err(|_| Error::NotAToken(name.as_str().to_owned()))?;
-            wanted = wanted.header(name.as_str(), value);
-        }
+        wanted = with_fields(wanted, request.headers())?;
         if self.kind == Kind::Grpc {
             let timeout = request.headers().get("grpc-timeout").map(HeaderValue::as_bytes);
             wanted = grpc::prepare(wanted, timeout)?;
@@ -241,29 +238,12 @@ fn response(
     bodiless: bool,
     kind: Kind,
 ) -> Response<Incoming> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(theirs.status()).unwrap_or_default();
-    *response.version_mut() = match theirs.version() {
-        crate::Version::Http10 => Version::HTTP_10,
-        crate::Version::Http11 => Version::HTTP_11,
-        crate::Version::Http2 => Version::HTTP_2,
-        crate::Version::Http3 | _ => Version::HTTP_3,
-    };
-    *response.headers_mut() = map(theirs.headers());
+    let response = head(&theirs);
     let length = theirs.header("content-length").and_then(|length| length.parse().ok());
     // RFC 9110 §8.6: of these it tells what another response would have had.
     let left = length.filter(|_| !bodiless && theirs.status() != 304);
     let body = Incoming { body: Some(theirs.into_body()), outgoing, left, ended: false, kind };
     response.map(|()| body)
-}
-
-/// Fields that the `http` crate does not take are left out; there are none among those that were received.
-fn map<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> HeaderMap {
-    fields
-        .filter_map(|(name, value)| {
-            HeaderName::from_bytes(name).ok().zip(HeaderValue::from_bytes(value).ok())
-        })
-        .collect()
 }
 
 impl Outgoing {

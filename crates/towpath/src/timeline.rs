@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use towpath_engine::client::priority::Priority;
-use towpath_engine::local::report::{AttemptOutcome, OTHER_FIRST, Report};
+use towpath_engine::local::report::{Answerer, AttemptOutcome, OTHER_FIRST, Report};
 use towpath_proto::{FlowLimit, Instant};
 
 use crate::json::protocol;
@@ -41,12 +41,17 @@ pub fn entries(report: &Report) -> Vec<Entry> {
     for lookup in &report.lookups {
         add(lookup.asked, "ask for addresses".to_owned());
         if let (Some(at), Some(outcome)) = (lookup.answered, &lookup.outcome) {
+            let by = match lookup.by {
+                Answerer::System | Answerer::App => "",
+                Answerer::Https(_) => " by DNS over HTTPS",
+            };
             add(
                 at,
-                match outcome {
-                    Ok(1) => "1 address".to_owned(),
-                    Ok(count) => format!("{count} addresses"),
-                    Err(failure) => format!("no addresses: {failure}"),
+                match (outcome, lookup.by) {
+                    (Ok(1), _) => format!("1 address{by}"),
+                    (Ok(count), _) => format!("{count} addresses{by}"),
+                    (Err(_), Answerer::Https(Some(fault))) => format!("no addresses{by}: {fault}"),
+                    (Err(failure), _) => format!("no addresses{by}: {failure}"),
                 },
             );
         }

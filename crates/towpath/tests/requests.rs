@@ -8,6 +8,7 @@ mod build;
 mod cache;
 mod coding;
 mod cookies;
+mod dns_over_https;
 mod events;
 mod faults;
 mod hsts;

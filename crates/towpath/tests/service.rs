@@ -202,3 +202,50 @@ async fn read(
     }
     Ok((body, trailers, incoming))
 }
+
+#[test]
+fn requests_and_responses_of_the_http_crate_are_taken_and_given() {
+    let server = Server::new(|stream, _| {
+        while let Some(request) = read_request(stream) {
+            answer(stream, "200 OK", "X-Twice: 1\r\nX-Twice: 2\r\n", request.as_bytes());
+        }
+    });
+    let client = Engine::new().unwrap().client().header("x-usual", "yes");
+    let send = |request: Request<&'static [u8]>| -> Response<towpath::Body> {
+        client.http_request(request).unwrap().send().unwrap().into()
+    };
+    let request = Request::put(server.url("/a?b=c"));
+    let request =
+        request.header("X-Mine", "1").header("x-mine", "2").header("content-length", "99");
+    let response = send(request.body(&b"body"[..]).unwrap());
+    assert_eq!((response.status(), response.version()), (StatusCode::OK, http::Version::HTTP_11));
+    let twice: Vec<_> = response.headers().get_all("x-twice").iter().collect();
+    assert_eq!(twice, ["1", "2"]);
+    let mut body = response.into_body();
+    let seen = String::from_utf8(body.bytes(4096).unwrap().to_vec()).unwrap();
+    assert!(
+        seen.starts_with("PUT /a?b=c HTTP/1.1\r\n") && seen.ends_with("\r\n\r\nbody"),
+        "{seen}"
+    );
+    for field in ["x-mine: 1\r\n", "x-mine: 2\r\n", "x-usual: yes\r\n", "content-length: 4\r\n"] {
+        assert_eq!(seen.matches(field).count(), 1, "{seen}");
+    }
+    assert!(body.report().is_some());
+    let response =
+        send(Request::get(server.url("/")).header("host", "else.test").body(&b""[..]).unwrap());
+    let seen = String::from_utf8(response.into_body().bytes(4096).unwrap().to_vec()).unwrap();
+    assert!(seen.contains("host: else.test\r\n") && !seen.contains("content-length"), "{seen}");
+}
+
+#[test]
+fn what_the_http_crate_lets_pass_and_cannot_be_sent_is_refused() {
+    let client = Engine::new().unwrap().client();
+    let refused = |request: Request<&'static str>| client.http_request(request).unwrap_err();
+    let relative = Request::get("/alone").body("").unwrap();
+    assert!(matches!(refused(relative), towpath::Error::Url(_)));
+    let bytes = http::HeaderValue::from_bytes(b"\xff").unwrap();
+    let request = Request::get("http://127.0.0.1/").header("x", bytes).body("").unwrap();
+    assert_eq!(refused(request), towpath::Error::NotAToken("x".to_owned()));
+    let connect = Request::connect("http://127.0.0.1:1/").body("").unwrap();
+    assert!(matches!(refused(connect), towpath::Error::NotAToken(_)));
+}

@@ -2,7 +2,7 @@
 //! curl has them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use towpath::{
-    Engine, Failure, HttpVersions, Priority, Proxies, Proxy, Question, Request, Settings, Tls,
+    DnsOverHttps, Engine, HttpVersions, Priority, Proxies, Proxy, Question, Request, Settings, Tls,
 };
 
 /// How the request is treated.
@@ -90,6 +90,15 @@ pub(super) struct ConnectOptions {
     /// Ask the system for every name (getaddrinfo), and no DNS server directly
     #[arg(long, conflicts_with = "dns_servers")]
     system_resolver: bool,
+    /// Ask this server of DNS over HTTPS for names with a dot (`https://HOST[:PORT]/PATH`); the system for its own name
+    #[arg(long, value_name = "URL", conflicts_with_all = ["dns_servers", "system_resolver"])]
+    doh_url: Option<String>,
+    /// The addresses of that server, in place of the system's word on its name
+    #[arg(long, value_name = "ADDRESS[,…]", value_delimiter = ',', requires = "doh_url")]
+    doh_addresses: Vec<IpAddr>,
+    /// Ask the system for names that it does not answer
+    #[arg(long, requires = "doh_url")]
+    doh_or_system: bool,
     /// Go through this proxy: http, https (TLS with it) or socks5, which resolves names; without a port 1080, under
     /// https 443. An empty one is none. Without a word on it those of the environment hold (http_proxy, HTTPS_PROXY,
     /// ALL_PROXY, NO_PROXY), as with curl
@@ -227,6 +236,9 @@ impl ConnectOptions {
         } else {
             builder.dns_servers(self.dns_servers.iter().copied())
         };
+        if let Some(url) = &self.doh_url {
+            builder = builder.dns_over_https(self.dns_over_https(url)?);
+        }
         if request.wait_for_network {
             builder = builder.watch_network();
         }
@@ -240,6 +252,13 @@ impl ConnectOptions {
             eprintln!("towpath get: begins without what was remembered: {why}");
         }
         Ok(engine)
+    }
+
+    fn dns_over_https(&self, url: &str) -> io::Result<DnsOverHttps> {
+        let server = DnsOverHttps::new(url)
+            .map_err(|error| io::Error::other(format!("--doh-url: {error}")))?
+            .addresses(self.doh_addresses.iter().copied());
+        Ok(if self.doh_or_system { server.or_system() } else { server })
     }
 
     /// Those that are named, or those of the environment.
@@ -315,16 +334,12 @@ fn dns_server(text: &str) -> Result<SocketAddr, String> {
     bare.or_else(|_| text.parse()).map_err(|_| format!("{text:?} is not an address"))
 }
 
-/// Names that are not given are the system's, whom it takes its time to ask.
+/// Names that are not given are asked of others.
 fn answer(question: Question, known: &[(String, Vec<IpAddr>)]) {
-    if let Some((_, addresses)) = known.iter().find(|(host, _)| host == question.name()) {
-        return question.answer(Ok(addresses.clone()));
+    match known.iter().find(|(host, _)| host == question.name()) {
+        Some((_, addresses)) => question.answer(Ok(addresses.clone())),
+        None => question.pass_on(),
     }
-    std::thread::spawn(move || {
-        let found = (question.name(), 0).to_socket_addrs();
-        let found = found.map(|found| found.map(|address| address.ip()).collect());
-        question.answer(found.map_err(|_| Failure::NoSuchName));
-    });
 }
 
 fn seconds(number: f64, what: &str) -> io::Result<Duration> {

@@ -1,6 +1,6 @@
 //! One request and its response (or one TCP connection's two directions), whatever the protocol.
 //!
-//! Arrives: heads, data and ends of either side, through `forward.rs`. Leaves: a [`Record`](crate::record::Record) when
+//! Arrives: heads, data and ends of either side, through `forward.rs`. Leaves: a [`Record`] when
 //! it ends.
 //!
 //! ```text
@@ -98,7 +98,7 @@ pub(crate) struct Stream {
     pub(crate) was_grpc: bool,
 }
 
-/// When a stream came to where it is; see [`Record`](crate::record::Record).
+/// When a stream came to where it is; see [`Record`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) start: Instant,

@@ -24,7 +24,7 @@ use crate::env::{Env, TimerSlot};
 use crate::local::message::{
     HttpVersions, Origin, Outcome, Proxy, ProxyProtocol, Settings, Transport,
 };
-use crate::local::report::{Attempt, AttemptOutcome, Lookup, Report};
+use crate::local::report::{Answerer, Attempt, AttemptOutcome, Lookup, Report};
 use crate::local::{Call, Local};
 use crate::serving::HTTP2;
 use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Discovery, Endpoint, Limits};
@@ -389,7 +389,8 @@ impl Local {
         if origin.lookups.len() >= MOST_NOTES {
             origin.lookups.pop_front();
         }
-        origin.lookups.push_back(Lookup { asked: now, answered: None, outcome: None });
+        let by = Answerer::default();
+        origin.lookups.push_back(Lookup { asked: now, answered: None, outcome: None, by });
         let name = Arc::clone(&origin.key.host);
         let query = self.ask_resolver(name, env);
         self.queries.insert(query, id);

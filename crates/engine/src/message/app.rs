@@ -10,7 +10,7 @@ use towpath_proto::proxy::{Credentials, Refusal};
 use towpath_proto::tls::{ClientTemplate, Fault};
 use towpath_proto::{Failure, QueryId};
 
-use super::report::Report;
+use super::report::{Answerer, Report};
 use crate::client::answers::SavedAnswer;
 use crate::client::memory::Saved;
 use crate::client::priority::Priority;
@@ -62,6 +62,8 @@ pub enum Command {
         query: QueryId,
         /// The addresses, the best first.
         outcome: Result<Vec<IpAddr>, Failure>,
+        /// Who says so.
+        by: Answerer,
     },
     /// Where to connect; answered by [`Event::Found`].
     Find(Find),

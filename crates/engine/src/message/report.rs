@@ -1,5 +1,6 @@
 //! What happened to one request of the app: every question to DNS, connect attempt and attempt, with times.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use towpath_proto::proxy::Refusal;
 use towpath_proto::tls::Fault;
 use towpath_proto::{Address, Failure, FlowLimit, Instant};
 
-use super::app::{Layer, Proxy};
+use super::app::{Error, Layer, Proxy};
 use crate::client::priority::Priority;
 use crate::client::race::Why;
 use crate::client::timeouts::Layers;
@@ -65,6 +66,88 @@ pub struct Lookup {
     pub answered: Option<Instant>,
     /// How many addresses, or why none.
     pub outcome: Option<Result<usize, Failure>>,
+    /// Who answered.
+    pub by: Answerer,
+}
+
+/// Who answered a question for addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answerer {
+    /// The system, or the DNS servers that the driver asks.
+    #[default]
+    System,
+    /// The app.
+    App,
+    /// A server of DNS over HTTPS (RFC 8484), or nobody, for this fault of it.
+    Https(Option<HttpsFault>),
+}
+
+/// Why a server of DNS over HTTPS told no addresses of a name that may have some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HttpsFault {
+    /// It was not reached, or its response was not whole.
+    Request(Error),
+    /// It could not be asked: TLS cannot be set up, say.
+    Unasked,
+    /// It answered with a status that is not 200.
+    Status(u16),
+    /// Its answer is no `application/dns-message`.
+    ContentType,
+    /// Its answer is longer than any DNS message: 65535 bytes.
+    TooLong,
+    /// Its answer is no DNS message that answers the question.
+    Malformed,
+    /// Its answer was cut off by the server (the bit TC), where HTTP has room for all of it.
+    Truncated,
+    /// Its answer has this response code of DNS (RFC 1035 §4.1.1).
+    Code(u8),
+}
+
+impl HttpsFault {
+    /// Whether it is an answer, so that the same question would be answered so again.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Status(status) => !matches!(status, 408 | 425 | 429 | 500..),
+            // As an origin that refuses ends its requests.
+            Self::Request(
+                Error::Tls(_)
+                | Error::NoTls
+                | Error::NoHttp2
+                | Error::Resolve(_)
+                | Error::Connect(_)
+                | Error::Protocol,
+            )
+            | Self::Unasked
+            | Self::ContentType
+            | Self::TooLong
+            | Self::Malformed
+            | Self::Truncated => true,
+            // Servers may know later what they cannot tell, except what they do not want or know how to.
+            Self::Code(code) => matches!(code, 1 | 4 | 5),
+            Self::Request(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for HttpsFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Unasked => f.write_str("it cannot be asked"),
+            Self::Status(status) => write!(f, "the server answered {status}"),
+            Self::ContentType => f.write_str("the answer is no application/dns-message"),
+            Self::TooLong => f.write_str("the answer is longer than 65535 bytes"),
+            Self::Malformed => f.write_str("the answer is no DNS message to the question"),
+            Self::Truncated => f.write_str("the answer is cut off"),
+            Self::Code(1) => f.write_str("the server does not understand the question (FORMERR)"),
+            Self::Code(2) => f.write_str("the server cannot tell (SERVFAIL)"),
+            Self::Code(4) => f.write_str("the server does not do that (NOTIMP)"),
+            Self::Code(5) => f.write_str("the server does not want to tell (REFUSED)"),
+            Self::Code(code) => write!(f, "the server answered with code {code} of DNS"),
+        }
+    }
 }
 
 /// A connection attempt.

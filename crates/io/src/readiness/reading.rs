@@ -169,6 +169,7 @@ where
                     self.shared.counters.messages.add(1);
                     self.tell(Input::Message(message), now);
                 }
+                Some(Command::Resolve { query, name }) => self.resolve(query, name),
                 Some(Command::Resolved { query, outcome }) => {
                     self.tell(Input::Resolved { query, outcome }, now);
                 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::message::encode_name;
+use super::message::is_of_dns;
 
 /// What the files say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,20 +74,10 @@ impl Config {
     /// Whether a question to these servers is all that the system would do for this name.
     pub(super) fn covers(&self, name: &str) -> bool {
         let dots = name.bytes().filter(|byte| *byte == b'.').count();
-        let ends_with = |domain: &str| {
-            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-            name.strip_suffix(domain).is_some_and(|left| left.is_empty() || left.ends_with('.'))
-        };
         self.is_plain
             && !self.servers.is_empty()
-            && dots > 0
-            && encode_name(name).is_some()
             && (dots >= self.ndots || name.ends_with('.'))
-            && !LOCAL.iter().any(|domain| ends_with(domain))
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-            && name.parse::<IpAddr>().is_err()
-            // inet_aton(3) takes many more spellings of an address.
-            && !name.ends_with(|last: char| last.is_ascii_digit())
+            && is_of_dns(name)
     }
 }
 
@@ -136,8 +126,6 @@ const HARMLESS: [&str; 8] = [
     "single-request-reopen",
     "trust-ad",
 ];
-/// Domains that others than DNS know (RFC 6761, RFC 6762).
-const LOCAL: [&str; 3] = ["localhost", "local", "onion"];
 
 #[cfg(test)]
 mod tests {

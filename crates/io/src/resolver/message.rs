@@ -1,10 +1,10 @@
-//! Questions for addresses and their answers on the wire (RFC 1035 §4, RFC 3596, RFC 6891).
+//! Questions for addresses and their answers on the wire (RFC 1035 §4, RFC 3596, RFC 6891), whatever carries them.
 
 use std::net::IpAddr;
 
 /// Which family's addresses are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// IPv4.
     A,
     /// IPv6.
@@ -13,7 +13,7 @@ pub(super) enum Kind {
 
 /// What a server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub enum Reply {
     /// Addresses, which may be none (RFC 2308 §2.2).
     Addresses(Vec<IpAddr>),
     /// The name does not exist (`NXDOMAIN`).
@@ -27,7 +27,8 @@ pub(super) enum Reply {
 }
 
 /// A name as it stands in a message; none where it cannot stand in one (RFC 1035 §2.3.4).
-pub(super) fn encode_name(name: &str) -> Option<Vec<u8>> {
+#[must_use]
+pub fn encode_name(name: &str) -> Option<Vec<u8>> {
     let mut wire = Vec::with_capacity(name.len() + 2);
     for label in name.strip_suffix('.').unwrap_or(name).split('.') {
         let length = u8::try_from(label.len()).ok().filter(|length| (1..=63).contains(length))?;
@@ -38,9 +39,27 @@ pub(super) fn encode_name(name: &str) -> Option<Vec<u8>> {
     (wire.len() <= 255).then_some(wire)
 }
 
+/// Whether DNS is to be asked for a name, and nobody else may know it: it has a dot, stands below none of `local`,
+/// `localhost` and `onion` (RFC 6761, RFC 6762, RFC 7686), and is no spelling of an address.
+#[must_use]
+pub fn is_of_dns(name: &str) -> bool {
+    let ends_with = |domain: &str| {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        name.strip_suffix(domain).is_some_and(|left| left.is_empty() || left.ends_with('.'))
+    };
+    name.contains('.')
+        && encode_name(name).is_some()
+        && !LOCAL.iter().any(|domain| ends_with(domain))
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && name.parse::<IpAddr>().is_err()
+        // inet_aton(3) takes many more spellings of an address.
+        && !name.ends_with(|last: char| last.is_ascii_digit())
+}
+
 /// A question, that servers are to answer with the help of others. With EDNS the answer may have 1232 bytes, which
 /// fit through every IPv6 path.
-pub(super) fn question(id: u16, name: &[u8], kind: Kind, edns: bool) -> Vec<u8> {
+#[must_use]
+pub fn question(id: u16, name: &[u8], kind: Kind, edns: bool) -> Vec<u8> {
     let mut message = Vec::with_capacity(name.len() + 27);
     message.extend_from_slice(&id.to_be_bytes());
     message.extend_from_slice(&[RECURSION_DESIRED, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns)]);
@@ -57,7 +76,8 @@ pub(super) fn question(id: u16, name: &[u8], kind: Kind, edns: bool) -> Vec<u8> 
 }
 
 /// What a message says to a question; none where it answers another, or is no message.
-pub(super) fn parse(message: &[u8], id: u16, name: &[u8], kind: Kind) -> Option<Reply> {
+#[must_use]
+pub fn parse(message: &[u8], id: u16, name: &[u8], kind: Kind) -> Option<Reply> {
     let mut reader = Reader { message, at: 0 };
     let (theirs, flags) = (reader.u16()?, reader.u16()?);
     if theirs != id || flags & RESPONSE == 0 {
@@ -148,6 +168,8 @@ impl Kind {
     }
 }
 
+/// Domains that others than DNS know.
+const LOCAL: [&str; 3] = ["localhost", "local", "onion"];
 const INTERNET: u16 = 1;
 const OPT: u16 = 41;
 /// What a server may send in one datagram.

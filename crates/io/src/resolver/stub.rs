@@ -17,6 +17,8 @@ use towpath_proto::Failure;
 
 use super::config::Config;
 use super::message::{DATAGRAM_BYTES, Kind, Reply, encode_name, parse, question};
+use super::order::sort;
+use super::patience::{Known, LONGEST, patience};
 
 /// The resolver, and what it has learned of servers.
 #[derive(Debug, Default)]
@@ -130,15 +132,11 @@ impl<'a> Asking<'a> {
 
     /// How long the second family may take, once the first has addresses.
     fn patience(&self) -> Option<Duration> {
-        let [six, four] = &self.families;
-        let has = |family: &Family| family.found.as_ref().is_some_and(|found| !found.is_empty());
-        // Some servers deny a name of which they have only no IPv6 address (RFC 4074 §4.2).
-        let denied = six.no_such_name || four.no_such_name;
-        match (has(six) || denied, has(four)) {
-            (_, true) => Some(RESOLUTION_DELAY),
-            (true, false) => Some(LONGEST_FOR_IPV4),
-            (false, false) => None,
-        }
+        let [six, four] = self.families.each_ref().map(|family| {
+            let has = family.found.as_ref().is_some_and(|found| !found.is_empty());
+            if family.no_such_name { Known::Denied } else { Known::of(has) }
+        });
+        patience(six, four)
     }
 
     fn is_done(&self) -> bool {
@@ -346,61 +344,10 @@ fn ask_by_tcp(server: SocketAddr, id: u16, name: &[u8], kind: Kind, edns: bool) 
     Some(ask().ok().and_then(|answer| parse(&answer, id, name, kind)).unwrap_or(Reply::Failed))
 }
 
-/// Those first that can be reached, of those the ones of our own kind, of those by precedence (RFC 6724 §6, rules 1, 5
-/// and 6). Otherwise as the servers had them.
-fn sort(addresses: &mut [IpAddr]) {
-    let rank = |to: IpAddr| {
-        let from = source(to);
-        let (precedence, label) = policy(to);
-        let same = from.is_some_and(|from| policy(from).1 == label);
-        (from.is_none(), !same, u8::MAX - precedence)
-    };
-    let mut ranks: Vec<_> = addresses.iter().map(|to| rank(*to)).collect();
-    // They are few: the standard library's sort would be 5 KB of code.
-    for new in 1..addresses.len() {
-        let at = ranks[..new].partition_point(|rank| *rank <= ranks[new]);
-        ranks[at..=new].rotate_right(1);
-        addresses[at..=new].rotate_right(1);
-    }
-}
-
-/// The address that a connection there would have on this machine. Nothing is sent.
-fn source(to: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = match to {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((to, 53)).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
-}
-
-/// Precedence and label of the default policy (RFC 6724 §2.1).
-const fn policy(address: IpAddr) -> (u8, u8) {
-    let IpAddr::V6(six) = address else { return (35, 4) };
-    match six.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 1] => (50, 0),
-        [0, 0, 0, 0, 0, 0xffff, _, _] => (35, 4),
-        [0, 0, 0, 0, 0, 0, _, _] => (1, 3),
-        [0x2001, 0, ..] => (5, 5),
-        [0x2002, ..] => (30, 2),
-        [0x3ffe, ..] => (1, 12),
-        [first, ..] if first & 0xfe00 == 0xfc00 => (3, 13),
-        [first, ..] if first & 0xffc0 == 0xfec0 => (1, 11),
-        _ => (40, 1),
-    }
-}
-
-/// How long IPv6 may take after IPv4 (RFC 8305 §8).
-const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
-/// How long IPv4 may take after IPv6, without which there is nothing to fall back to.
-const LONGEST_FOR_IPV4: Duration = Duration::from_secs(1);
 /// From a question to a server to the first to the next.
 const NEXT_SERVER: Duration = Duration::from_millis(300);
 /// From a question to the next to the same server.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// As long as `getaddrinfo` by default.
-const LONGEST: Duration = Duration::from_secs(10);
 const LONGEST_TCP: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -161,6 +161,19 @@ pub fn names_are_resolved_by_the_system<R: Runner>() {
     assert!(ask(3, "no such name").is_err());
 }
 
+pub fn a_name_can_be_asked_for_from_outside<R: Runner>() {
+    let scene = Scene::new::<R>();
+    for (query, name) in [(7, "192.0.2.7"), (8, "no such name")] {
+        scene.running.handle.resolve(QueryId(query), name.to_owned()).unwrap();
+        match scene.told() {
+            Input::Resolved { query: of, outcome } => {
+                assert_eq!((of, outcome.is_ok()), (QueryId(query), query == 7));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 pub fn what_the_kernel_knows_of_a_path_is_told<R: Runner>() {
     let scene = Scene::new::<R>();
     let (_peer, connection) = scene.pair();

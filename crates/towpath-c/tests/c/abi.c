@@ -370,6 +370,93 @@ static void credentials_are_sent_to_servers_that_ask_for_them(towpath_engine *en
     towpath_queue_free(queue);
 }
 
+/* How the app is asked, and what it says. */
+static struct challenged {
+    const char *user, *password, *field;
+    int asked, of_proxy;
+    uint32_t attempt;
+} challenged;
+
+static void on_challenge(const towpath_challenge *challenge)
+{
+    struct challenged *it = challenge->user;
+    towpath_bytes name, value;
+
+    CHECK(challenge->size == sizeof *challenge && it == &challenged);
+    CHECK(strcmp(challenge->host, "127.0.0.1") == 0 && challenge->port != 0 && challenge->is_secure == 0);
+    CHECK(towpath_challenge_scheme(challenge, 0, &name) == TOWPATH_OK && is(name, "Basic"));
+    CHECK(towpath_challenge_parameter(challenge, 0, "REALM", &value) == TOWPATH_OK);
+    CHECK(is(value, challenge->is_of_proxy ? "proxy" : "x"));
+    CHECK(towpath_challenge_parameter(challenge, 0, "nonce", &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_challenge_parameter(challenge, 9, "realm", &value) == TOWPATH_ERROR_ABSENT);
+    CHECK(towpath_challenge_parameter(challenge, 0, NULL, &value) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_challenge_scheme(challenge, 9, &name) == TOWPATH_ERROR_ABSENT);
+    if (towpath_challenge_scheme(challenge, 1, &name) == TOWPATH_OK) {
+        CHECK(is(name, "Bearer"));
+        CHECK(towpath_challenge_parameter(challenge, 1, "realm", &value) == TOWPATH_OK && is(value, "the \"realm\""));
+    }
+    CHECK(towpath_challenge_answer(challenge, "a:b", "") == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_challenge_answer(challenge, NULL, "") == TOWPATH_ERROR_ARGUMENT);
+    CHECK(towpath_challenge_answer_field(challenge, NULL) == TOWPATH_ERROR_ARGUMENT);
+    if (it->user != NULL)
+        CHECK(towpath_challenge_answer(challenge, it->user, it->password) == TOWPATH_OK);
+    if (it->field != NULL)
+        CHECK(towpath_challenge_answer_field(challenge, it->field) == TOWPATH_OK);
+    it->asked++;
+    it->of_proxy += challenge->is_of_proxy != 0;
+    it->attempt = challenge->attempt;
+}
+
+static void the_app_is_asked_for_credentials(void)
+{
+    towpath_engine_options options;
+    towpath_request_options request = options_for("/private");
+    towpath_engine *engine;
+    uint32_t status;
+    int coded;
+    char body[64];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.on_challenge = on_challenge;
+    options.challenge_user = &challenged;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 401);
+    CHECK(challenged.asked == 1 && challenged.of_proxy == 0 && challenged.attempt == 0);
+    challenged.user = "user";
+    challenged.password = "secret";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 200);
+    CHECK(challenged.asked == 2 && strcmp(body, "welcome") == 0);
+    challenged.password = NULL;
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 401);
+    CHECK(challenged.asked == 5 && challenged.attempt == 2);
+    /* What the request brings goes before. */
+    request.auth_user = "user";
+    request.auth_password = "secret";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 200 && challenged.asked == 5);
+    request = options_for("/token");
+    challenged.field = "Bearer abc";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && strcmp(body, "token") == 0);
+    CHECK(challenged.asked == 6);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+
+    /* The origin as a proxy. */
+    options.proxy = origin;
+    challenged.field = NULL;
+    challenged.user = NULL;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    request.url = "http://elsewhere.test/";
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 407);
+    CHECK(challenged.asked == 7 && challenged.of_proxy == 1);
+    challenged.user = "user";
+    challenged.password = "secret";
+    for (int again = 0; again < 2; again++)
+        CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && strcmp(body, "forwarded") == 0);
+    CHECK(challenged.asked == 8);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+    CHECK(towpath_challenge_answer(NULL, "user", "secret") == TOWPATH_ERROR_ARGUMENT);
+}
+
 static void whom_to_ask_for_names_is_the_app_s_choice(void)
 {
     towpath_engine_options options;
@@ -389,6 +476,38 @@ static void whom_to_ask_for_names_is_the_app_s_choice(void)
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);
     options.reserved = 1;
     CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT);
+}
+
+static void names_are_asked_of_a_server_over_https(const char *url, const char *roots)
+{
+    towpath_engine_options options;
+    towpath_request_options request;
+    towpath_engine *engine;
+    uint32_t status;
+    int coded;
+    char body[64], there[128];
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.roots_pem = roots;
+    options.doh_timeout_ms = 5000;
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT && engine == NULL);
+    options.doh_url = "http://dns.test/dns-query";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_URL && engine == NULL);
+    CHECK(strstr(towpath_last_error(), "https") != NULL);
+    options.doh_url = url;
+    options.doh_addresses = "127.0.0.1,nonsense";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_ERROR_ARGUMENT);
+    CHECK(strstr(towpath_last_error(), "nonsense") != NULL);
+    options.doh_addresses = "127.0.0.1";
+    CHECK(towpath_engine_new(&options, &engine) == TOWPATH_OK);
+    request = options_for("/length");
+    request.url = there;
+    snprintf(there, sizeof there, "http://app.test%s/length", strrchr(origin, ':'));
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_OK && status == 200);
+    snprintf(there, sizeof there, "http://none.test%s/length", strrchr(origin, ':'));
+    CHECK(fetch(engine, &request, &status, &coded, body) == TOWPATH_ERROR_RESOLVE);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
 }
 
 /* Nothing listens at the proxy: a request that goes through it fails, one that does not is answered. */
@@ -1315,11 +1434,120 @@ static void a_socket_tells_what_comes_and_one_end(towpath_engine *engine)
     CHECK(strcmp(towpath_error_text(TOWPATH_ERROR_WEBSOCKET), "no WebSocket, or no more") == 0);
 }
 
+/* What a stream of events has told. */
+static struct followed {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    towpath_stream *stream;
+    int opens, events, breaks, ends, closes;
+    char told[256], id[64];
+    uint32_t status;
+    towpath_error error;
+} followed = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0, 0, 0, 0, "", "", 0, 0 };
+
+static void on_stream(const towpath_stream_event *event)
+{
+    char text[128];
+
+    CHECK(event->size == sizeof *event && event->user == &followed && event->text != NULL);
+    pthread_mutex_lock(&followed.lock);
+    CHECK(followed.ends == 0);
+    snprintf(followed.id, sizeof followed.id, "%.*s", (int)event->id.length, event->id.data);
+    switch (event->kind) {
+    case TOWPATH_STREAM_OPEN:
+        followed.opens++;
+        break;
+    case TOWPATH_STREAM_EVENT:
+        snprintf(text, sizeof text, "%.*s=%.*s;", (int)event->name.length, event->name.data,
+            (int)event->data.length, event->data.data);
+        strncat(followed.told, text, sizeof followed.told - strlen(followed.told) - 1);
+        followed.events++;
+        break;
+    case TOWPATH_STREAM_BREAK:
+        CHECK(event->text[0] != '\0');
+        followed.breaks++;
+        break;
+    default:
+        CHECK(event->kind == TOWPATH_STREAM_END);
+        CHECK((event->error == TOWPATH_OK) == (event->text[0] == '\0'));
+        followed.ends++;
+        followed.error = event->error;
+        followed.status = event->status;
+    }
+    if (followed.stream != NULL) {
+        CHECK(towpath_stream_free(followed.stream) == TOWPATH_ERROR_STATE);
+        if (followed.closes)
+            CHECK(towpath_stream_close(followed.stream) == TOWPATH_OK);
+    }
+    pthread_cond_broadcast(&followed.changed);
+    pthread_mutex_unlock(&followed.lock);
+}
+
+/* A stream from its beginning to its end; where it closes, at its first event, in the callback. */
+static void follow(towpath_engine *engine, const char *path, towpath_stream_options *options, int closes)
+{
+    towpath_request_options request = options_for(path);
+
+    followed.opens = followed.events = followed.breaks = followed.ends = 0;
+    followed.told[0] = '\0';
+    followed.closes = closes;
+    request.retries = TOWPATH_NONE;
+    pthread_mutex_lock(&followed.lock);
+    CHECK(towpath_stream_open(engine, &request, options, &followed.stream) == TOWPATH_OK);
+    CHECK(towpath_stream_free(followed.stream) == TOWPATH_ERROR_STATE);
+    CHECK(towpath_engine_free(engine) == TOWPATH_ERROR_STATE);
+    while (followed.ends == 0)
+        pthread_cond_wait(&followed.changed, &followed.lock);
+    pthread_mutex_unlock(&followed.lock);
+    CHECK(towpath_stream_close(followed.stream) == TOWPATH_OK);
+    CHECK(towpath_stream_free(followed.stream) == TOWPATH_OK);
+    followed.stream = NULL;
+}
+
+static void a_stream_of_events_goes_on_behind_the_last_one(towpath_engine *engine)
+{
+    towpath_request_options request = options_for("/events");
+    towpath_stream_options options;
+    towpath_stream *stream;
+
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.user = &followed;
+    CHECK(towpath_stream_open(engine, &request, &options, &stream) == TOWPATH_ERROR_ARGUMENT && stream == NULL);
+    options.on_event = on_stream;
+    CHECK(towpath_stream_open(engine, NULL, &options, &stream) == TOWPATH_ERROR_ARGUMENT);
+    request.body_follows = 1;
+    CHECK(towpath_stream_open(engine, &request, &options, &stream) == TOWPATH_ERROR_ARGUMENT);
+    request.body_follows = 0;
+    request.url = "ftp://x/";
+    CHECK(towpath_stream_open(engine, &request, &options, &stream) == TOWPATH_ERROR_URL && stream == NULL);
+
+    follow(engine, "/events", &options, 0);
+    CHECK(followed.error == TOWPATH_OK && followed.opens == 2 && followed.breaks == 2);
+    CHECK(strcmp(followed.told, "message=one\nline;own=two;") == 0 && strcmp(followed.id, "2") == 0);
+
+    options.last_event_id = "1";
+    follow(engine, "/events", &options, 0);
+    CHECK(strcmp(followed.told, "own=two;") == 0);
+    options.max_event_bytes = 4;
+    follow(engine, "/events", &options, 0);
+    CHECK(followed.error == TOWPATH_ERROR_EVENTS && followed.events == 0 && strcmp(followed.id, "1") == 0);
+    options.max_event_bytes = 0;
+    options.last_event_id = "endless";
+    follow(engine, "/events", &options, 1);
+    CHECK(followed.error == TOWPATH_ERROR_CANCELLED && followed.opens == 1 && followed.events == 0);
+    options.last_event_id = "other";
+    follow(engine, "/events", &options, 0);
+    CHECK(followed.error == TOWPATH_ERROR_EVENTS && followed.status == 404);
+    CHECK(towpath_stream_free(NULL) == TOWPATH_OK);
+    CHECK(towpath_stream_close(NULL) == TOWPATH_ERROR_ARGUMENT);
+}
+
 int main(int argc, char **argv)
 {
     towpath_engine *engine;
 
-    CHECK(argc == 4);
+    CHECK(argc == 6);
     origin = argv[1];
     engine = new_engine();
     a_response_comes_with_fields_trailers_and_record(engine);
@@ -1330,8 +1558,10 @@ int main(int argc, char **argv)
     answers_are_followed_and_decoded_where_it_is_asked_for(engine);
     what_is_kept_is_there_in_the_next_life(argv[2]);
     credentials_are_sent_to_servers_that_ask_for_them(engine);
+    the_app_is_asked_for_credentials();
     requests_go_through_a_proxy_where_one_is_set();
     whom_to_ask_for_names_is_the_app_s_choice();
+    names_are_asked_of_a_server_over_https(argv[4], argv[5]);
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();
     a_queue_that_is_freed_gives_its_requests_up(engine);
@@ -1342,6 +1572,7 @@ int main(int argc, char **argv)
     an_outbox_sends_what_was_put_in_it(engine, argv[2]);
     both_sides_of_a_link_ask(argv[3]);
     a_socket_tells_what_comes_and_one_end(engine);
+    a_stream_of_events_goes_on_behind_the_last_one(engine);
     programs_of_older_versions_go_on(engine);
     without_a_network_nothing_is_tried(engine);
     CHECK(towpath_engine_free(engine) == TOWPATH_OK);

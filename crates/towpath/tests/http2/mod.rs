@@ -23,6 +23,14 @@ use crate::server::{Server, answer, read_head};
 /// Serves a connection that speaks HTTP/2: the answer is what was sent, with the request's fields that begin with `x-`
 /// and its `priority`, and a trailer that counts bytes. Many are answered at once, in the other order.
 pub(crate) fn speak(stream: &mut (impl Read + Write)) -> Option<()> {
+    speak_with(stream, &reply)
+}
+
+/// How a request, with its body, is answered.
+pub(crate) type Reply<'a> = dyn Fn(&mut Connection, u32, &Head, Vec<u8>, &mut Out) + 'a;
+
+/// The same with other answers.
+pub(crate) fn speak_with(stream: &mut (impl Read + Write), reply: &Reply<'_>) -> Option<()> {
     let mut http2 = Connection::server(Arc::new(Options::default()));
     let (mut heads, mut chunk) = (HeadPool::default(), vec![0; 65_536]);
     let mut open: Vec<(u32, Head, Vec<u8>, bool)> = Vec::new();
@@ -52,6 +60,7 @@ pub(crate) fn speak(stream: &mut (impl Read + Write)) -> Option<()> {
             if open[at].3 {
                 let (number, request, body, _) = open.remove(at);
                 reply(&mut http2, number, &request, body, &mut out);
+                http2.release(number);
             }
         }
         http2.flush(&mut out);
@@ -74,7 +83,6 @@ fn reply(http2: &mut Connection, number: u32, request: &Head, body: Vec<u8>, out
     http2.send_head(number, &head, false, out);
     http2.send_data(number, body.into());
     http2.send_trailers(number, &trailers);
-    http2.release(number);
 }
 
 /// A server under TLS that lets the client choose among these.

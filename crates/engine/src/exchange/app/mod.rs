@@ -72,7 +72,7 @@ impl Exchange {
                 }
             }
             Command::Network(change) => self.on_network_change(change, now),
-            Command::Resolved { query, outcome } => self.on_resolved(query, outcome, now),
+            Command::Resolved { query, outcome, by } => self.on_resolved(query, outcome, by, now),
             Command::Find(find) => self.upstreams.app.find(find, &mut self.env, now),
             Command::Attempted { address, took } => {
                 self.upstreams.app.on_attempted(address, took, now)

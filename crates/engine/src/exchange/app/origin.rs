@@ -15,7 +15,7 @@ use crate::ids::{PoolKey, ResetReason};
 use crate::local::StandbyReason;
 use crate::local::message::{Error, NetworkChange, Options, Origin, Proxy, ProxyProtocol};
 use crate::local::origin::{ASK_AGAIN, MOST_ADDRESSES, MOST_ORIGINS, Names, OriginState};
-use crate::local::report::AttemptOutcome;
+use crate::local::report::{Answerer, AttemptOutcome};
 use crate::snapshot::ClusterId;
 
 impl Exchange {
@@ -148,6 +148,7 @@ impl Exchange {
         &mut self,
         query: QueryId,
         outcome: Result<Vec<IpAddr>, Failure>,
+        by: Answerer,
         now: Instant,
     ) {
         if self.upstreams.app.on_find_resolved(query, &outcome, &mut self.env, now) {
@@ -166,6 +167,7 @@ impl Exchange {
         if let Some(lookup) = origin.lookups.back_mut() {
             lookup.answered = Some(now);
             lookup.outcome = Some(outcome.as_ref().map(Vec::len).map_err(|failure| *failure));
+            lookup.by = by;
         }
         match outcome {
             Ok(found) => {
@@ -181,7 +183,8 @@ impl Exchange {
                 let unknown = origin.addresses.is_empty();
                 origin.names = Names::Name { answered: None, asking: None, again: now + ASK_AGAIN };
                 // A name that does not exist is an answer; a resolver that cannot be reached may be later.
-                if unknown && failure == Failure::NoSuchName {
+                let is_final = matches!(by, Answerer::Https(Some(fault)) if fault.is_final());
+                if unknown && (failure == Failure::NoSuchName || is_final) {
                     self.fail_waiting_calls(id, Error::Resolve(failure), now);
                 }
             }

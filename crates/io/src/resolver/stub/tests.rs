@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::super::message::tests::answer;
+use super::super::patience::{LONGEST_FOR_IPV4, RESOLUTION_DELAY};
 use super::*;
 
 const FOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
@@ -189,18 +190,4 @@ fn what_is_too_long_for_a_datagram_comes_by_tcp() {
         }
     });
     assert_eq!(resolve(&[&by_udp]).0.unwrap().len(), 31);
-}
-
-#[test]
-fn addresses_are_sorted_as_rfc_6724_has_it() {
-    let parse = |text: &str| text.parse::<IpAddr>().unwrap();
-    let order = ["::1", "2001:db8::1", "192.0.2.1", "2002::1", "2001::1", "fd00::1"];
-    let mut policies: Vec<IpAddr> = order.iter().map(|text| parse(text)).collect();
-    policies.sort_by_key(|address| u8::MAX - policy(*address).0);
-    assert_eq!(policies, order.map(parse));
-    // The documentation's prefix leads nowhere from here, unless there is a default route.
-    let mut both = [parse("127.0.0.1"), parse("::1")];
-    sort(&mut both);
-    let has_six = source(parse("::1")).is_some();
-    assert_eq!(both[0], if has_six { parse("::1") } else { parse("127.0.0.1") });
 }
