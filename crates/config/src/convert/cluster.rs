@@ -113,7 +113,6 @@ impl Converter<'_> {
             bolt,
             asked_names,
             filters,
-            hash,
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
@@ -178,7 +177,6 @@ impl Converter<'_> {
             greetings,
             asked_names,
             filters,
-            hash,
             drops,
         })
     }

@@ -349,12 +349,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
-        message: "envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",
-        honoured: &[],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
         message: "envoy.extensions.load_balancing_policies.random.v3.Random",
         honoured: &["locality_lb_config"],
         harmless: &[],
@@ -651,7 +645,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             "auto_config",
             "upstream_http_protocol_options",
             "http_filters",
-            "hash_policy",
         ],
         harmless: &[],
         changes: &[

@@ -256,7 +256,6 @@ impl Local {
             greetings: None,
             asked_names: None,
             filters: Vec::new(),
-            hash: Vec::new(),
             drops: None,
             tls: self.origin_tls(key),
             sockets: Vec::new(),

@@ -91,7 +91,6 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         greetings: None,
         asked_names: None,
         filters: Vec::new(),
-        hash: Vec::new(),
         drops: None,
     }
 }
