@@ -101,36 +101,36 @@ pub(super) struct Locality {
 
 /// `core.v3.Address`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct Address {
+pub(super) struct Address {
     #[prost(message, optional, tag = "1")]
-    pub(crate) socket_address: Option<SocketAddress>,
+    pub(super) socket_address: Option<SocketAddress>,
     #[prost(message, optional, tag = "2")]
-    pub(crate) pipe: Option<Pipe>,
+    pub(super) pipe: Option<Pipe>,
     #[prost(message, optional, tag = "3")]
-    pub(crate) envoy_internal_address: Option<InternalAddress>,
+    pub(super) envoy_internal_address: Option<InternalAddress>,
 }
 
 /// `core.v3.SocketAddress`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct SocketAddress {
+pub(super) struct SocketAddress {
     #[prost(string, tag = "2")]
-    pub(crate) address: String,
+    pub(super) address: String,
     #[prost(uint32, tag = "3")]
-    pub(crate) port_value: u32,
+    pub(super) port_value: u32,
 }
 
 /// `core.v3.Pipe`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct Pipe {
+pub(super) struct Pipe {
     #[prost(string, tag = "1")]
-    pub(crate) path: String,
+    pub(super) path: String,
 }
 
 /// `core.v3.EnvoyInternalAddress`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(crate) struct InternalAddress {
+pub(super) struct InternalAddress {
     #[prost(string, tag = "1")]
-    pub(crate) server_listener_name: String,
+    pub(super) server_listener_name: String,
 }
 
 impl Locality {
@@ -143,7 +143,7 @@ impl Locality {
 }
 
 impl Address {
-    pub(crate) fn of(place: &Place) -> Self {
+    pub(super) fn of(place: &Place) -> Self {
         match place {
             Place::Ip(ip) => {
                 let (address, port_value) = (ip.ip().to_string(), ip.port().into());

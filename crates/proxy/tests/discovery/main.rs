@@ -12,7 +12,6 @@ mod common;
 mod control_plane;
 mod extensions;
 mod files;
-mod health_discovery;
 mod load_reports;
 mod runtime;
 mod secrets;
