@@ -74,6 +74,7 @@ impl Watched {
             route: RouteConfigs::default(),
             scratch: &mut Scratch::default(),
             health_fails: false,
+            reply: None,
         };
         self.filter.on_response_head(&mut response);
         let mut all = Vec::new();

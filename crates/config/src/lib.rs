@@ -16,10 +16,10 @@
 //!   clusters:
 //!   - name: app
 //!     type: STATIC
-//!     use_tcp_for_dns_lookups: true
+//!     transport_socket_matcher: {}
 //! ";
 //! let error = load(&Sources::file(Source::yaml("proxy.yaml", text)), &Options::default()).unwrap_err();
-//! let why = "proxy.yaml:6:5: static_resources.clusters[0].use_tcp_for_dns_lookups: not supported";
+//! let why = "proxy.yaml:6:5: static_resources.clusters[0].transport_socket_matcher: not supported";
 //! assert!(error.to_string().starts_with(why));
 //! ```
 //!
