@@ -35,6 +35,7 @@ mod convert;
 mod dump;
 mod dynamic;
 mod error;
+mod health_discovery;
 mod load;
 mod message;
 mod report;
@@ -55,6 +56,7 @@ pub use convert::{
 };
 pub use dynamic::{Build, Conflict, Given, Kind, Patch, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
+pub use health_discovery::{CheckPlan, CheckedCluster, CheckedLocality, check_plan};
 pub use load::{
     Checked, Encoder, Loaded, Options, Response, check, encoded, load, reload, response,
 };

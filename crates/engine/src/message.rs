@@ -15,7 +15,7 @@ use crate::filter::notes::Note;
 use crate::names::{NameNews, NameQuestion};
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::export::Exporter;
-use crate::snapshot::health::{ClusterHealth, HealthFlags, Run};
+use crate::snapshot::health::{CheckAnswers, ClusterHealth, HealthFlags, Run};
 use crate::snapshot::overload::Levels;
 use crate::snapshot::{ClusterId, SinkId, Snapshot};
 
@@ -81,6 +81,9 @@ pub enum FromMonitor {
         cluster: ClusterId,
         /// All its hosts.
         hosts: Arc<ClusterHealth>,
+        /// By which status they answered, where that is asked for
+        /// ([`Monitor::telling_answers`](crate::health::Monitor::telling_answers)).
+        answers: Option<Arc<CheckAnswers>>,
     },
     /// Lines about hosts that are left out, whole ones.
     Log {

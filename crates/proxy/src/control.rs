@@ -408,6 +408,11 @@ impl Control {
         }
     }
 
+    /// When the workers' clock began, in nanoseconds since 1970, as they were told last.
+    pub(crate) fn epoch_unix_ns(&self) -> u64 {
+        self.wall_clock.get()
+    }
+
     /// Tells a monitor that was started late the wall clock.
     pub(crate) fn tell_monitor_time(&self) {
         self.tell_monitor(ToMonitor::WallClock { epoch_unix_ns: self.wall_clock.get() });

@@ -7,6 +7,7 @@
 //! | [`check`] | `towpath check`: what of a configuration is not honoured |
 //! | [`admin`] | the admin endpoint |
 //! | `discovery` | a control plane in charge (xDS) |
+//! | `health_discovery` | what a server has checked, and is told of it (HDS) |
 //! | `load_report` | what a server is told of the load of clusters (LRS) |
 //! | [`dns`] | name resolution for clusters |
 //! | [`access_log`] | the files of access logs |
@@ -33,6 +34,7 @@ mod discovery;
 pub mod dns;
 mod driver_thread;
 pub mod flags;
+mod health_discovery;
 mod listen_failure;
 mod load_report;
 mod loading;

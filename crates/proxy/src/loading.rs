@@ -16,6 +16,7 @@ use towpath_proto::Address;
 use crate::access_log::Target;
 use crate::admin::AdminAddress;
 use crate::flags::Flags;
+use crate::health_discovery::HealthDiscovery;
 use crate::load_report::LoadReports;
 use crate::log;
 
@@ -38,6 +39,8 @@ pub(crate) struct Configuration {
     pub(crate) push: Push,
     /// The server that is told of the load of clusters.
     pub(crate) load_reports: Option<LoadReports>,
+    /// The server that says which hosts are to be checked.
+    pub(crate) health_discovery: Option<HealthDiscovery>,
     /// The control plane that is in charge.
     pub(crate) driven: Option<Driven>,
 }
@@ -215,15 +218,19 @@ fn load_after(
         .iter()
         .filter_map(|tag| Some((tag.name.to_string(), tag.fixed.as_ref()?.to_string())));
     let labels = flags.stats_tag.iter().cloned().chain(fixed).collect();
-    let load_reports = match bootstrap.load_reports {
-        None => None,
-        Some(server) => {
-            let resources = Resources::new(sources.clone(), options.clone());
-            let resources = resources.map_err(|error| error.to_string())?;
-            let node = resources.node("towpath", env!("CARGO_PKG_VERSION"));
-            Some(LoadReports::new(server, &node))
-        }
-    };
+    let (load_reports, health_discovery) =
+        match (bootstrap.load_reports, bootstrap.health_discovery) {
+            (None, None) => (None, None),
+            (load_reports, health_discovery) => {
+                let resources = Resources::new(sources.clone(), options.clone());
+                let resources = resources.map_err(|error| error.to_string())?;
+                let node = resources.node("towpath", env!("CARGO_PKG_VERSION"));
+                let load_reports = load_reports.map(|server| LoadReports::new(server, &node));
+                let options = options.clone();
+                let discovery = |server| HealthDiscovery { server, node, options };
+                (load_reports, health_discovery.map(discovery))
+            }
+        };
     let driven = bootstrap.discovery.map(|discovery| Driven { sources, options, discovery });
     Ok(Configuration {
         snapshot,
@@ -234,6 +241,7 @@ fn load_after(
         rules: bootstrap.stats.rules,
         push: bootstrap.push,
         load_reports,
+        health_discovery,
         driven,
     })
 }

@@ -1,5 +1,5 @@
-//! The thread of the monitor of hosts, when a cluster wants it. What it says goes to the control thread, which tells
-//! the workers.
+//! The thread of a monitor of hosts: that of clusters which want it, and that of health discovery. What it says goes to
+//! the control thread, which tells the workers or the server.
 
 use std::io;
 use std::sync::Arc;
@@ -32,8 +32,27 @@ impl MonitorThread {
         epoch: Instant,
         news: UnboundedSender<News>,
     ) -> io::Result<Self> {
-        let options = Options { epoch, read_bytes: READ_BYTES, ..Options::default() };
         let make = move || Monitor::new(CONTROL, crate::random(), registry);
+        Self::start_one("monitor", make, epoch, news)
+    }
+
+    /// The same of one for health discovery, which tells by which status hosts answer, too.
+    pub(crate) fn start_telling_answers(
+        registry: Arc<Registry>,
+        epoch: Instant,
+        news: UnboundedSender<News>,
+    ) -> io::Result<Self> {
+        let make = move || Monitor::new(CONTROL, crate::random(), registry).telling_answers();
+        Self::start_one("hds", make, epoch, news)
+    }
+
+    fn start_one(
+        name: &str,
+        make: impl FnOnce() -> Monitor + Send + 'static,
+        epoch: Instant,
+        news: UnboundedSender<News>,
+    ) -> io::Result<Self> {
+        let options = Options { epoch, read_bytes: READ_BYTES, ..Options::default() };
         let last = news.clone();
         // The receiver is gone only when the process ends.
         let said = move |message| match message {
@@ -45,7 +64,7 @@ impl MonitorThread {
         let ended = move |outcome| {
             let _ = last.send(News::Ended(outcome));
         };
-        DriverThread::start("monitor".to_owned(), options, make, said, ended).map(Self)
+        DriverThread::start(name.to_owned(), options, make, said, ended).map(Self)
     }
 
     /// Tells the monitor.

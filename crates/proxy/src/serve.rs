@@ -29,6 +29,7 @@ use crate::discovery::{self, Ask, DiscoveryThread};
 use crate::dns::names::Names;
 use crate::dns::{DnsCluster, Update, Watcher};
 use crate::flags::{Flags, Mode};
+use crate::health_discovery;
 use crate::listen_failure;
 use crate::load_report;
 use crate::loading::{Configuration, Driven, targets};
@@ -55,8 +56,8 @@ pub(crate) fn serve(flags: Flags, configuration: Configuration) -> Result<(), St
 }
 
 async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Result<(), String> {
-    let Configuration { snapshot, prints, boot, admin, labels, rules, push, load_reports, driven } =
-        configuration;
+    let Configuration { snapshot, prints, boot, admin, labels, rules, push, .. } = configuration;
+    let Configuration { load_reports, health_discovery, driven, .. } = configuration;
     let stats_sinks = StatsSinks::open(push)?;
     raise_descriptor_limit();
     let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
@@ -132,6 +133,9 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     }
     if let Some(reports) = load_reports {
         tokio::task::spawn_local(load_report::run(control.clone(), reports));
+    }
+    if let Some(discovery) = health_discovery {
+        tokio::task::spawn_local(health_discovery::run(control.clone(), discovery));
     }
     let (start, starts) = mpsc::unbounded_channel();
     let (asks, asked) = mpsc::unbounded_channel();
@@ -240,7 +244,7 @@ impl Server {
                     control.tell(&ToWorker::Hosts { cluster, endpoints });
                 }
                 Wake::Named(news) => control.tell(&ToWorker::Name(news)),
-                Wake::News(News::Said(FromMonitor::Health { cluster, hosts })) => {
+                Wake::News(News::Said(FromMonitor::Health { cluster, hosts, .. })) => {
                     control.tell(&ToWorker::Health { cluster, hosts });
                 }
                 Wake::News(News::Said(FromMonitor::Log { sink, lines })) => {

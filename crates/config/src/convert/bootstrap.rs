@@ -45,6 +45,7 @@ impl<'a> Converter<'a> {
         let push = self.push(message);
         self.check_runtime(message);
         let load_reports = self.load_reports(message);
+        let health_discovery = self.health_discovery(message);
         let asks = self.needs.values().any(|needs| !needs.is_empty());
         let discovery = discovery.or_else(|| asks.then(Discovery::default));
         Bootstrap {
@@ -52,6 +53,7 @@ impl<'a> Converter<'a> {
             admin,
             discovery,
             load_reports,
+            health_discovery,
             stats: stats.unwrap_or_else(default_stats),
             push,
             runtime: self.runtime.clone(),

@@ -140,6 +140,11 @@ impl<'a> Converter<'a> {
         self.api(config).map(Arc::new)
     }
 
+    /// `hds_config`.
+    pub(super) fn health_discovery(&mut self, bootstrap: &Message) -> Option<Arc<Grpc>> {
+        self.api(bootstrap.message("hds_config")?).map(Arc::new)
+    }
+
     /// A `ConfigSource`.
     pub(super) fn source(&mut self, message: &Message) -> Option<ConfigSource> {
         let timeout = message.duration("initial_fetch_timeout").unwrap_or(DEFAULT_FETCH_TIMEOUT);

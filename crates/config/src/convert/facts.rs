@@ -23,6 +23,8 @@ pub struct Bootstrap {
     pub discovery: Option<Discovery>,
     /// `cluster_manager.load_stats_config`: who is told of the load of clusters.
     pub load_reports: Option<Arc<Grpc>>,
+    /// `hds_config`: who says which hosts are to be checked, and is told how they are.
+    pub health_discovery: Option<Arc<Grpc>>,
     /// `stats_config`.
     pub stats: Stats,
     /// `stats_sinks`, and when they are told.

@@ -22,6 +22,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "typed_dns_resolver_config",
             "default_regex_engine",
             "dynamic_resources",
+            "hds_config",
             "tracing",
         ],
         harmless: &[
@@ -40,7 +41,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("enable_worker_cpu_affinity", "workers are not pinned"),
         ],
         changes: &[
-            ("hds_config", "health discovery is not there"),
             ("flags_path", "feature flags in files are not there"),
             ("header_prefix", "headers always begin with x-envoy-"),
             ("fatal_actions", "actions on a crash are not there"),

@@ -14,6 +14,7 @@ mod grpc;
 mod outlier;
 mod probe;
 mod session;
+mod sessions;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -30,7 +31,8 @@ use towpath_proto::{
 use self::check_event::Concluded;
 use self::outlier::Detector;
 use self::probe::{Dialogue, Outcome};
-use self::session::{Checks, Line, Session, Stage, socket, target};
+use self::session::{Checks, Line, Session, Stage, answered, socket, statuses, target};
+use self::sessions::Sessions;
 use self::status::{HostStatus, below};
 use crate::message::{FromMonitor, Message, ToMonitor};
 use crate::random::Random;
@@ -60,6 +62,8 @@ pub struct Monitor {
     check_lines: BTreeMap<SinkId, Vec<u8>>,
     /// Whether it was told of its clusters, and has said that each host was checked.
     warmth: Warmth,
+    /// Whether it tells by which status hosts answer, too.
+    tells_answers: bool,
 }
 
 /// How far the first round of checks is.
@@ -94,16 +98,6 @@ struct Sockets {
     all: Option<tls::Client>,
     /// Those of hosts that differ.
     some: Vec<Option<tls::Client>>,
-}
-
-/// All sessions, by number.
-#[derive(Debug, Default)]
-struct Sessions {
-    slots: Vec<Option<Session>>,
-    free: Vec<u32>,
-    /// Whose connection it is.
-    lines: HashMap<ConnectionId, u32>,
-    attempts: u32,
 }
 
 impl Machine for Monitor {
@@ -175,7 +169,14 @@ impl Monitor {
             outlier_log: None,
             check_lines: BTreeMap::new(),
             warmth: Warmth::Cold,
+            tells_answers: false,
         }
+    }
+
+    /// The same, which also tells by which status hosts answer (`answers` of [`FromMonitor::Health`]).
+    #[must_use]
+    pub fn telling_answers(self) -> Self {
+        Self { tells_answers: true, ..self }
     }
 
     /// Whether a monitor has anything to do for these clusters.
@@ -281,6 +282,7 @@ impl Monitor {
                     filter_metadata: endpoint.filter_metadata.clone(),
                     status: HostStatus::new(checks.config.ignores_new),
                     stage: Stage::Resting(None),
+                    answered: 0,
                 });
                 let jitter = below(checks.config.initial_jitter, &mut self.random);
                 self.timers.set(TimerSlot::Session(number).number(), now + jitter);
@@ -501,6 +503,9 @@ impl Monitor {
         let pause = session.status.conclude(outcome, check, watched.has_traffic, &mut self.random);
         let after = session.status.health_flags();
         watched.is_stale |= first || before != after;
+        let status = answered(&session.stage, outcome);
+        let changed = std::mem::replace(&mut session.answered, status) != status;
+        watched.is_stale |= self.tells_answers && changed;
         if let Some(log) = &check.log {
             let http_status = session.stage.line().map_or(0, |line| line.dialogue.http_status());
             let concluded = Concluded { outcome, http_status, first, before, after };
@@ -619,6 +624,7 @@ impl Monitor {
             }
             let sessions = watched.hosts.values().filter_map(|number| self.sessions.get(*number));
             let mut hosts: ClusterHealth = sessions
+                .clone()
                 .map(|session| (session.host.clone(), session.status.health_flags()))
                 .collect();
             let count = |holds: fn(&HealthFlags) -> bool| {
@@ -635,7 +641,9 @@ impl Monitor {
                 let health_flags = hosts.entry(host.clone()).or_insert(HealthFlags::WELL);
                 health_flags.degraded_by_answers = true;
             }
-            let message = FromMonitor::Health { cluster: *cluster, hosts: Arc::new(hosts) };
+            let answers = self.tells_answers.then(|| statuses(sessions));
+            let hosts = Arc::new(hosts);
+            let message = FromMonitor::Health { cluster: *cluster, hosts, answers };
             self.outputs.push_back(Output::Message(Message::FromMonitor(message)));
         }
         if let Some(sink) = self.outlier_log {
@@ -734,54 +742,5 @@ impl Watched {
         };
         let given = [own, of_check].into_iter().flatten().find(|name| !name.is_empty());
         Arc::clone(given.unwrap_or(&self.config.name))
-    }
-}
-
-impl Sessions {
-    fn add(&mut self, session: Session) -> u32 {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        self.slots[number as usize] = Some(session);
-        number
-    }
-
-    fn remove(&mut self, number: u32) {
-        self.slots[number as usize] = None;
-        self.free.push(number);
-    }
-
-    fn get(&self, number: u32) -> Option<&Session> {
-        self.slots.get(number as usize)?.as_ref()
-    }
-
-    fn get_mut(&mut self, number: u32) -> Option<&mut Session> {
-        self.slots.get_mut(number as usize)?.as_mut()
-    }
-
-    /// Its attempt has failed.
-    fn set_resting(&mut self, number: u32) {
-        if let Some(session) = self.get_mut(number) {
-            session.stage = Stage::Resting(None);
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.slots.iter().flatten()
-    }
-
-    /// An id for the next attempt of a session: a serial number above the session's.
-    fn next_attempt(&mut self, number: u32) -> AttemptId {
-        self.attempts = self.attempts.wrapping_add(1);
-        AttemptId(u64::from(self.attempts) << 32 | u64::from(number))
-    }
-
-    /// The session that waits for this attempt.
-    fn of_attempt(&self, attempt: AttemptId) -> Option<u32> {
-        let number = u32::try_from(attempt.0 & u64::from(u32::MAX)).ok()?;
-        let waits =
-            |session: &&Session| matches!(session.stage, Stage::Connecting(id) if id == attempt);
-        self.get(number).filter(waits).map(|_| number)
     }
 }

@@ -8,11 +8,11 @@ use towpath_proto::Out;
 use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, AttemptId, ConnectionId};
 
-use super::probe::Dialogue;
+use super::probe::{Dialogue, Outcome};
 use super::status::HostStatus;
 use crate::snapshot::ClusterId;
 use crate::snapshot::cluster::Endpoint;
-use crate::snapshot::health::HealthCheck;
+use crate::snapshot::health::{CheckAnswers, HealthCheck};
 use crate::stats::{HealthCheckStats, SocketMatchStats};
 use crate::stream_info::FilterMetadata;
 
@@ -44,6 +44,8 @@ pub(super) struct Session {
     pub(super) filter_metadata: FilterMetadata,
     pub(super) status: HostStatus,
     pub(super) stage: Stage,
+    /// The HTTP status that its last check was answered with; 0 where there was none.
+    pub(super) answered: u16,
 }
 
 /// How far a session is.
@@ -107,6 +109,22 @@ impl Line {
         }
         if sealed.is_empty() { Vec::new() } else { vec![sealed.freeze()] }
     }
+}
+
+/// The HTTP status that a check came to; 0 where no answer came, or one of another protocol.
+pub(super) fn answered(stage: &Stage, outcome: Outcome) -> u16 {
+    match outcome {
+        Outcome::Broken | Outcome::TimedOut => 0,
+        Outcome::Success { .. } | Outcome::Refused | Outcome::Retriable => {
+            stage.line().map_or(0, |line| line.dialogue.http_status())
+        }
+    }
+}
+
+/// The HTTP statuses that hosts answered with, where they did.
+pub(super) fn statuses<'a>(sessions: impl Iterator<Item = &'a Session>) -> Arc<CheckAnswers> {
+    let told = sessions.filter(|session| session.answered != 0);
+    Arc::new(told.map(|session| (session.host.clone(), session.answered)).collect())
 }
 
 /// Where a host is asked.

@@ -288,3 +288,6 @@ impl HealthFlags {
 
 /// What was found out about the hosts of a cluster, by address.
 pub type ClusterHealth = HashMap<Address, HealthFlags>;
+
+/// The HTTP statuses that hosts answered their last checks with, by address; not of those that did not answer.
+pub type CheckAnswers = HashMap<Address, u16>;

@@ -61,10 +61,10 @@ pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
     ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,
     ControlPlaneStats, DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats,
-    GrpcStats, HealthCheckStats, Http2Stats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
-    OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
-    TcpStats, TlsStats, TracingStats, ZipkinStats,
+    GrpcStats, HealthCheckStats, HealthDiscoveryStats, Http2Stats, ListenerHttpStats,
+    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats,
+    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
+    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -224,6 +224,8 @@ pub enum Scope {
         /// Which worker.
         worker: u32,
     },
+    /// `hds_delegate`.
+    HealthDiscovery,
     /// `load_reporter`.
     LoadReporter,
     /// `access_logs.open_telemetry_access_log.<stat prefix>`.
@@ -462,6 +464,7 @@ impl fmt::Display for Scope {
             Self::ClusterManager
             | Self::ControlPlane
             | Self::Filesystem
+            | Self::HealthDiscovery
             | Self::Http2
             | Self::ListenerManager
             | Self::LoadReporter
@@ -572,6 +575,7 @@ impl Scope {
             Self::ListenerDiscovery => "listener_manager_lds",
             Self::ListenerManager => "listener_manager",
             Self::ListenerWorker { .. } => "listener_worker",
+            Self::HealthDiscovery => "hds_delegate",
             Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
             Self::LocalRateLimit(_) => "http_local_rate_limit",
@@ -770,6 +774,7 @@ impl Scope {
             | Self::ListenerDiscovery
             | Self::Config
             | Self::Filesystem
+            | Self::HealthDiscovery
             | Self::Http2
             | Self::HttpInspector
             | Self::ListenerManager

@@ -45,6 +45,16 @@ stats! {
 }
 
 stats! {
+    /// `hds_delegate.…`: `requests` are what came from the server, `responses` what was sent to it.
+    HealthDiscoveryStats {
+        Counter errors;
+        Counter requests;
+        Counter responses;
+        Counter updates;
+    }
+}
+
+stats! {
     /// `access_logs.grpc_access_log.…`
     EntryStats {
         Counter grpc_entries_flush_failed;

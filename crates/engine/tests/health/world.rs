@@ -173,7 +173,7 @@ impl HealthWorld {
 
     fn relay(&mut self) {
         for (_, message) in self.world.take_messages(self.monitor) {
-            if let Message::FromMonitor(FromMonitor::Health { cluster, hosts }) = message {
+            if let Message::FromMonitor(FromMonitor::Health { cluster, hosts, .. }) = message {
                 self.health = Arc::clone(&hosts);
                 for number in 1..=9 {
                     if self

@@ -101,36 +101,36 @@ pub(super) struct Locality {
 
 /// `core.v3.Address`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(super) struct Address {
+pub(crate) struct Address {
     #[prost(message, optional, tag = "1")]
-    pub(super) socket_address: Option<SocketAddress>,
+    pub(crate) socket_address: Option<SocketAddress>,
     #[prost(message, optional, tag = "2")]
-    pub(super) pipe: Option<Pipe>,
+    pub(crate) pipe: Option<Pipe>,
     #[prost(message, optional, tag = "3")]
-    pub(super) envoy_internal_address: Option<InternalAddress>,
+    pub(crate) envoy_internal_address: Option<InternalAddress>,
 }
 
 /// `core.v3.SocketAddress`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(super) struct SocketAddress {
+pub(crate) struct SocketAddress {
     #[prost(string, tag = "2")]
-    pub(super) address: String,
+    pub(crate) address: String,
     #[prost(uint32, tag = "3")]
-    pub(super) port_value: u32,
+    pub(crate) port_value: u32,
 }
 
 /// `core.v3.Pipe`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(super) struct Pipe {
+pub(crate) struct Pipe {
     #[prost(string, tag = "1")]
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 /// `core.v3.EnvoyInternalAddress`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(super) struct InternalAddress {
+pub(crate) struct InternalAddress {
     #[prost(string, tag = "1")]
-    pub(super) server_listener_name: String,
+    pub(crate) server_listener_name: String,
 }
 
 impl Locality {
@@ -143,7 +143,7 @@ impl Locality {
 }
 
 impl Address {
-    pub(super) fn of(place: &Place) -> Self {
+    pub(crate) fn of(place: &Place) -> Self {
         match place {
             Place::Ip(ip) => {
                 let (address, port_value) = (ip.ip().to_string(), ip.port().into());

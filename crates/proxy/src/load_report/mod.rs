@@ -3,7 +3,7 @@
 //!
 //! Runs on the control thread; what hosts count, workers are asked for as for `/clusters`, once for each report.
 
-mod message;
+pub(crate) mod message;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

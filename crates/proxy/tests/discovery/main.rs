@@ -12,6 +12,7 @@ mod common;
 mod control_plane;
 mod extensions;
 mod files;
+mod health_discovery;
 mod load_reports;
 mod runtime;
 mod secrets;
