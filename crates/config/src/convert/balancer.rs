@@ -14,7 +14,7 @@ use super::Converter;
 use super::endpoint::HEALTH_STATUSES;
 use super::extension::LOAD_BALANCER;
 use super::runtime::fraction;
-use crate::message::{Message, Value};
+use crate::message::{Any, Message, Value};
 
 const ROUND_ROBIN: &str = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin";
 const LEAST_REQUEST: &str =
@@ -29,6 +29,8 @@ const CLIENT_SIDE: &str = concat!(
 const WRR_LOCALITY: &str = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality";
 const OVERRIDE_HOST: &str =
     "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
+const CLUSTER_PROVIDED: &str =
+    "envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided";
 const RANDOM: &str = "envoy.extensions.load_balancing_policies.random.v3.Random";
 
 impl Converter<'_> {
@@ -46,14 +48,17 @@ impl Converter<'_> {
             }
             Discovery::Static | Discovery::Dns(_) => false,
         };
-        let provided = cluster.choice("lb_policy") == "CLUSTER_PROVIDED";
+        let provided = self.is_provided(cluster, discovery);
         match (provides, provided) {
             (true, true) => {
                 let panic_threshold = self.panic_threshold(cluster);
                 if let Some(config) = cluster.message("lb_subset_config")
                     && config.messages("subset_selectors").next().is_some()
                 {
-                    let text = "LB policy CLUSTER_PROVIDED cannot be combined with lb_subset_config";
+                    let text = match cluster.has("load_balancing_policy") {
+                        true => NOT_BESIDE,
+                        false => "LB policy CLUSTER_PROVIDED cannot be combined with lb_subset_config",
+                    };
                     self.report.problem(&config.at, text);
                 }
                 let balancing = Balancing {
@@ -131,6 +136,24 @@ impl Converter<'_> {
         let (subsets, override_hosts) = (subsets.map(Arc::new), override_hosts.map(Arc::new));
         let load_reports = load_reports.map(Arc::new);
         Some(Balanced { balancing, subsets, override_hosts, load_reports, zones })
+    }
+
+    /// Whether the cluster itself is to choose its hosts: as its `load_balancing_policy` says, else its `lb_policy`. Of
+    /// clusters that go where clients were going Envoy asks for the older field in any case.
+    fn is_provided(&mut self, cluster: &Message, discovery: Option<&Discovery>) -> bool {
+        let named = cluster.choice("lb_policy") == "CLUSTER_PROVIDED";
+        let Some(policy) = cluster.message("load_balancing_policy") else { return named };
+        let first = policy.messages("policies").next();
+        let Some(extension) = first.and_then(|it| it.message("typed_extension_config")) else {
+            return false;
+        };
+        let is_typed = |any: &Any| any.name == CLUSTER_PROVIDED;
+        if !extension.any("typed_config").is_some_and(|(any, _)| is_typed(any)) {
+            return false;
+        }
+        let goes_on = matches!(discovery, Some(Discovery::OriginalDestination(_)));
+        self.extension(extension, LOAD_BALANCER, &[CLUSTER_PROVIDED]).is_some()
+            && (named || !goes_on)
     }
 
     /// Which share of its requests a cluster drops. Envoy knows one category.

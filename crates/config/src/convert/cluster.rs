@@ -113,6 +113,7 @@ impl Converter<'_> {
             bolt,
             asked_names,
             filters,
+            hash,
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
@@ -177,6 +178,7 @@ impl Converter<'_> {
             greetings,
             asked_names,
             filters,
+            hash,
             drops,
         })
     }

@@ -231,8 +231,8 @@ impl<'a> Converter<'a> {
                 return None;
             }
         };
-        if message.choice("transport_api_version") != "V3" {
-            let text = "only V3 of the transport API is spoken: write `transport_api_version: V3`";
+        if message.choice("transport_api_version") == "V2" {
+            let text = "the v2 API has been removed; write V3";
             self.report.problem(message.at("transport_api_version"), text);
         }
         let services: Vec<_> = message.messages("grpc_services").collect();

@@ -1,4 +1,4 @@
-//! `hash_policy`: what a request's hash is made of.
+//! `hash_policy` of routes and clusters: what a request's hash is made of.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::Converter;
 use crate::message::{Message, Value};
 
 impl Converter<'_> {
-    pub(super) fn hash_policies(&mut self, action: &Message) -> Vec<HashPolicy> {
-        let policies: Vec<_> = action.messages("hash_policy").collect();
+    pub(super) fn hash_policies(&mut self, holder: &Message) -> Vec<HashPolicy> {
+        let policies: Vec<_> = holder.messages("hash_policy").collect();
         let made = policies.into_iter().filter_map(|policy| {
             let is_terminal = policy.flag("terminal");
             self.hash_source(policy)?.map(|source| HashPolicy { source, is_terminal })

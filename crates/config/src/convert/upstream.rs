@@ -7,6 +7,7 @@ use towpath_engine::field::Field;
 use towpath_engine::filter::ChainFilter;
 use towpath_engine::snapshot::cluster::AskedNames;
 use towpath_engine::snapshot::http2::Choice;
+use towpath_engine::snapshot::route::HashPolicy;
 use towpath_engine::snapshot::{BoltUpstream, Http2};
 use towpath_proto::http1;
 
@@ -44,6 +45,7 @@ pub(super) struct Upstream {
     pub(super) bolt: Option<Arc<BoltUpstream>>,
     pub(super) asked_names: Option<AskedNames>,
     pub(super) filters: Vec<ChainFilter>,
+    pub(super) hash: Vec<HashPolicy>,
 }
 
 impl Converter<'_> {
@@ -74,6 +76,7 @@ impl Converter<'_> {
             http1,
             http2,
             filters: filters.unwrap_or_default(),
+            hash: typed.map(|typed| self.hash_policies(typed)).unwrap_or_default(),
             idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT)),
             max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
             max_stream_duration: duration("max_stream_duration").and_then(unless_zero),

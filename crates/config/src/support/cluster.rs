@@ -349,6 +349,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.extensions.load_balancing_policies.random.v3.Random",
         honoured: &["locality_lb_config"],
         harmless: &[],
@@ -645,6 +651,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "auto_config",
             "upstream_http_protocol_options",
             "http_filters",
+            "hash_policy",
         ],
         harmless: &[],
         changes: &[

@@ -74,6 +74,8 @@ pub(crate) struct Env {
     pub(crate) names: Rc<Names>,
     /// What the process's load asks for, where the configuration has an overload manager.
     pub(crate) overload: Option<Box<Overload>>,
+    /// A cluster's hash asks for what is only known of recorded streams.
+    pub(crate) hashes_records: bool,
 }
 
 impl Env {
@@ -106,6 +108,7 @@ impl Env {
             notes: Rc::default(),
             names: Rc::default(),
             overload: None,
+            hashes_records: false,
         }
     }
 }

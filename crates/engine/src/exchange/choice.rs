@@ -19,7 +19,7 @@ use crate::ids::{PoolClass, PoolKey};
 use crate::route::{Hashed, cookie_value, request_hash};
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::override_host::MetadataPath;
-use crate::snapshot::route::Forward;
+use crate::snapshot::route::HashPolicy;
 use crate::stream_info::Value;
 use crate::upstream::aggregate::Aim;
 use crate::upstream::cluster::ClusterState;
@@ -51,7 +51,9 @@ pub(crate) fn choose_host(
     if stream.wanted_host().is_some_and(|wanted| wanted.strict) {
         return note_choice(stream, cluster, None);
     }
-    let hash = host_hash(stream, conns, clusters.is_hashed(stream.cluster));
+    let is_hashed = clusters.is_hashed(stream.cluster);
+    let own = clusters.get(stream.cluster).map_or(&[][..], |cluster| &cluster.config.hash);
+    let hash = host_hash(stream, conns, own, is_hashed);
     let random = hash.unwrap_or_else(|| env.random.next());
     let (id, priority) = (stream.cluster, stream.priority);
     let criteria = criteria_of(stream);
@@ -91,7 +93,8 @@ pub(crate) fn choose_own_host(
         tell_chosen(stream, cluster, Some(picked));
         return note_choice(stream, cluster, Some(picked));
     }
-    let hash = host_hash(stream, conns, cluster.config.balancing.policy.is_hashed());
+    let is_hashed = cluster.config.balancing.policy.is_hashed();
+    let hash = host_hash(stream, conns, &cluster.config.hash, is_hashed);
     let random = hash.unwrap_or_else(|| env.random.next());
     let criteria = cluster.subsets.as_ref().and_then(|_| criteria_of(stream));
     let avoided = stream.retries.avoided();
@@ -149,15 +152,22 @@ pub(crate) fn note_choice(
 
 /// The hash that chooses the host of a stream, where its cluster goes by one.
 #[inline]
-fn host_hash(stream: &mut Stream, conns: &Connections, is_hashed: bool) -> Option<u64> {
-    if is_hashed { hash_and_give(stream, conns) } else { None }
+fn host_hash(
+    stream: &mut Stream,
+    conns: &Connections,
+    own: &[HashPolicy],
+    is_hashed: bool,
+) -> Option<u64> {
+    if is_hashed { hash_and_give(stream, conns, own) } else { None }
 }
 
-/// The hash of a stream's request. A cookie that its client is to have is noted for the answer.
-fn hash_and_give(stream: &mut Stream, conns: &Connections) -> Option<u64> {
+/// The hash of a stream's request: by its cluster's `own` policies, else by its route's. A cookie that its client is to
+/// have is noted for the answer.
+fn hash_and_give(stream: &mut Stream, conns: &Connections, own: &[HashPolicy]) -> Option<u64> {
     let mut given = Vec::new();
     let forward = stream.routed()?.forward()?;
-    let hash = hash_of(stream, forward, |name, rest| {
+    let policies = if own.is_empty() { &forward.hash } else { own };
+    let hash = hash_of(stream, policies, |name, rest| {
         let connection = conns.table.get(stream.downstream.connection)?;
         let value = cookie_value(&connection.peer, &connection.local);
         given.push([name, b"=\"", &value, b"\"", rest].concat().into_boxed_slice());
@@ -170,16 +180,16 @@ fn hash_and_give(stream: &mut Stream, conns: &Connections) -> Option<u64> {
     hash
 }
 
-/// The hash of a stream's request, as its route makes it; `give` as in [`request_hash`].
+/// The hash that policies make of a stream's request; `give` as in [`request_hash`].
 pub(crate) fn hash_of(
     stream: &Stream,
-    forward: &Forward,
+    policies: &[HashPolicy],
     give: impl FnMut(&[u8], &[u8]) -> Option<[u8; 16]>,
 ) -> Option<u64> {
     let client = stream.recorder.record().downstream_remote.as_ref().and_then(Address::ip);
     let client = client.map(|client| client.ip());
     let head = stream.request.present()?;
-    request_hash(&forward.hash, Hashed { head, client, info: stream.recorder.info() }, give)
+    request_hash(policies, Hashed { head, client, info: stream.recorder.info() }, give)
 }
 
 /// The text at a place of a stream's dynamic metadata, or the first one of a list there.

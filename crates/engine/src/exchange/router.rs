@@ -584,7 +584,7 @@ pub(crate) fn choose_cluster(
         ClusterChoice::Header(name) => (named_cluster(snapshot, stream, name), None),
         ClusterChoice::Weighted { clusters, by_hash, number, .. } => {
             let number = number.as_ref().and_then(|name| the_number(&stream.request, name));
-            let hash = || by_hash.then(|| hash_of(stream, forward, |_, _| None)).flatten();
+            let hash = || by_hash.then(|| hash_of(stream, &forward.hash, |_, _| None)).flatten();
             let chosen = forward.cluster.weighted(number.or_else(hash).unwrap_or(random));
             let at =
                 chosen.and_then(|chosen| clusters.iter().position(|one| std::ptr::eq(one, chosen)));

@@ -256,6 +256,7 @@ impl Local {
             greetings: None,
             asked_names: None,
             filters: Vec::new(),
+            hash: Vec::new(),
             drops: None,
             tls: self.origin_tls(key),
             sockets: Vec::new(),

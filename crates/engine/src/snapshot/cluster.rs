@@ -11,6 +11,7 @@ use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
 use super::override_host::{MetadataPath, OverrideHosts};
 use super::proxy_header::ProxyHeaders;
+use super::route::{HashPolicy, HashSource};
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
@@ -108,6 +109,8 @@ pub struct Cluster {
     pub asked_names: Option<AskedNames>,
     /// `HttpProtocolOptions.http_filters`: what each attempt of a request passes before its host, in order.
     pub filters: Vec<ChainFilter>,
+    /// `HttpProtocolOptions.hash_policy`: what a request's hash is made of, in place of what its route says.
+    pub hash: Vec<HashPolicy>,
 }
 
 /// Which connections end when hosts change, beside those to hosts that are gone or not well any more: of these none is
@@ -147,6 +150,18 @@ pub struct AskedNames {
 }
 
 impl Cluster {
+    /// Whether its own hash asks for what is only known of recorded streams.
+    #[must_use]
+    pub(crate) fn hashes_records(&self) -> bool {
+        let asks = |policy: &HashPolicy| match policy.source {
+            HashSource::SourceAddress | HashSource::FilterState(_) => true,
+            HashSource::Header(..) | HashSource::Cookie { .. } | HashSource::QueryParameter(_) => {
+                false
+            }
+        };
+        self.hash.iter().any(asks)
+    }
+
     /// Whether hosts of it are spoken to under TLS.
     #[must_use]
     pub fn is_under_tls(&self) -> bool {

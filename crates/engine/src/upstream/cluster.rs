@@ -577,6 +577,7 @@ fn is_plain(config: &Cluster) -> bool {
         && config.override_hosts.is_none()
         && config.load_reports.is_none()
         && config.filters.is_empty()
+        && config.hash.is_empty()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks

@@ -91,6 +91,7 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
         greetings: None,
         asked_names: None,
         filters: Vec::new(),
+        hash: Vec::new(),
         drops: None,
     }
 }

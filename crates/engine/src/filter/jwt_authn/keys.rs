@@ -3,6 +3,7 @@
 //! A key verifies only what its own type can have signed: a public key is never taken for a secret (RFC 8725 §3.1), and
 //! a curve goes with its hash function alone (RFC 7518 §3.4). RSA keys have 2,048 to 8,192 bits (RFC 7518 §3.3).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use aws_lc_rs::hmac;
@@ -77,7 +78,7 @@ impl Keys {
     /// # Errors
     /// What is wrong with it, in Envoy's words.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
-        let set = read_json(text).ok_or("Jwks is an invalid JSON")?;
+        let set = read_json(&escaped(text)).ok_or("Jwks is an invalid JSON")?;
         let list = match set.get("keys") {
             Some(Value::List(list)) => list,
             None if is_of_certificates(&set) => return of_certificates(&set),
@@ -267,7 +268,7 @@ fn read_secret(key: &Struct, algorithm: &str) -> Result<Material, &'static str> 
     }
     let (missing, bad) =
         ("[k] field is missing for an HMAC key", "[k] field is not string for an HMAC key");
-    let secret = decoded(field(key, "k", missing, bad)?.as_bytes());
+    let secret = unspaced(field(key, "k", missing, bad)?.as_bytes());
     let secret = secret.filter(|secret| !secret.is_empty());
     Ok(Material::Secret(secret.ok_or("Jwks Oct key is an invalid Base64")?.into()))
 }
@@ -283,7 +284,7 @@ fn read_ed25519(key: &Struct, algorithm: &str) -> Result<Material, &'static str>
     }
     let (missing, bad) =
         ("[x] field is missing for an OKP key", "[x] field is not string for an OKP key");
-    let point = decoded(field(key, "x", missing, bad)?.as_bytes());
+    let point = unspaced(field(key, "x", missing, bad)?.as_bytes());
     let point = point.ok_or("Jwks OKP [x] field is an invalid Base64.")?;
     if point.len() != ED25519_KEY {
         return Err("Jwks OKP [x] field is wrong length.");
@@ -342,9 +343,36 @@ fn field<'a>(
 
 /// A number in Base64url, big-endian, without zeros before it.
 fn number(text: &str) -> Option<Vec<u8>> {
-    let bytes = decoded(text.as_bytes())?;
+    let bytes = unspaced(text.as_bytes())?;
     let start = bytes.iter().position(|byte| *byte != 0)?;
     Some(bytes[start..].to_vec())
+}
+
+/// Base64url of a key, in which white space counts for nothing, as in Envoy.
+fn unspaced(text: &[u8]) -> Option<Vec<u8>> {
+    decoded(&text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<_>>())
+}
+
+/// The text with what controls in strings escaped: Envoy takes lines that are broken there, RFC 8259 §7 does not.
+fn escaped(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(u8::is_ascii_control) {
+        return Cow::Borrowed(text);
+    }
+    let (mut out, mut in_string, mut after_escape) = (Vec::with_capacity(text.len()), false, false);
+    for byte in text {
+        match byte {
+            b'"' if !after_escape => in_string = !in_string,
+            0..0x20 if in_string => {
+                out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                after_escape = false;
+                continue;
+            }
+            _ => {}
+        }
+        after_escape = in_string && *byte == b'\\' && !after_escape;
+        out.push(*byte);
+    }
+    Cow::Owned(out)
 }
 
 /// Without a `kid` all keys of a set are tried.

@@ -155,6 +155,17 @@ fn of_several_keys_the_one_with_the_tokens_name_counts() {
 }
 
 #[test]
+fn lines_may_be_broken_within_a_key() {
+    // "secret" in two lines, behind a name with an escaped quote, as YAML's block scalars leave it.
+    let text = b"{\"keys\":[\n {\"kty\":\"oct\",\"use\":\"\\\"\\\\\",\"k\":\"c2Vj\n\t   cmV0\"}]}";
+    let keys = Keys::parse(text).unwrap();
+    let token = token(&header("HS256"), |data| sign_secret(b"secret", data));
+    assert_eq!(keys.verify(&token), Ok(()));
+    let text = b"{\"keys\":[{\"kty\":\"oct\",\x01\"k\":\"c2VjcmV0\"}]}";
+    assert_eq!(Keys::parse(text).unwrap_err(), "Jwks is an invalid JSON");
+}
+
+#[test]
 fn a_set_says_what_is_wrong_with_it() {
     for (text, why) in [
         ("", "Jwks is an invalid JSON"),
