@@ -328,8 +328,8 @@ struct Outcome {
     answers: BTreeSet<(i32, Vec<u8>)>,
 }
 
-/// Hosts that are well, fail, are silent and are not there; one changes; others come and go; what is wrong is not taken.
-/// Says what the first message told, and the counters.
+/// Hosts that are well, fail, are silent and are not there; one changes; others come and go; what is wrong is not
+/// taken. Says what the first message told, and the counters.
 fn story(start: Start) -> Outcome {
     let (good, bad, silent) = (Host::start(200), Host::start(503), Host::start(0));
     let (gone, late) = (dead(), Host::start(200));
