@@ -66,4 +66,5 @@ pub use stamp::Stamp;
 #[cfg(test)]
 mod tests {
     mod conformance;
+    mod pages;
 }
