@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_config::{Options, Source, Sources, load};
 use towpath_engine::filter::notes::Notes;
 use towpath_engine::filter::{
     FilterConfig, FilterScope, OnRequest, RequestView, ResponseView, RouteConfigs, StreamFilter,
@@ -11,8 +12,37 @@ use towpath_engine::filter::{
 use towpath_engine::format::Facts;
 use towpath_engine::header_ops::Scratch;
 use towpath_engine::record::Record;
+use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::stats::Registry;
 use towpath_proto::{Head, Instant};
+
+/// The first filter of a chain, as a configuration has it.
+pub fn of_chain(fields: &str) -> Option<Arc<dyn FilterConfig>> {
+    let text = format!(
+        "static_resources:
+  listeners:
+  - name: in
+    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+         HttpConnectionManager
+          stat_prefix: h
+          route_config: {{}}
+          http_filters:
+          - {fields}
+          - name: router
+            typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+"
+    );
+    let sources = Sources::file(Source::yaml("chain.yaml", &*text));
+    let loaded = load(&sources, &Options::default()).ok()?;
+    let chain = loaded.snapshot.listeners.first()?.chains.first()?;
+    let Terminal::Http(http) = &chain.terminal else { return None };
+    Some(Arc::clone(&http.filters.first()?.config))
+}
 
 /// A filter that goes on with a stream to the cluster `c`, by the connection manager `h`.
 pub struct Watched {
@@ -24,6 +54,14 @@ pub struct Watched {
 impl Watched {
     /// Shows it the head of a request with content, which it may change.
     pub fn begin(config: &dyn FilterConfig, head: &mut Head) -> Self {
+        match Self::ask(config, head) {
+            (Some(watched), _) => watched,
+            (None, other) => panic!("it goes on with what it was asked about: {other:?}"),
+        }
+    }
+
+    /// The same of a filter that may do anything with it: what, where it does not go on with the stream.
+    pub fn ask(config: &dyn FilterConfig, head: &mut Head) -> (Option<Self>, OnRequest) {
         let registry = Arc::new(Registry::default());
         let scope =
             FilterScope::new("h".into(), Rc::new(Notes::default()), Arc::clone(&registry), 0);
@@ -44,11 +82,12 @@ impl Watched {
             before: &[],
             reroutes: false,
         };
-        let filter = match config.start(&scope).on_request(&mut request) {
-            OnRequest::Watch(filter) => filter,
-            other => panic!("it goes on with what it was asked about: {other:?}"),
-        };
-        Self { record, filter, registry }
+        match config.start(&scope).on_request(&mut request) {
+            OnRequest::Watch(filter) => {
+                (Some(Self { record, filter, registry }), OnRequest::Pass)
+            }
+            other => (None, other),
+        }
     }
 
     /// The request's content as it goes on; none where it is refused.
