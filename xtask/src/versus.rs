@@ -8,6 +8,7 @@
 mod configs;
 mod contender;
 mod count;
+mod filters;
 mod h2;
 #[path = "../../conformance/h2/abuse.rs"]
 mod h2_abuse;
@@ -56,14 +57,16 @@ const JOBS: &[&str] = &[
     "grpc",
     "h2-held",
     "h2-abuse",
+    "ext-authz",
 ];
 
 const HELP: &str = "\
 cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,
-                   h2-held,h2-abuse]
+                   h2-held,h2-abuse,ext-authz]
                    [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
-cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp] [--only towpath,nginx,haproxy,envoy] [--no-build]
+cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp,access,jwt,json,spans-1,spans-100]
+                   [--only towpath,nginx,haproxy,envoy] [--no-build]
                    user instructions of the whole process for one request, by callgrind";
 
 impl Plan {
@@ -146,6 +149,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
                 h2::closed_loop(&plan, &programs, configs::Kind::TlsH2ToH1, &mut report)?;
             }
             "grpc" => h2::closed_loop(&plan, &programs, configs::Kind::Grpc, &mut report)?,
+            "ext-authz" => jobs::closed_loop(&plan, &programs, configs::Kind::Asked, &mut report)?,
             "h2-1" => h2::one_stream(&plan, &programs, &mut report)?,
             "h2-large" => h2::large(&plan, &programs, &mut report)?,
             "h2-held" => h2::held(&plan, &programs, &mut report)?,

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::filters::Parts;
+
 /// What a proxy looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -16,6 +18,8 @@ pub(super) enum Kind {
     TlsH2ToH1,
     /// As [`Kind::H2ToH2`], for calls of gRPC.
     Grpc,
+    /// As [`Kind::Http`], and a server is asked about each request (`ext_authz` by gRPC).
+    Asked,
 }
 
 /// What HTTP proxies do beside passing on.
@@ -25,6 +29,8 @@ pub(super) struct Extras {
     pub(super) edge: bool,
     /// Each request is logged in the proxy's default format.
     pub(super) log: Option<Log>,
+    /// What Towpath and Envoy do besides.
+    pub(super) parts: Parts,
 }
 
 #[derive(Clone, Debug)]
@@ -43,12 +49,13 @@ impl Kind {
             Self::H2ToH2 => "h2-to-h2",
             Self::TlsH2ToH1 => "tls-h2-to-h1",
             Self::Grpc => "grpc",
+            Self::Asked => "ext-authz",
         }
     }
 
     /// Whether clients speak HTTP/2.
     pub(super) const fn is_h2(self) -> bool {
-        !matches!(self, Self::Http | Self::Tcp)
+        !matches!(self, Self::Http | Self::Tcp | Self::Asked)
     }
 
     /// Whether the origin is spoken to over HTTP/2.
@@ -56,9 +63,12 @@ impl Kind {
         matches!(self, Self::H2ToH2 | Self::Grpc)
     }
 
-    /// Whether this proxy can do it: the floor has no HTTP/2, nginx speaks it to origins of gRPC alone.
+    /// Whether this proxy can do it: the floor has no HTTP/2, nginx speaks it to origins of gRPC alone, and a server that
+    /// is asked by gRPC is Envoy's way.
     pub(super) fn suits(self, contender: &str) -> bool {
         match contender {
+            "towpath" | "envoy" => true,
+            _ if self == Self::Asked => false,
             "floor" => !self.is_h2(),
             "nginx" => self != Self::H2ToH2,
             "nghttpx" => self != Self::Tcp,
@@ -113,7 +123,7 @@ events {{ worker_connections 25000; }}
         Kind::TlsH2ToH1 => ("ssl http2", "proxy"),
         Kind::Grpc => ("http2", "grpc"),
         Kind::H2ToH1 | Kind::H2ToH2 => ("http2", "proxy"),
-        Kind::Http | Kind::Tcp => ("", "proxy"),
+        Kind::Http | Kind::Tcp | Kind::Asked => ("", "proxy"),
     };
     let certificate = if kind == Kind::TlsH2ToH1 {
         format!("ssl_certificate {folder}/../chain.pem; ssl_certificate_key {folder}/../key.pem;")
@@ -128,7 +138,12 @@ events {{ worker_connections 25000; }}
         )
     };
     match kind {
-        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc => format!(
+        Kind::Http
+        | Kind::H2ToH1
+        | Kind::H2ToH2
+        | Kind::TlsH2ToH1
+        | Kind::Grpc
+        | Kind::Asked => format!(
             "{start}http {{
   access_log {log}; keepalive_requests 1000000000; keepalive_timeout 3600s;
 {}
@@ -165,14 +180,19 @@ pub(super) fn haproxy(
     let connections = (descriptors / 2).saturating_sub(100).min(12_000);
     let (mode, mut more) = match kind {
         Kind::Tcp => ("tcp", String::new()),
-        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc => {
+        Kind::Http
+        | Kind::H2ToH1
+        | Kind::H2ToH2
+        | Kind::TlsH2ToH1
+        | Kind::Grpc
+        | Kind::Asked => {
             ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned())
         }
     };
     let bind = match kind {
         Kind::TlsH2ToH1 => format!(" ssl crt {}/both.pem alpn h2", folder.display()),
         Kind::H2ToH1 | Kind::H2ToH2 | Kind::Grpc => " proto h2".to_owned(),
-        Kind::Http | Kind::Tcp => String::new(),
+        Kind::Http | Kind::Tcp | Kind::Asked => String::new(),
     };
     let server = if kind.has_h2_origin() { " proto h2" } else { "" };
     if let Some(log) = &extras.log {
@@ -268,6 +288,7 @@ pub(super) fn envoy(
     // Streams that are held are not to be answered.
     let timeout = if kind.is_h2() { "3600s" } else { "120s" };
     let edge = extras.edge;
+    let Parts { manager, host, filters, clusters } = &extras.parts;
     let log = extras.log.as_ref().map_or_else(String::new, |log| {
         format!(
             "
@@ -280,7 +301,12 @@ pub(super) fn envoy(
         )
     });
     let filter = match kind {
-        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc => format!(
+        Kind::Http
+        | Kind::H2ToH1
+        | Kind::H2ToH2
+        | Kind::TlsH2ToH1
+        | Kind::Grpc
+        | Kind::Asked => format!(
             "
       - name: envoy.filters.network.http_connection_manager
         typed_config:
@@ -288,15 +314,15 @@ pub(super) fn envoy(
           HttpConnectionManager
           stat_prefix: in
           use_remote_address: {edge}
-          generate_request_id: {edge}{log}
+          generate_request_id: {edge}{log}{manager}
           route_config:
             virtual_hosts:
             - name: all
-              domains: [\"*\"]
+              domains: [\"*\"]{host}
               routes:
               - match: {{ prefix: / }}
                 route: {{ cluster: origin, timeout: {timeout} }}
-          http_filters:
+          http_filters:{filters}
           - name: envoy.filters.http.router
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
@@ -331,7 +357,7 @@ pub(super) fn envoy(
       - lb_endpoints:
         - endpoint:
             address:
-              socket_address: {{ address: 127.0.0.1, port_value: {upstream} }}
+              socket_address: {{ address: 127.0.0.1, port_value: {upstream} }}{clusters}
 "
     )
 }

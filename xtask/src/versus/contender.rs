@@ -29,8 +29,14 @@ const PROXY_CORE: usize = 0;
 
 impl Contender {
     /// Starts it before `upstream` and waits until it listens. Where it needs a certificate, that is in `folder`.
-    pub(super) fn start(&self, kind: Kind, upstream: u16, folder: &Path) -> Result<Running> {
-        let (port, command) = self.command(kind, &Extras::default(), upstream, folder)?;
+    pub(super) fn start(
+        &self,
+        kind: Kind,
+        extras: &Extras,
+        upstream: u16,
+        folder: &Path,
+    ) -> Result<Running> {
+        let (port, command) = self.command(kind, extras, upstream, folder)?;
         let mut process = Process::start(PROXY_CORE, &command)?;
         await_port(port, &mut process, self.name)?;
         Ok(Running { name: self.name, port, process })

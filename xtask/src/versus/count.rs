@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::configs::{Extras, Kind, Log};
 use super::contender::{self, Contender};
+use super::filters::{self, Parts};
 use crate::peers;
 use crate::shell::{Result, cargo, run as run_command, target, terminate};
 
@@ -24,15 +25,37 @@ pub(super) struct Job {
     log: bool,
     fields: usize,
     content: usize,
+    /// What Towpath and Envoy alone are told to do, with a port at which something answers.
+    parts: Option<fn(&Path, u16) -> Parts>,
 }
 
-pub(super) const JOBS: [Job; 6] = [
-    Job { name: "plain", kind: Kind::Http, edge: false, log: false, fields: 0, content: 1024 },
-    Job { name: "edge", kind: Kind::Http, edge: true, log: false, fields: 0, content: 1024 },
-    Job { name: "log", kind: Kind::Http, edge: false, log: true, fields: 0, content: 1024 },
-    Job { name: "fields", kind: Kind::Http, edge: false, log: false, fields: 10, content: 1024 },
-    Job { name: "large", kind: Kind::Http, edge: false, log: false, fields: 0, content: 4096 },
-    Job { name: "tcp", kind: Kind::Tcp, edge: false, log: false, fields: 0, content: 1024 },
+impl Job {
+    const fn of(name: &'static str) -> Self {
+        let kind = Kind::Http;
+        Self { name, kind, edge: false, log: false, fields: 0, content: 1024, parts: None }
+    }
+
+    const fn with(name: &'static str, parts: fn(&Path, u16) -> Parts) -> Self {
+        Self { parts: Some(parts), ..Self::of(name) }
+    }
+
+    fn suits(&self, contender: &str) -> bool {
+        self.parts.is_none() || ["towpath", "envoy"].contains(&contender)
+    }
+}
+
+pub(super) const JOBS: [Job; 11] = [
+    Job::of("plain"),
+    Job { edge: true, ..Job::of("edge") },
+    Job { log: true, ..Job::of("log") },
+    Job { fields: 10, ..Job::of("fields") },
+    Job { content: 4096, ..Job::of("large") },
+    Job { kind: Kind::Tcp, ..Job::of("tcp") },
+    Job::with("access", filters::access),
+    Job::with("jwt", filters::jwt),
+    Job::with("json", filters::json),
+    Job::with("spans-1", filters::few_spans),
+    Job::with("spans-100", filters::all_spans),
 ];
 
 const CONNECTIONS: usize = 16;
@@ -76,11 +99,12 @@ pub(super) fn run(words: &[String]) -> Result<()> {
         "user instructions for one request, {CONNECTIONS} connections in lock-step, and × the first's"
     );
     let head: String = chosen.iter().map(|it| format!("{:>20}", it.name)).collect();
-    println!("{:<8}{head}", "job");
+    println!("{:<10}{head}", "job");
     for job in JOBS.iter().filter(|job| jobs.is_empty() || jobs.iter().any(|it| it == job.name)) {
         let mut counts = Vec::new();
         for contender in &chosen {
-            counts.push(per_request(contender, job)?);
+            let suits = job.suits(contender.name);
+            counts.push(suits.then(|| per_request(contender, job)).transpose()?);
         }
         println!("{}", row(job.name, &counts));
     }
@@ -88,12 +112,14 @@ pub(super) fn run(words: &[String]) -> Result<()> {
 }
 
 /// A count beside each other's ratio to the first.
-fn row(job: &str, counts: &[u64]) -> String {
-    let first = counts.first().copied().unwrap_or_default().max(1) as f64;
-    let cells = counts
-        .iter()
-        .map(|&count| format!("{:>20}", format!("{count} ×{:.2}", count as f64 / first)));
-    format!("{job:<8}{}", cells.collect::<String>())
+fn row(job: &str, counts: &[Option<u64>]) -> String {
+    let first = counts.first().copied().flatten().unwrap_or_default().max(1) as f64;
+    let cell = |count: &Option<u64>| match count {
+        Some(count) => format!("{count} ×{:.2}", *count as f64 / first),
+        None => "-".to_owned(),
+    };
+    let cells = counts.iter().map(|count| format!("{:>20}", cell(count)));
+    format!("{job:<10}{}", cells.collect::<String>())
 }
 
 /// What one request costs.
@@ -114,7 +140,9 @@ fn total(contender: &Contender, job: &Job, rounds: usize) -> Result<u64> {
     // Bound, so that no other program listens there, and never read.
     let logs = UdpSocket::bind("127.0.0.1:0")?;
     let log = Log { file: folder.join("access.log"), port: logs.local_addr()?.port() };
-    let extras = Extras { edge: job.edge, log: job.log.then_some(log) };
+    // Collectors of spans are origins like others.
+    let parts = job.parts.map_or_else(Parts::default, |parts| parts(&folder, origin));
+    let extras = Extras { edge: job.edge, log: job.log.then_some(log), parts };
     let (port, mut words) = contender.command(job.kind, &extras, origin, &folder)?;
     if contender.name == "nginx" {
         words.extend(["-g".to_owned(), "master_process off;".to_owned()]);
@@ -226,6 +254,9 @@ fn ask(port: u16, job: &Job, rounds: usize) -> Result<()> {
     for number in 0..job.fields {
         request += &format!("X-Field-Number-{number}: a value as fields have it\r\n");
     }
+    if job.name == "jwt" {
+        request += filters::TOKEN;
+    }
     request += "\r\n";
     let mut streams = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -298,8 +329,8 @@ mod tests {
     #[test]
     fn ratios_are_to_the_first() {
         assert_eq!(
-            row("plain", &[1000, 1900]),
-            format!("plain   {:>20}{:>20}", "1000 ×1.00", "1900 ×1.90")
+            row("plain", &[Some(1000), Some(1900), None]),
+            format!("plain     {:>20}{:>20}{:>20}", "1000 ×1.00", "1900 ×1.90", "-")
         );
     }
 }

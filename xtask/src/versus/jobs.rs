@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::shell::{Result, output, target};
 
-use super::configs::{self, Kind};
+use super::configs::{self, Extras, Kind};
 use super::contender::{Running, free_port};
+use super::filters;
 use super::load;
 use super::process::{Process, await_port};
 use super::report::{Column, Figure, Report, Row};
@@ -245,6 +246,8 @@ pub(super) struct Scene {
     origin_port: u16,
     pub(super) running: Vec<Running>,
     _origin: Process,
+    /// Who is asked about each request.
+    _judge: Option<Process>,
 }
 
 impl Scene {
@@ -254,7 +257,7 @@ impl Scene {
             // nginx writes each stream's answer by itself, and with it 38,000 of them a second are all that the
             // core of client and origin has time for: a proxy before it waits more than it works.
             Kind::H2ToH2 => Origin::Answers { size: 1024 },
-            Kind::Http | Kind::Tcp | Kind::H2ToH1 | Kind::TlsH2ToH1 => Origin::Nginx,
+            Kind::Http | Kind::Tcp | Kind::H2ToH1 | Kind::TlsH2ToH1 | Kind::Asked => Origin::Nginx,
         };
         Self::start_before(plan, programs, kind, origin)
     }
@@ -283,11 +286,18 @@ impl Scene {
             }
             Origin::Silent => start_lab_origin(&programs.lab, "--delay=3600s", origin_port)?,
         };
+        let (mut judge, mut extras) = (None, Extras::default());
+        if kind == Kind::Asked {
+            let port = free_port()?;
+            // A message of no bytes says OK.
+            judge = Some(start_lab_origin(&programs.lab, "--size=0", port)?);
+            extras.parts = filters::asked(&folder, port);
+        }
         let mut running = Vec::new();
         for contender in programs.contenders.iter().filter(|it| kind.suits(it.name)) {
-            let proxy = contender.start(kind, origin_port, &folder)?;
+            let proxy = contender.start(kind, &extras, origin_port, &folder)?;
             match kind {
-                Kind::Http | Kind::Tcp => check(&proxy)?,
+                Kind::Http | Kind::Tcp | Kind::Asked => check(&proxy)?,
                 // What makes the load looks at these answers.
                 Kind::Grpc => {}
                 _ if origin == Origin::Silent => {}
@@ -298,7 +308,7 @@ impl Scene {
             }
             running.push(proxy);
         }
-        Ok(Self { folder, origin_port, running, _origin: process })
+        Ok(Self { folder, origin_port, running, _origin: process, _judge: judge })
     }
 
     pub(super) fn rows(&self, figures: usize) -> Vec<Row> {
