@@ -22,13 +22,21 @@ pub struct Rules(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Policies { action: Action, policies: Vec<Policy> },
-    Tree(Tree<MatchedAction>),
+    Policies {
+        action: Action,
+        policies: Vec<Policy>,
+    },
+    /// `logs`: one of its actions is `LOG`.
+    Tree {
+        tree: Tree<MatchedAction>,
+        logs: bool,
+    },
 }
 
 /// Where a matcher leads: an `envoy.config.rbac.v3.Action`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MatchedAction {
+    name: Box<str>,
     action: Action,
     details: &'static str,
 }
@@ -37,7 +45,7 @@ impl MatchedAction {
     /// An action with its name.
     #[must_use]
     pub fn new(name: &str, action: Action) -> Self {
-        Self { action, details: details_of(name) }
+        Self { name: name.into(), action, details: details_of(name) }
     }
 }
 
@@ -99,9 +107,13 @@ pub enum Rule {
 
 /// What rules say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Judgement<'a> {
     /// Whether it goes on.
     pub is_allowed: bool,
+    /// The name of the policy that took it; it may be empty.
+    pub policy: &'a str,
+    /// Of rules that only log: whether it is to be logged.
+    pub logs: Option<bool>,
     /// The details of a refusal: `rbac_access_denied_matched_policy[<name>]`.
     pub details: &'static str,
 }
@@ -116,8 +128,8 @@ impl Rules {
 
     /// A matcher decides. What it leads nowhere is refused.
     #[must_use]
-    pub const fn matching(tree: Tree<MatchedAction>) -> Self {
-        Self(Kind::Tree(tree))
+    pub const fn matching(tree: Tree<MatchedAction>, logs: bool) -> Self {
+        Self(Kind::Tree { tree, logs })
     }
 
     /// Whether it asks for what only the record of a stream has.
@@ -125,20 +137,22 @@ impl Rules {
     pub fn has_conditions(&self) -> bool {
         match &self.0 {
             Kind::Policies { policies, .. } => policies.iter().any(|it| it.condition.is_some()),
-            Kind::Tree(_) => false,
+            Kind::Tree { .. } => false,
         }
     }
 
     /// Asks the policies, until one takes the subject; or the matcher.
     #[must_use]
-    pub fn judge(&self, subject: &Subject<'_>) -> Judgement {
+    pub fn judge(&self, subject: &Subject<'_>) -> Judgement<'_> {
         let (action, policies) = match &self.0 {
             Kind::Policies { action, policies } => (*action, policies),
-            Kind::Tree(tree) => {
-                let found = tree.find(subject);
+            Kind::Tree { tree, logs } => {
+                let Some(found) = tree.find(subject) else { return Judgement::REFUSED };
                 return Judgement {
-                    is_allowed: found.is_some_and(|found| found.action != Action::Deny),
-                    details: found.map_or(NO_POLICY, |found| found.details),
+                    is_allowed: found.action != Action::Deny,
+                    policy: &found.name,
+                    logs: logs.then_some(found.action == Action::Log),
+                    details: found.details,
                 };
             }
         };
@@ -148,8 +162,18 @@ impl Rules {
             Action::Deny => found.is_none(),
             Action::Log => true,
         };
-        Judgement { is_allowed, details: found.map_or(NO_POLICY, |policy| policy.details) }
+        Judgement {
+            is_allowed,
+            policy: found.map_or("", |policy| &policy.name),
+            logs: (action == Action::Log).then_some(found.is_some()),
+            details: found.map_or(NO_POLICY, |policy| policy.details),
+        }
     }
+}
+
+impl Judgement<'_> {
+    /// What nothing takes.
+    const REFUSED: Self = Self { is_allowed: false, policy: "", logs: None, details: NO_POLICY };
 }
 
 impl Policy {
@@ -333,11 +357,15 @@ mod tests {
         for (action, is_allowed) in
             [(Action::Allow, true), (Action::Deny, false), (Action::Log, true)]
         {
-            let judgement = rules(action).judge(&Subject::default());
-            assert_eq!(judgement, Judgement { is_allowed, details }, "{action:?}");
-            let nothing = Rules::new(action, Vec::new()).judge(&Subject::default());
-            let is_allowed = action != Action::Allow;
-            assert_eq!(nothing, Judgement { is_allowed, details: NO_POLICY }, "{action:?}");
+            let rules = rules(action);
+            let judgement = rules.judge(&Subject::default());
+            let logs = (action == Action::Log).then_some(true);
+            let wanted = Judgement { is_allowed, policy: "a b\tc", logs, details };
+            assert_eq!(judgement, wanted, "{action:?}");
+            let nothing = Rules::new(action, Vec::new());
+            let (is_allowed, logs) = (action != Action::Allow, logs.map(|_| false));
+            let wanted = Judgement { is_allowed, logs, ..Judgement::REFUSED };
+            assert_eq!(nothing.judge(&Subject::default()), wanted, "{action:?}");
         }
     }
 }

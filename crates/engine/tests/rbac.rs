@@ -77,6 +77,7 @@ fn run(seed: u64, to: ([u8; 4], u16), change: impl FnOnce(&mut NetworkRbac)) -> 
         stat_prefix: "r".into(),
         rules: None,
         shadow: None,
+        shadow_prefix: "".into(),
         is_continuous: false,
         delay: Duration::ZERO,
     };

@@ -23,10 +23,12 @@ impl Converter<'_> {
         }
         let (rules, shadow) = self.rules_of(config);
         let prefix = config.text("stat_prefix");
+        let shadow_prefix = config.text("shadow_rules_stat_prefix");
         Some(NetworkRbac {
             stat_prefix: Arc::from(prefix.strip_suffix('.').unwrap_or(prefix)),
             rules: rules?,
             shadow: shadow?,
+            shadow_prefix: shadow_prefix.strip_suffix('.').unwrap_or(shadow_prefix).into(),
             is_continuous: config.choice("enforcement_type") == "CONTINUOUS",
             delay: config.duration("delay_deny").unwrap_or(Duration::ZERO),
         })
@@ -73,13 +75,7 @@ impl Converter<'_> {
             (Some(rules), None) => self.rules(rules).map(Some),
             (None, None) => Some(None),
         };
-        let both = (read("rules", "matcher"), read("shadow_rules", "shadow_matcher"));
-        let has_shadow = config.has("shadow_rules") || config.has("shadow_matcher");
-        if has_shadow && !config.text("shadow_rules_stat_prefix").is_empty() {
-            let text = "the counters of shadow rules are shadow_allowed and shadow_denied";
-            self.report.unsupported(config.at("shadow_rules_stat_prefix"), text);
-        }
-        both
+        (read("rules", "matcher"), read("shadow_rules", "shadow_matcher"))
     }
 
     fn matching_rules(&mut self, matcher: &Message, is_network: bool) -> Option<Rules> {
@@ -92,10 +88,13 @@ impl Converter<'_> {
         } else {
             Place { name: "the RBAC HTTP filter", allows: is_for_rules, of_responses: false }
         };
+        let mut logs = false;
         let tree = self.matcher_tree(matcher, place, &[ACTION], &mut |_, config| {
-            Some(MatchedAction::new(config.text("name"), action(config)))
+            let action = action(config);
+            logs |= action == Action::Log;
+            Some(MatchedAction::new(config.text("name"), action))
         })?;
-        Some(Rules::matching(tree))
+        Some(Rules::matching(tree, logs))
     }
 
     fn rules(&mut self, message: &Message) -> Option<Rules> {

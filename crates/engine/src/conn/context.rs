@@ -22,9 +22,13 @@ use crate::snapshot::route::ClusterChoice;
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, ConnectionRateStats, GreetingStats, Http2Stats, HttpStats,
-    ListenerHttpStats, ListenerStats, ListenerWorkerStats, RbacStats, TcpStats, TracingStats,
+    ListenerHttpStats, ListenerStats, ListenerWorkerStats, RbacStats, ShadowRbacStats, TcpStats,
+    TracingStats,
 };
 use crate::tracer;
+
+/// Counters of rules, and of those that only count.
+pub(crate) type ChainRbacStats = (Arc<RbacStats>, Arc<ShadowRbacStats>);
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
 ///
@@ -44,7 +48,7 @@ pub(crate) struct ChainContext {
     /// Those of its rates.
     pub(crate) rates: Vec<Arc<ConnectionRateStats>>,
     /// Those of its rules.
-    pub(crate) rbac: Vec<Arc<RbacStats>>,
+    pub(crate) rbac: Vec<ChainRbacStats>,
     /// Those of what its clients say of themselves.
     pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
     /// Logs or formats of its configuration may ask what became of a stream.
@@ -202,9 +206,9 @@ impl ChainContext {
     /// Judges what a client sends by the chain's rules, in their order. Answers what refuses it: the details, and how
     /// long the connection is held then.
     pub(crate) fn judge(&self, subject: &Subject<'_>) -> Option<(&'static str, Duration)> {
-        self.rbac().find_map(|(filter, stats)| {
+        self.rbac().find_map(|(filter, (stats, of_shadow))| {
             if let Some(shadow) = &filter.shadow {
-                stats.count_shadow(shadow.judge(subject).is_allowed);
+                of_shadow.count(shadow.judge(subject).is_allowed);
             }
             let judgement = filter.rules.as_ref()?.judge(subject);
             stats.count(judgement.is_allowed);
@@ -223,8 +227,8 @@ impl ChainContext {
         self.chain.filters.rbac.iter().any(|filter| filter.is_continuous)
     }
 
-    fn rbac(&self) -> impl Iterator<Item = (&NetworkRbac, &RbacStats)> {
-        self.chain.filters.rbac.iter().zip(self.rbac.iter().map(|stats| &**stats))
+    fn rbac(&self) -> impl Iterator<Item = (&NetworkRbac, &ChainRbacStats)> {
+        self.chain.filters.rbac.iter().zip(&self.rbac)
     }
 
     /// One is over for its filters.

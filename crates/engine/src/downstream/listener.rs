@@ -349,8 +349,11 @@ impl Listeners {
             } else {
                 old.name == new.name
             };
-            let counts_alike =
-                are_same(&before.limits, &context.limits) && are_same(&before.rbac, &context.rbac);
+            let are_same_rbac = before.rbac.len() == context.rbac.len()
+                && before.rbac.iter().zip(&context.rbac).all(|(this, that)| {
+                    Arc::ptr_eq(&this.0, &that.0) && Arc::ptr_eq(&this.1, &that.1)
+                });
+            let counts_alike = are_same(&before.limits, &context.limits) && are_same_rbac;
             same && old.tls.is_some() == new.tls.is_some()
                 && before.is_default == context.is_default
                 && before.listener.ignore_global_limit == context.listener.ignore_global_limit
@@ -507,7 +510,14 @@ impl Env {
             self.registry.set(self.index, Scope::ChainRate(Arc::clone(&rate.stat_prefix)))
         });
         let rbac = chain.filters.rbac.iter().map(|filter| {
-            self.registry.set(self.index, Scope::NetworkRbac(Arc::clone(&filter.stat_prefix)))
+            let scope = |rules: Arc<str>, shadow| Scope::NetworkRbac {
+                prefix: Arc::clone(&filter.stat_prefix),
+                rules,
+                shadow,
+            };
+            let of_shadow = scope(Arc::clone(&filter.shadow_prefix), true);
+            let of_shadow = self.registry.set(self.index, of_shadow);
+            (self.registry.set(self.index, scope(Arc::from(""), false)), of_shadow)
         });
         let (limits, rates, rbac) = (limits.collect(), rates.collect(), rbac.collect());
         let tls = chain.tls.as_ref().map(|tls| {

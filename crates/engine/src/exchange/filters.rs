@@ -191,7 +191,7 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
-        let (mut talks, mut is_held, mut name) = (false, false, None);
+        let (mut talks, mut is_held, mut is_check, mut name) = (false, false, false, None);
         let mut nothing = Vec::new();
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
@@ -220,7 +220,10 @@ impl Exchange {
             let (watcher, until) = match on_request {
                 OnRequest::Pass if reroutes.is_some() => break,
                 OnRequest::Pass => continue,
-                OnRequest::Watch(watcher) => (watcher, None),
+                OnRequest::Watch(watcher) => {
+                    is_check |= watcher.checks_health();
+                    (watcher, None)
+                }
                 OnRequest::Collect(watcher, limit) => (watcher, Some(Until::Whole(limit))),
                 OnRequest::CollectSome(watcher, limit) => (watcher, Some(Until::Some(limit))),
                 OnRequest::Ask(watcher, question) => {
@@ -272,6 +275,7 @@ impl Exchange {
         };
         stream.request.put(head, &mut self.env.heads);
         stream.filters = filters;
+        stream.is_health_check |= is_check;
         if talks && !self.run_talks(index, now) {
             return Walk::Ended(FilterStatus::Stopped);
         }

@@ -610,7 +610,7 @@ impl Exchange {
 
     /// Counts a status that we answer for a cluster as if it had come from there.
     pub(crate) fn charge(&mut self, index: StreamIndex, status: u16) {
-        let Some(stream) = self.streams.get(index) else { return };
+        let Some(stream) = self.streams.get(index).filter(|it| !it.is_health_check) else { return };
         let internal = stream.request.get(Name::XEnvoyInternal).is_some();
         if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
             cluster.stats.count_response(status, internal);

@@ -654,6 +654,10 @@ fn count_response(
     status: u16,
     now: Instant,
 ) {
+    // What asks for health is no traffic.
+    if stream.is_health_check {
+        return;
+    }
     let zone = cluster.zone_of(pool_key);
     if let Some(zone) = zone {
         zone.upstream_rq.count(status);

@@ -172,6 +172,11 @@ pub trait StreamFilter: fmt::Debug {
         false
     }
 
+    /// The request asks whether this proxy or what is behind it is well.
+    fn checks_health(&self) -> bool {
+        false
+    }
+
     /// It talks, or holds content up, though it lets the request [wait](OnRequest::Wait).
     fn talks(&self) -> bool {
         false

@@ -56,6 +56,16 @@ pub const PATH_NORMALIZATION_FAILED: &str = "path_normalization_failed";
 pub const HEALTH_CHECK_OK: &str = "health_check_ok";
 /// The same, while this proxy wants no traffic.
 pub const HEALTH_CHECK_FAILED: &str = "health_check_failed";
+/// The same, as the host answered before.
+pub const HEALTH_CHECK_CACHED: &str = "health_check_cached";
+/// The same: enough hosts of each cluster are well.
+pub const HEALTH_CHECK_OK_CLUSTER_HEALTHY: &str = "health_check_ok_cluster_healthy";
+/// The same: too few of a cluster are.
+pub const HEALTH_CHECK_FAILED_CLUSTER_UNHEALTHY: &str = "health_check_failed_cluster_unhealthy";
+/// The same: a cluster has no hosts.
+pub const HEALTH_CHECK_FAILED_CLUSTER_EMPTY: &str = "health_check_failed_cluster_empty";
+/// The same: a cluster is not there.
+pub const HEALTH_CHECK_FAILED_NO_CLUSTER_FOUND: &str = "health_check_failed_no_cluster_found";
 /// The request's body is larger than may be kept.
 pub const REQUEST_PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
 /// The response's body is larger than may be kept.

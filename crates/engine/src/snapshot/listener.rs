@@ -466,6 +466,8 @@ pub struct NetworkRbac {
     pub rules: Option<Rules>,
     /// `shadow_rules`: only counted.
     pub shadow: Option<Rules>,
+    /// `shadow_rules_stat_prefix`, of their counters; it may be empty.
+    pub shadow_prefix: Arc<str>,
     /// `enforcement_type: CONTINUOUS`: all that comes is judged, not only the first bytes.
     pub is_continuous: bool,
     /// `delay_deny`: how long a connection that is refused is held before it is closed.

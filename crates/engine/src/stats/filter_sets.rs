@@ -147,7 +147,12 @@ stats! {
 stats! {
     /// `http.<stat prefix>.health_check.…`
     HealthCheckFilterStats {
+        Counter cached_response;
+        Counter degraded;
         Counter failed;
+        Counter failed_cluster_empty;
+        Counter failed_cluster_not_found;
+        Counter failed_cluster_unhealthy;
         Counter ok;
         Counter request_total;
     }
@@ -388,6 +393,12 @@ stats! {
     RbacStats {
         Counter allowed;
         Counter denied;
+    }
+}
+
+stats! {
+    /// The same, of rules that only count.
+    ShadowRbacStats {
         Counter shadow_allowed;
         Counter shadow_denied;
     }
@@ -399,9 +410,11 @@ impl RbacStats {
         let counter = if is_allowed { &self.allowed } else { &self.denied };
         counter.inc();
     }
+}
 
-    /// The same, of rules that only count.
-    pub(crate) fn count_shadow(&self, is_allowed: bool) {
+impl ShadowRbacStats {
+    /// Counts what rules say.
+    pub(crate) fn count(&self, is_allowed: bool) {
         let counter = if is_allowed { &self.shadow_allowed } else { &self.shadow_denied };
         counter.inc();
     }

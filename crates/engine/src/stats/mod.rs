@@ -39,8 +39,8 @@ pub use filter_sets::{
     HeaderToMetadataStats, HealthCheckFilterStats, HttpInspectorStats, JwtAuthnStats,
     LocalRateLimitStats, LuaStats, OAuth2Stats, ProxyHeaderStats, ProxyProtocolErrors,
     ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats, SetMetadataStats,
-    StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats, ZlibStats, ZoneStats,
-    ZstdStats,
+    ShadowRbacStats, StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats,
+    ZlibStats, ZoneStats, ZstdStats,
 };
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats, ZonePairStats};

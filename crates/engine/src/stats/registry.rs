@@ -82,6 +82,18 @@ impl Registry {
         set
     }
 
+    /// The sets that workers write for `scope`.
+    #[must_use]
+    pub fn all<S: StatSet>(&self, scope: &Scope) -> Vec<Arc<S>> {
+        let state = self.lock();
+        let sets = state.sets.get(scope).map_or(&[][..], Vec::as_slice);
+        let known = sets.iter().filter_map(|(_, set)| {
+            let set: Arc<dyn Any + Send + Sync> = set.upgrade()?;
+            set.downcast().ok()
+        });
+        known.collect()
+    }
+
     /// The same of a set that stays as long as the process, unless there are too many of them: for what peers name.
     #[must_use]
     pub fn lasting<S: StatSet + Default>(&self, worker: u32, scope: Scope) -> Option<Arc<S>> {

@@ -260,8 +260,24 @@ pub enum Scope {
     TlsInspector,
     /// `http_inspector`.
     HttpInspector,
-    /// `<stat prefix>.rbac`.
-    NetworkRbac(Arc<str>),
+    /// `<stat prefix>.rbac`, and the prefix of rules that only count.
+    NetworkRbac {
+        /// The filter's stat prefix.
+        prefix: Arc<str>,
+        /// Of the rules; it may be empty.
+        rules: Arc<str>,
+        /// They only count.
+        shadow: bool,
+    },
+    /// `http.<stat prefix>.rbac`, and the prefix of rules.
+    HttpRbac {
+        /// The connection manager's stat prefix.
+        http: Arc<str>,
+        /// Of the rules; it may be empty.
+        rules: Arc<str>,
+        /// They only count.
+        shadow: bool,
+    },
     /// `http.<stat prefix>.rds.<route table>`.
     RouteDiscovery {
         /// The connection manager's stat prefix.
@@ -437,7 +453,12 @@ impl fmt::Display for Scope {
             Self::BandwidthLimit(prefix) => write!(f, "{prefix}.http_bandwidth_limit"),
             Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
             Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
-            Self::NetworkRbac(prefix) => write!(f, "{prefix}.rbac"),
+            Self::NetworkRbac { prefix, rules, .. } if rules.is_empty() => {
+                write!(f, "{prefix}.rbac")
+            }
+            Self::NetworkRbac { prefix, rules, .. } => write!(f, "{prefix}.rbac.{rules}"),
+            Self::HttpRbac { http, rules, .. } if rules.is_empty() => write!(f, "http.{http}.rbac"),
+            Self::HttpRbac { http, rules, .. } => write!(f, "http.{http}.rbac.{rules}"),
             Self::ProxyProtocol(prefix) if prefix.is_empty() => f.write_str("proxy_proto"),
             Self::ProxyProtocol(prefix) => write!(f, "proxy_proto.{prefix}"),
             Self::ProxyProtocolVersion { prefix, version } if prefix.is_empty() => {
@@ -588,7 +609,8 @@ impl Scope {
             Self::ProxyProtocolErrors => "downstream_cx_proxy_proto_error",
             Self::TlsInspector => "tls_inspector",
             Self::HttpInspector => "http_inspector",
-            Self::NetworkRbac(_) => "rbac",
+            Self::NetworkRbac { .. } => "rbac",
+            Self::HttpRbac { .. } => "http_rbac",
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
             Self::Runtime | Self::RuntimeDiscovery => "runtime",
@@ -740,7 +762,12 @@ impl Scope {
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
                 vec![label("towpath_extends", family), label("towpath_extension", name)]
             }
-            Self::NetworkRbac(prefix) => vec![label("envoy_rbac_prefix", prefix)],
+            Self::NetworkRbac { prefix, rules, .. } => {
+                both(label("envoy_rbac_prefix", prefix), "towpath_rbac_rules_prefix", rules)
+            }
+            Self::HttpRbac { http, rules, .. } => {
+                both(label("envoy_http_conn_manager_prefix", http), "envoy_rbac_http_prefix", rules)
+            }
             Self::ProxyProtocol(prefix) if prefix.is_empty() => Vec::new(),
             Self::ProxyProtocol(prefix) => vec![label("envoy_proxy_protocol_prefix", prefix)],
             Self::ProxyProtocolVersion { prefix, version } => {

@@ -140,6 +140,7 @@ suites!(
     ratelimit,
     filters,
     health,
+    health_checks,
     outliers,
     overload,
     balancing,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use towpath_engine::filter::FilterConfig;
-use towpath_engine::filter::health_check::HealthCheck;
+use towpath_engine::filter::health_check::{Cache, HealthCheck};
 
 use super::Known;
 use crate::convert::Converter;
-use crate::message::Message;
+use crate::message::{Message, Value};
 use crate::support::Entry;
 
 pub(super) const FILTER: Known = Known {
@@ -18,25 +18,34 @@ pub(super) const FILTER: Known = Known {
 };
 
 fn convert(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn FilterConfig>> {
-    if config.flag("pass_through_mode") {
-        converter.report.unsupported(
-            config.at("pass_through_mode"),
-            "health checks are answered here, not passed through",
-        );
-        return None;
-    }
-    if config.has("cache_time") {
+    let passes = config.flag("pass_through_mode");
+    if !passes && config.duration("cache_time").is_some_and(|time| !time.is_zero()) {
         converter.report.problem(
             config.at("cache_time"),
             "cache_time must not be set without pass_through_mode",
         );
     }
-    Some(Arc::new(HealthCheck { headers: converter.header_matchers(config, "headers") }))
+    let mut clusters = Vec::new();
+    for (name, item) in config.entries("cluster_min_healthy_percentages") {
+        let Value::Message(percent) = &item.value else { continue };
+        converter.accept(percent);
+        clusters.push((Arc::from(name.as_str()), percent.float("value").unwrap_or_default()));
+    }
+    if passes && !clusters.is_empty() {
+        let text = "clusters are not looked at with pass_through_mode, in Envoy neither";
+        converter.report.note(config.at("cluster_min_healthy_percentages"), text);
+    }
+    Some(Arc::new(HealthCheck {
+        headers: converter.header_matchers(config, "headers"),
+        passes,
+        cache: config.duration("cache_time").map(|time| Arc::new(Cache::new(time))),
+        clusters,
+    }))
 }
 
 const SUPPORT: &[Entry] = &[Entry {
     message: "envoy.extensions.filters.http.health_check.v3.HealthCheck",
-    honoured: &["pass_through_mode", "headers", "cache_time"],
+    honoured: &["pass_through_mode", "headers", "cache_time", "cluster_min_healthy_percentages"],
     harmless: &[],
-    changes: &[("cluster_min_healthy_percentages", "the answer does not depend on clusters")],
+    changes: &[],
 }];

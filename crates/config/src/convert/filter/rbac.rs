@@ -31,7 +31,12 @@ fn by_route(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn R
 impl Converter<'_> {
     fn http_rbac(&mut self, config: &Message) -> Option<Rbac> {
         let (rules, shadow) = self.rules_of(config);
-        Some(Rbac { rules: rules?, shadow: shadow? })
+        Some(Rbac {
+            rules: rules?,
+            shadow: shadow?,
+            prefix: config.text("rules_stat_prefix").into(),
+            shadow_prefix: config.text("shadow_rules_stat_prefix").into(),
+        })
     }
 }
 
@@ -41,12 +46,13 @@ const SUPPORT: &[Entry] = &[
         honoured: &[
             "rules",
             "shadow_rules",
+            "rules_stat_prefix",
             "shadow_rules_stat_prefix",
             "matcher",
             "shadow_matcher",
         ],
         harmless: &[("track_per_rule_stats", "policies are not counted one by one")],
-        changes: &[("rules_stat_prefix", "the counters of rules are allowed and denied")],
+        changes: &[],
     },
     Entry { message: BY_ROUTE, honoured: &["rbac"], harmless: &[], changes: &[] },
 ];

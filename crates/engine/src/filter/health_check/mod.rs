@@ -1,59 +1,187 @@
-//! `envoy.filters.http.health_check` without pass-through: whether this proxy wants traffic.
+//! `envoy.filters.http.health_check`: whether this proxy wants traffic, whether clusters are well enough for it, or what
+//! the host behind it says, kept for a while.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use towpath_proto::Name;
+use towpath_proto::{Instant, Name};
 
-use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, ResponseView};
+use super::{
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
+    StreamFilter,
+};
 use crate::matcher::HeaderMatcher;
 use crate::record::{Flags, details};
-use crate::stats::HealthCheckFilterStats;
+use crate::stats::{ClusterStats, Gauge, HealthCheckFilterStats, Registry, Scope};
 
 /// Envoy `HealthCheck`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HealthCheck {
-    /// Which requests are answered; all must match.
+    /// Which requests are health checks; all must match.
     pub headers: Vec<HeaderMatcher>,
+    /// `pass_through_mode`: hosts answer them, as long as this proxy wants traffic.
+    pub passes: bool,
+    /// `cache_time`: how long their answer counts.
+    pub cache: Option<Arc<Cache>>,
+    /// `cluster_min_healthy_percentages`, by the clusters' names.
+    pub clusters: Vec<(Arc<str>, f64)>,
+}
+
+/// What a host answered last, for all workers.
+#[derive(Debug)]
+pub struct Cache {
+    time: Duration,
+    answer: Mutex<Option<(Instant, Answer)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    status: u16,
+    is_degraded: bool,
+}
+
+impl Cache {
+    /// An answer counts so long.
+    #[must_use]
+    pub fn new(time: Duration) -> Self {
+        Self { time, answer: Mutex::default() }
+    }
+
+    fn answer(&self, now: Instant) -> Option<Answer> {
+        let answer = *self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        answer.filter(|(since, _)| now - *since < self.time).map(|(_, answer)| answer)
+    }
+
+    fn keep(&self, answer: Answer, now: Instant) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, answer));
+    }
 }
 
 impl FilterConfig for HealthCheck {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let stats = scope.stats("http_health_check");
-        Rc::new(Instance { headers: self.headers.clone(), stats })
+        let registry = Arc::clone(&scope.registry);
+        Rc::new(Instance { config: self.clone(), stats, registry })
     }
 }
 
 #[derive(Debug)]
 struct Instance {
-    headers: Vec<HeaderMatcher>,
+    config: HealthCheck,
     stats: Arc<HealthCheckFilterStats>,
+    registry: Arc<Registry>,
 }
 
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        if !self.headers.iter().all(|header| header.matches(request.head)) {
+        if !self.config.headers.iter().all(|header| header.matches(request.head)) {
             return OnRequest::Pass;
         }
+        let cache = self.config.cache.as_ref();
+        let cached = cache.and_then(|cache| cache.answer(request.facts.now));
+        let cluster = request.node_cluster;
+        if self.config.passes && !request.drains && cached.is_none() {
+            return OnRequest::Watch(Box::new(Passed {
+                cluster: cluster.into(),
+                cache: cache.cloned(),
+            }));
+        }
         self.stats.request_total.inc();
-        let mut reply = if request.drains {
-            self.stats.failed.inc();
-            let mut reply = Reply::new(503, b"", details::HEALTH_CHECK_FAILED);
-            reply.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
-            reply
+        let (status, details) = if request.drains {
+            (503, details::HEALTH_CHECK_FAILED)
+        } else if let Some(answer) = cached {
+            self.stats.cached_response.inc();
+            (answer.status, details::HEALTH_CHECK_CACHED)
         } else {
-            self.stats.ok.inc();
-            Reply::new(200, b"", details::HEALTH_CHECK_OK)
+            self.judge_clusters()
         };
+        let mut reply = Reply::new(status, b"", details);
+        if matches!(status, 200..300) {
+            self.stats.ok.inc();
+        } else {
+            self.stats.failed.inc();
+            reply.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
+        }
+        if !request.drains && cached.is_some_and(|answer| answer.is_degraded) {
+            self.stats.degraded.inc();
+            reply.head.append_bytes(DEGRADED, b"");
+        }
         reply.health_check = true;
-        let cluster = request.node_cluster.as_bytes();
-        reply.head.set(Name::XEnvoyUpstreamHealthCheckedCluster, cluster);
+        reply.head.set(Name::XEnvoyUpstreamHealthCheckedCluster, cluster.as_bytes());
         OnRequest::Answer(reply)
     }
 
     fn on_response(&self, response: &mut ResponseView<'_>) {
-        if response.health_fails {
-            response.head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
+        tell_failing(response);
+    }
+}
+
+impl Instance {
+    /// The status that the clusters ask for, and why.
+    fn judge_clusters(&self) -> (u16, &'static str) {
+        if self.config.clusters.is_empty() {
+            return (200, details::HEALTH_CHECK_OK);
         }
+        for (name, least) in &self.config.clusters {
+            let scope = Scope::Cluster(Arc::clone(name));
+            // One worker's says how many hosts there are, that of each other nothing.
+            let all = self.registry.all::<ClusterStats>(&scope);
+            if all.is_empty() {
+                self.stats.failed_cluster_not_found.inc();
+                return (503, details::HEALTH_CHECK_FAILED_NO_CLUSTER_FOUND);
+            }
+            let sum = |gauge: fn(&ClusterStats) -> &Gauge| -> u64 {
+                all.iter().map(|stats| gauge(stats).value()).sum()
+            };
+            let total = sum(|stats| &stats.membership_total);
+            let well =
+                sum(|stats| &stats.membership_healthy) + sum(|stats| &stats.membership_degraded);
+            // Envoy compares whole percents.
+            let least = *least as u64;
+            if total == 0 {
+                if least > 0 {
+                    self.stats.failed_cluster_empty.inc();
+                    return (503, details::HEALTH_CHECK_FAILED_CLUSTER_EMPTY);
+                }
+            } else if 100 * well < total * least {
+                self.stats.failed_cluster_unhealthy.inc();
+                return (503, details::HEALTH_CHECK_FAILED_CLUSTER_UNHEALTHY);
+            }
+        }
+        (200, details::HEALTH_CHECK_OK_CLUSTER_HEALTHY)
+    }
+}
+
+const DEGRADED: &[u8] = b"x-envoy-degraded";
+
+/// While this proxy wants no more traffic, each response says so.
+fn tell_failing(response: &mut ResponseView<'_>) {
+    if response.health_fails {
+        response.head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
+    }
+}
+
+/// A health check that a host answers.
+#[derive(Debug)]
+struct Passed {
+    cluster: Box<str>,
+    cache: Option<Arc<Cache>>,
+}
+
+impl StreamFilter for Passed {
+    fn checks_health(&self) -> bool {
+        true
+    }
+
+    fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
+        if let Some(cache) = &self.cache {
+            let status = response.head.status();
+            let is_degraded = response.head.get_bytes(DEGRADED).is_some();
+            cache.keep(Answer { status, is_degraded }, response.facts.now);
+        }
+        response.head.set(Name::XEnvoyUpstreamHealthCheckedCluster, self.cluster.as_bytes());
+        tell_failing(response);
+        Release::Now
     }
 }

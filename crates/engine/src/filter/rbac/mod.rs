@@ -1,11 +1,14 @@
 //! `envoy.filters.http.rbac`: rules that say who may ask for what.
+//!
+//! What they say becomes dynamic metadata for filters behind it and for logs.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
-use crate::rbac::Rules;
-use crate::stats::RbacStats;
+use crate::rbac::{Judgement, Rules};
+use crate::stats::{RbacStats, Scope, ShadowRbacStats};
+use crate::stream_info::{StreamInfo, Struct, Value};
 
 /// Envoy `extensions.filters.http.rbac.v3.RBAC`.
 #[derive(Clone, Debug, Default)]
@@ -14,9 +17,14 @@ pub struct Rbac {
     pub rules: Option<Rules>,
     /// `shadow_rules`: only counted.
     pub shadow: Option<Rules>,
+    /// `rules_stat_prefix`: of the counters, and of the keys of the metadata; it may be empty.
+    pub prefix: Arc<str>,
+    /// `shadow_rules_stat_prefix`: the same of the rules that are only counted.
+    pub shadow_prefix: Arc<str>,
 }
 
-/// Envoy `RBACPerRoute`: takes the place of the chain's rules, with none too.
+/// Envoy `RBACPerRoute`: takes the place of the chain's rules, with none too. Its prefixes are those of the metadata
+/// alone.
 #[derive(Clone, Debug)]
 pub struct RbacPerRoute(pub Rbac);
 
@@ -24,10 +32,18 @@ impl RouteConfig for RbacPerRoute {}
 
 impl FilterConfig for Rbac {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Instance { config: self.clone(), stats: scope.stats("http_rbac") })
+        // Counters have names of whole words: a dot at a prefix's end is Envoy's own.
+        let of = |prefix: &str, shadow| Scope::HttpRbac {
+            http: Arc::clone(&scope.prefix),
+            rules: prefix.strip_suffix('.').unwrap_or(prefix).into(),
+            shadow,
+        };
+        let stats = scope.set(of(&self.prefix, false));
+        let shadow_stats = scope.set(of(&self.shadow_prefix, true));
+        Rc::new(Instance { config: self.clone(), stats, shadow_stats })
     }
 
-    /// Addresses, and what the client's certificate says.
+    /// Addresses, what the client's certificate says, and the metadata.
     fn reads_record(&self) -> bool {
         true
     }
@@ -37,6 +53,7 @@ impl FilterConfig for Rbac {
 struct Instance {
     config: Rbac,
     stats: Arc<RbacStats>,
+    shadow_stats: Arc<ShadowRbacStats>,
 }
 
 impl HttpFilter for Instance {
@@ -44,15 +61,65 @@ impl HttpFilter for Instance {
         let by_route = request.route.first().map(|RbacPerRoute(config)| config);
         let config = by_route.unwrap_or(&self.config);
         let subject = request.subject();
-        if let Some(shadow) = &config.shadow {
-            self.stats.count_shadow(shadow.judge(&subject).is_allowed);
+        let shadow = config.shadow.as_ref().map(|rules| rules.judge(&subject));
+        let judgement = config.rules.as_ref().map(|rules| rules.judge(&subject));
+        if let Some(shadow) = shadow {
+            self.shadow_stats.count(shadow.is_allowed);
         }
-        let Some(rules) = &config.rules else { return OnRequest::Pass };
-        let judgement = rules.judge(&subject);
+        if let Some(info) = request.facts.info {
+            self.note(by_route, (shadow, judgement), info);
+        }
+        let Some(judgement) = judgement else { return OnRequest::Pass };
         self.stats.count(judgement.is_allowed);
         if judgement.is_allowed {
             return OnRequest::Pass;
         }
         OnRequest::Answer(Reply::new(403, b"RBAC: access denied", judgement.details))
+    }
+}
+
+impl Instance {
+    /// Leaves in the dynamic metadata what was said. What is too much for one stream is left out.
+    fn note(
+        &self,
+        by_route: Option<&Rbac>,
+        (shadow, enforced): (Option<Judgement<'_>>, Option<Judgement<'_>>),
+        info: &StreamInfo,
+    ) {
+        let mut entries = Struct::new();
+        let prefix = |of: fn(&Rbac) -> &Arc<str>| {
+            let own = by_route.map(of).filter(|prefix| !prefix.is_empty());
+            &**own.unwrap_or_else(|| of(&self.config))
+        };
+        if let Some(shadow) = shadow {
+            add(&mut entries, prefix(|config| &config.shadow_prefix), SHADOW, &shadow);
+        }
+        if let Some(enforced) = enforced {
+            add(&mut entries, prefix(|config| &config.prefix), ENFORCED, &enforced);
+        }
+        if !entries.is_empty() {
+            let _ = info.add_metadata(NAMESPACE, entries);
+        }
+        if let Some(logs) = enforced.and_then(|judgement| judgement.logs) {
+            let hint = Struct::from([("access_log_hint".into(), Value::Bool(logs))]);
+            let _ = info.add_metadata("envoy.common", hint);
+        }
+    }
+}
+
+const NAMESPACE: &str = "envoy.filters.http.rbac";
+/// The keys of the result, and of the policy that took the request.
+type Keys = (&'static str, &'static str);
+const SHADOW: Keys = ("shadow_engine_result", "shadow_effective_policy_id");
+const ENFORCED: Keys = ("enforced_engine_result", "enforced_effective_policy_id");
+
+fn add(entries: &mut Struct, prefix: &str, (result, policy): Keys, judgement: &Judgement<'_>) {
+    let key = |name: &str| -> Box<str> {
+        if prefix.is_empty() { name.into() } else { [prefix, name].concat().into() }
+    };
+    let said = if judgement.is_allowed { "allowed" } else { "denied" };
+    entries.insert(key(result), Value::String(said.into()));
+    if !judgement.policy.is_empty() {
+        entries.insert(key(policy), Value::String(judgement.policy.into()));
     }
 }
