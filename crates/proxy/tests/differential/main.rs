@@ -150,6 +150,7 @@ suites!(
     hashing,
     slow_start,
     subsets,
+    sni,
     sockets,
     client_certificates,
     rbac,
