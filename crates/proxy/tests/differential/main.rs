@@ -121,6 +121,7 @@ suites!(
     http2_upstreams,
     compression,
     cors,
+    credential_injector,
     api_key_auth,
     bandwidth_limit,
     basic_auth,
