@@ -81,6 +81,7 @@ impl Watched {
             drains: false,
             before: &[],
             reroutes: false,
+            checks_health: false,
         };
         match config.start(&scope).on_request(&mut request) {
             OnRequest::Watch(filter) => {
@@ -113,6 +114,8 @@ impl Watched {
             route: RouteConfigs::default(),
             scratch: &mut Scratch::default(),
             health_fails: false,
+            checks_health: false,
+            node_cluster: "",
             reply: None,
         };
         self.filter.on_response_head(&mut response);

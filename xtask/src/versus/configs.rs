@@ -138,13 +138,9 @@ events {{ worker_connections 25000; }}
         )
     };
     match kind {
-        Kind::Http
-        | Kind::H2ToH1
-        | Kind::H2ToH2
-        | Kind::TlsH2ToH1
-        | Kind::Grpc
-        | Kind::Asked => format!(
-            "{start}http {{
+        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc | Kind::Asked => {
+            format!(
+                "{start}http {{
   access_log {log}; keepalive_requests 1000000000; keepalive_timeout 3600s;
 {}
   upstream origin {{ server 127.0.0.1:{upstream}; keepalive 512; keepalive_requests 1000000000; }}
@@ -155,8 +151,9 @@ events {{ worker_connections 25000; }}
   }}
 }}
 ",
-            nginx_folders(&folder.to_string())
-        ),
+                nginx_folders(&folder.to_string())
+            )
+        }
         Kind::Tcp => format!(
             "load_module {};
 {start}stream {{
@@ -180,12 +177,7 @@ pub(super) fn haproxy(
     let connections = (descriptors / 2).saturating_sub(100).min(12_000);
     let (mode, mut more) = match kind {
         Kind::Tcp => ("tcp", String::new()),
-        Kind::Http
-        | Kind::H2ToH1
-        | Kind::H2ToH2
-        | Kind::TlsH2ToH1
-        | Kind::Grpc
-        | Kind::Asked => {
+        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc | Kind::Asked => {
             ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned())
         }
     };

@@ -41,7 +41,8 @@ fn what_a_page_shows_can_be_loaded() {
             let (filter, _) = part.split_once("```").expect("a block has an end");
             shown += 1;
             let text = bootstrap(filter, text.contains("(network filter)"), name == "router");
-            let loaded = load(&Sources::file(Source::yaml("page.yaml", &*text)), &Options::default());
+            let loaded =
+                load(&Sources::file(Source::yaml("page.yaml", &*text)), &Options::default());
             if let Err(error) = loaded {
                 panic!("{name}: {error}\n{text}");
             }

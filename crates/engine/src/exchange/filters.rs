@@ -191,7 +191,7 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
-        let (mut talks, mut is_held, mut is_check, mut name) = (false, false, false, None);
+        let (mut talks, mut is_held, mut name, mut checks_health) = (false, false, None, false);
         let mut nothing = Vec::new();
         for (place, filter) in http.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
@@ -212,18 +212,17 @@ impl Exchange {
                 drains: self.env.draining.is_on() || self.env.draining.health_fails(),
                 before: filters.as_deref().map_or(&[], |filters| &filters.watching),
                 reroutes: false,
+                checks_health: false,
             };
             let on_request = filter.filter.on_request(&mut view);
+            checks_health |= view.checks_health;
             if view.reroutes {
                 reroutes = Some(place + 1);
             }
             let (watcher, until) = match on_request {
                 OnRequest::Pass if reroutes.is_some() => break,
                 OnRequest::Pass => continue,
-                OnRequest::Watch(watcher) => {
-                    is_check |= watcher.checks_health();
-                    (watcher, None)
-                }
+                OnRequest::Watch(watcher) => (watcher, None),
                 OnRequest::Collect(watcher, limit) => (watcher, Some(Until::Whole(limit))),
                 OnRequest::CollectSome(watcher, limit) => (watcher, Some(Until::Some(limit))),
                 OnRequest::Ask(watcher, question) => {
@@ -275,7 +274,7 @@ impl Exchange {
         };
         stream.request.put(head, &mut self.env.heads);
         stream.filters = filters;
-        stream.is_health_check |= is_check;
+        stream.is_health_check |= checks_health;
         if talks && !self.run_talks(index, now) {
             return Walk::Ended(FilterStatus::Stopped);
         }
@@ -331,7 +330,6 @@ impl Exchange {
     pub(super) fn answer_by_filter(&mut self, index: StreamIndex, reply: Reply, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.flags.set(reply.flags);
-        stream.is_health_check |= reply.health_check;
         // As in Envoy, a filter that says so may mean that it could not read the request.
         if reply.head.status() == 400 && stream.request.version() != Version::Http2 {
             self.conns.close_after_response(stream.downstream.connection);
@@ -499,6 +497,7 @@ impl Exchange {
             drains: self.env.draining.is_on() || self.env.draining.health_fails(),
             before: &[],
             reroutes: false,
+            checks_health: false,
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
         let outcome =
@@ -625,6 +624,8 @@ impl Exchange {
                 facts: &facts,
                 route,
                 scratch: &mut self.env.scratch,
+                node_cluster: &self.snapshot.node.cluster,
+                checks_health: stream.is_health_check,
                 health_fails: self.env.draining.health_fails(),
                 reply: None,
             };

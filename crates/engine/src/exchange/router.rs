@@ -113,7 +113,7 @@ impl Exchange {
         // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
         let wants_tls = stream.choose_route(http, &self.snapshot, random);
         if let Some(tracing) = &http.config.tracing {
-            self.begin_tracing(index, http, tracing, pass);
+            self.begin_tracing(index, tracing, pass);
         }
         if http.config.log_on_new_request {
             self.log_under_way(index, DOWNSTREAM_START, now);

@@ -88,11 +88,9 @@ impl Exchange {
         let (context, id) = (stream.context.clone(), stream.downstream.connection);
         let Some(tcp) = context.tcp() else { return };
         let random = self.env.random.next();
-        let asked = || self.conns.table.get(id)?.downstream()?.server_name().cloned();
         let set = || self.conns.table.get(id)?.downstream()?.cluster_by_state();
         let is_set = !context.chain.filters.states.is_empty();
         let named = is_set.then(set).flatten();
-        let named = named.or_else(|| context.chain.filters.sni_cluster.then(asked).flatten());
         let mut criteria = tcp.config.criteria.as_ref();
         let cluster = match (&tcp.config.cluster, named) {
             (ClusterChoice::One(_), Some(name)) => self.snapshot.cluster_id(&name),

@@ -80,13 +80,7 @@ impl Stream {
 
 impl Exchange {
     /// Begins the span of a request that has its route.
-    pub(crate) fn begin_tracing(
-        &mut self,
-        index: StreamIndex,
-        http: &HttpContext,
-        tracing: &Tracing,
-        pass: Pass,
-    ) {
+    pub(crate) fn begin_tracing(&mut self, index: StreamIndex, tracing: &Tracing, pass: Pass) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let random = &mut self.env.random;
         let sampling = stream.route_tracing().and_then(|it| it.sampling);
@@ -96,7 +90,6 @@ impl Exchange {
             // As in Envoy, a request is not decided about again.
             Pass::Redirected => Reason::NotTraceable,
         };
-        reason.counter(&http.tracing_stats).inc();
         let mut span = tracing
             .provider
             .as_ref()
@@ -107,7 +100,7 @@ impl Exchange {
         stream.request.put(head, &mut self.env.heads);
         stream.recorder.note(|record| record.traceable = reason.traces());
         if let Some(recording) = stream.recorder.recording_mut() {
-            recording.traced = Some(Traced { span, attempt: None, decorated });
+            recording.traced = Some(Traced { span, attempt: None, decorated, reason });
         }
     }
 
@@ -122,7 +115,9 @@ impl Exchange {
         let reason = decide(tracing, sampling, &mut stream.request, &mut self.env.random);
         stream.recorder.note(|record| record.traceable = reason.traces());
         let Some(recording) = stream.recorder.recording_mut() else { return };
-        let span = recording.traced.as_mut().and_then(|traced| traced.span.as_mut());
+        let Some(traced) = recording.traced.as_mut() else { return };
+        traced.reason = reason;
+        let span = traced.span.as_mut();
         if let (Some(span), Some(provider)) = (span, &tracing.provider)
             && span.is_own_decision
         {
@@ -240,7 +235,13 @@ impl Exchange {
         let Some(traced) = stream.recorder.recording_mut().and_then(|it| it.traced.take()) else {
             return;
         };
-        let Some(mut span) = traced.span.filter(|span| span.sampled) else { return };
+        // As in Envoy, one that is never answered is not counted, and a check of health is not traced.
+        let is_check = stream.is_health_check;
+        if stream.status != 0 {
+            let reason = if is_check { Reason::NotTraceable } else { traced.reason };
+            reason.counter(&http.tracing_stats).inc();
+        }
+        let Some(mut span) = traced.span.filter(|span| span.sampled && !is_check) else { return };
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = facts(stream, None, setting, now);
         facts.response = (stream.status != 0).then_some(&stream.response);

@@ -109,6 +109,7 @@ impl Exchange {
                 drains: self.env.draining.is_on() || self.env.draining.health_fails(),
                 before: &[],
                 reroutes: false,
+                checks_health: false,
             };
             match filter.filter.on_request(&mut view) {
                 OnRequest::Answer(answer) => {
@@ -153,6 +154,8 @@ impl Exchange {
                 facts: &facts,
                 route,
                 scratch: &mut self.env.scratch,
+                node_cluster: &self.snapshot.node.cluster,
+                checks_health: stream.is_health_check,
                 health_fails: self.env.draining.health_fails(),
                 reply: None,
             });

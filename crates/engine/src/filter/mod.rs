@@ -172,11 +172,6 @@ pub trait StreamFilter: fmt::Debug {
         false
     }
 
-    /// The request asks whether this proxy or what is behind it is well.
-    fn checks_health(&self) -> bool {
-        false
-    }
-
     /// It talks, or holds content up, though it lets the request [wait](OnRequest::Wait).
     fn talks(&self) -> bool {
         false
@@ -329,8 +324,6 @@ pub struct Reply {
     pub details: &'static str,
     /// Response flags.
     pub flags: Flags,
-    /// It answers a health check.
-    pub health_check: bool,
     /// It counts among the responses of the route's cluster.
     pub charges_cluster: bool,
     /// It leaves as it is: neither `local_reply_config` nor what gRPC's clients can read changes it.
@@ -346,7 +339,6 @@ impl Reply {
             body: body.to_vec(),
             details,
             flags: Flags::default(),
-            health_check: false,
             charges_cluster: false,
             is_final: false,
         }
@@ -382,6 +374,8 @@ pub struct RequestView<'a> {
     pub before: &'a [(usize, Box<dyn StreamFilter>)],
     /// Set by the filter: the request is to be routed anew before the next filter sees it (Envoy `clear_route_cache`).
     pub reroutes: bool,
+    /// Set by the filter: the request checks this proxy's health.
+    pub checks_health: bool,
 }
 
 impl RequestView<'_> {
@@ -416,6 +410,10 @@ pub struct ResponseView<'a> {
     pub route: RouteConfigs<'a>,
     /// Memory for headers that are made.
     pub scratch: &'a mut Scratch,
+    /// The name of the node's own cluster.
+    pub node_cluster: &'a str,
+    /// The request checks this proxy's health.
+    pub checks_health: bool,
     /// Health checks are told to fail.
     pub health_fails: bool,
     /// Set by the filter: what is answered in its place, which no other filter sees (Envoy `sendLocalReply`).

@@ -378,16 +378,13 @@ pub struct NetworkFilters {
     pub rates: Vec<ConnectionRate>,
     /// `envoy.filters.network.rbac`.
     pub rbac: Vec<NetworkRbac>,
-    /// `envoy.filters.network.sni_cluster`: the name of the server that a client asks for names the cluster, in place
-    /// of the TCP proxy's own.
-    pub sni_cluster: bool,
     /// `envoy.filters.network.sni_dynamic_forward_proxy`: connections wait until the name of that server is known.
     pub sni_forward: Option<SniForward>,
     /// Istio's `metadata_exchange`.
     pub greetings: Option<Arc<Greetings>>,
     /// Istio's `stats`, of opaque bytes.
     pub telemetry: Option<Arc<Telemetry>>,
-    /// `envoy.filters.network.set_filter_state`.
+    /// `envoy.filters.network.set_filter_state` and `sni_cluster`, which sets one object.
     pub states: Vec<ConnectionState>,
     /// One that a control plane was asked for and did not give: connections are closed.
     pub is_missing: bool,

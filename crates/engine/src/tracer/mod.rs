@@ -128,6 +128,8 @@ pub(crate) struct Traced {
     pub(crate) attempt: Option<Attempt>,
     /// What the route calls it, where the client is told.
     pub(crate) decorated: Option<Arc<str>>,
+    /// Why it is traced, or not, which counts with its answer.
+    pub(crate) reason: Reason,
 }
 
 /// The span of an attempt.

@@ -37,7 +37,7 @@ struct Client {
 /// Talks to `address` as the case says; `folder` is of the proxy there.
 pub(crate) fn talk(address: &str, case: &Case, folder: &Path) -> Heard {
     let mut heard = Heard::default();
-    let mut client = Client::connect(address);
+    let (mut client, mut kept) = (Client::connect(address), Vec::new());
     if let Some(ask) = &case.ask {
         client.send(&script::bytes(ask));
         client.response(&mut heard);
@@ -53,9 +53,12 @@ pub(crate) fn talk(address: &str, case: &Case, folder: &Path) -> Heard {
                 Step::Wait(duration) => thread::sleep(duration),
                 Step::Pressure(name, value) => pressure::set(folder, &name, &value),
                 Step::HalfClose => drop(client.writer.shutdown(Shutdown::Write)),
+                Step::Another => {
+                    kept.push(std::mem::replace(&mut client, Client::connect(address)));
+                }
                 Step::Close => {
                     client.finish(&mut heard);
-                    client = Client::connect(address);
+                    client = kept.pop().unwrap_or_else(|| Client::connect(address));
                 }
                 Step::Reset => {
                     rustix::net::sockopt::set_socket_linger(&client.writer, Some(Duration::ZERO))

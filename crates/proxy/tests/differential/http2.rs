@@ -258,7 +258,11 @@ impl<'a> Http2<'a> {
                     return false;
                 }
                 Step::OnHead | Step::Echo | Step::Silent => {}
-                Step::Read(_) | Step::ReadEnd | Step::HalfClose | Step::Pressure(..) => {
+                Step::Read(_)
+                | Step::ReadEnd
+                | Step::HalfClose
+                | Step::Another
+                | Step::Pressure(..) => {
                     panic!("not over HTTP/2")
                 }
             }

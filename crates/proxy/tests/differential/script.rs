@@ -16,7 +16,10 @@ pub(crate) enum Step {
     /// Reads until the peer ends.
     ReadEnd,
     HalfClose,
+    /// Closes the connection; a client goes on with the one that it had before, or with a new one.
     Close,
+    /// A client opens another connection, and keeps this one.
+    Another,
     Reset,
     /// Does nothing until the peer ends.
     Silent,
@@ -56,6 +59,7 @@ fn order_of(order: &str) -> Step {
         "read" => Step::Read(argument.parse().unwrap()),
         "half-close" => Step::HalfClose,
         "close" => Step::Close,
+        "another" => Step::Another,
         "reset" => Step::Reset,
         "silent" => Step::Silent,
         "pressure" => {

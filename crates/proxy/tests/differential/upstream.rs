@@ -121,7 +121,7 @@ impl Upstreams {
             Step::Send(bytes) => return writer.write_all(&bytes).is_ok(),
             Step::Wait(duration) => thread::sleep(duration),
             Step::OnHead => {}
-            Step::Pressure(..) => panic!("not for upstreams"),
+            Step::Pressure(..) | Step::Another => panic!("not for upstreams"),
             Step::Echo => {
                 let mut all = Vec::new();
                 let mut buffer = [0; 16 * 1024];

@@ -9,7 +9,7 @@ use towpath_engine::stream_info::Sharing;
 
 use super::Known;
 use crate::convert::Converter;
-use crate::message::Message;
+use crate::message::{At, Message};
 use crate::support::Entry;
 
 pub(in crate::convert) const NETWORK: &str =
@@ -45,6 +45,18 @@ impl Converter<'_> {
             secured: at("on_downstream_tls_handshake"),
             received: at("on_downstream_data"),
         }
+    }
+
+    /// What `sni_cluster` sets: the name that a client asks for, if it does.
+    pub(in crate::convert) fn cluster_by_name(&mut self, at: &At) -> Option<ConnectionState> {
+        let setting = Setting {
+            name: TCP_CLUSTER.into(),
+            value: self.format("%REQUESTED_SERVER_NAME%", true, at)?,
+            sharing: Sharing::None,
+            skips_empty: true,
+            is_hashable: false,
+        };
+        Some(ConnectionState { accepted: Box::new([setting]), ..ConnectionState::default() })
     }
 
     /// One object, of a connection or of a request.

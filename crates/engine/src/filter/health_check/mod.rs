@@ -5,12 +5,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use towpath_proto::{Instant, Name};
 
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
-    StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Release, Reply, RequestView,
+    ResponseView, StreamFilter,
 };
+use crate::format::Facts;
 use crate::matcher::HeaderMatcher;
 use crate::record::{Flags, details};
 use crate::stats::{ClusterStats, Gauge, HealthCheckFilterStats, Registry, Scope};
@@ -62,7 +64,7 @@ impl FilterConfig for HealthCheck {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let stats = scope.stats("http_health_check");
         let registry = Arc::clone(&scope.registry);
-        Rc::new(Instance { config: self.clone(), stats, registry })
+        Rc::new(Rc::new(Instance { config: self.clone(), stats, registry }))
     }
 }
 
@@ -73,21 +75,41 @@ struct Instance {
     registry: Arc<Registry>,
 }
 
-impl HttpFilter for Instance {
+impl HttpFilter for Rc<Instance> {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         if !self.config.headers.iter().all(|header| header.matches(request.head)) {
             return OnRequest::Pass;
         }
-        let cache = self.config.cache.as_ref();
-        let cached = cache.and_then(|cache| cache.answer(request.facts.now));
-        let cluster = request.node_cluster;
-        if self.config.passes && !request.drains && cached.is_none() {
-            return OnRequest::Watch(Box::new(Passed {
-                cluster: cluster.into(),
-                cache: cache.cloned(),
-            }));
+        request.checks_health = true;
+        if self.config.passes && !request.drains && self.cached(request).is_none() {
+            return match &self.config.cache {
+                Some(cache) => OnRequest::Watch(Box::new(Passed { cache: Arc::clone(cache) })),
+                None => OnRequest::Pass,
+            };
         }
+        if request.ends {
+            OnRequest::Answer(self.reply(request))
+        } else {
+            // Nothing of it is kept.
+            OnRequest::Collect(Box::new(Check { filter: Self::clone(self) }), usize::MAX)
+        }
+    }
+
+    fn on_response(&self, response: &mut ResponseView<'_>) {
+        tell(response);
+    }
+}
+
+impl Instance {
+    /// What the host has said not long ago.
+    fn cached(&self, request: &RequestView<'_>) -> Option<Answer> {
+        self.config.cache.as_ref()?.answer(request.facts.now)
+    }
+
+    /// What is said of this proxy.
+    fn reply(&self, request: &RequestView<'_>) -> Reply {
         self.stats.request_total.inc();
+        let cached = self.cached(request).filter(|_| !request.drains);
         let (status, details) = if request.drains {
             (503, details::HEALTH_CHECK_FAILED)
         } else if let Some(answer) = cached {
@@ -103,21 +125,13 @@ impl HttpFilter for Instance {
             self.stats.failed.inc();
             reply.flags.set(Flags::FAILED_LOCAL_HEALTH_CHECK);
         }
-        if !request.drains && cached.is_some_and(|answer| answer.is_degraded) {
+        if cached.is_some_and(|answer| answer.is_degraded) {
             self.stats.degraded.inc();
             reply.head.append_bytes(DEGRADED, b"");
         }
-        reply.health_check = true;
-        reply.head.set(Name::XEnvoyUpstreamHealthCheckedCluster, cluster.as_bytes());
-        OnRequest::Answer(reply)
+        reply
     }
 
-    fn on_response(&self, response: &mut ResponseView<'_>) {
-        tell_failing(response);
-    }
-}
-
-impl Instance {
     /// The status that the clusters ask for, and why.
     fn judge_clusters(&self) -> (u16, &'static str) {
         if self.config.clusters.is_empty() {
@@ -155,33 +169,51 @@ impl Instance {
 
 const DEGRADED: &[u8] = b"x-envoy-degraded";
 
-/// While this proxy wants no more traffic, each response says so.
-fn tell_failing(response: &mut ResponseView<'_>) {
-    if response.health_fails {
-        response.head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
-    }
-}
-
-/// A health check that a host answers.
+/// A check that has content: it is answered when that is over.
 #[derive(Debug)]
-struct Passed {
-    cluster: Box<str>,
-    cache: Option<Arc<Cache>>,
+struct Check {
+    filter: Rc<Instance>,
 }
 
-impl StreamFilter for Passed {
-    fn checks_health(&self) -> bool {
-        true
+impl StreamFilter for Check {
+    fn on_request_data(&mut self, data: &mut Bytes, _facts: &Facts<'_>) -> Result<(), Reply> {
+        data.clear();
+        Ok(())
+    }
+
+    fn on_collected(&mut self, request: &mut RequestView<'_>) -> OnAnswer {
+        OnAnswer::Reply(self.filter.reply(request))
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
-        if let Some(cache) = &self.cache {
-            let status = response.head.status();
-            let is_degraded = response.head.get_bytes(DEGRADED).is_some();
-            cache.keep(Answer { status, is_degraded }, response.facts.now);
-        }
-        response.head.set(Name::XEnvoyUpstreamHealthCheckedCluster, self.cluster.as_bytes());
-        tell_failing(response);
+        tell(response);
         Release::Now
+    }
+}
+
+/// A check that a host answers, whose status is kept.
+#[derive(Debug)]
+struct Passed {
+    cache: Arc<Cache>,
+}
+
+impl StreamFilter for Passed {
+    fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
+        let status = response.head.status();
+        let is_degraded = response.head.get_bytes(DEGRADED).is_some();
+        self.cache.keep(Answer { status, is_degraded }, response.facts.now);
+        tell(response);
+        Release::Now
+    }
+}
+
+/// Says to a check who was checked, and to all that checks fail.
+fn tell(response: &mut ResponseView<'_>) {
+    if response.checks_health {
+        let cluster = response.node_cluster.as_bytes();
+        response.head.set(Name::XEnvoyUpstreamHealthCheckedCluster, cluster);
+    }
+    if response.health_fails {
+        response.head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
     }
 }
