@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scene::bench::Bench;
-use scene::{HTTP, Plan, TCP, retries};
+use scene::{HTTP, Plan, TCP, origin_address, retries};
 use towpath_engine::filter::csrf::CsrfPolicy;
 use towpath_engine::filter::local_ratelimit::{HostLimits, Limit, LocalRateLimit, Tokens};
 use towpath_engine::filter::{ChainFilter, FilterConfig};
@@ -269,6 +269,35 @@ fn one_request_too_many_is_refused_and_counted() {
     assert_eq!(bench.number("cluster.app.upstream_rq_active_overflow"), 1);
 }
 
+#[test]
+fn a_refusal_says_nothing_of_the_proxy_where_that_is_suppressed() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.requests = 0;
+    plan.adjust_http = |http| http.router.suppress_envoy_headers = true;
+    let refusal = Bench::of(plan.snapshot()).ask(GET).escape_ascii().to_string();
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    assert!(!refusal.contains("x-envoy-"), "{refusal}");
+}
+
+/// A stream whose connect is under way may get a connection that has become free: the next stream has the connect.
+#[test]
+fn no_more_connects_are_begun_than_streams_wait() {
+    let mut bench = bench(|_| {}, |_| {});
+    bench.ask(GET);
+    bench.silent = vec![origin_address(1)];
+    let begun = |bench: &Bench| bench.asked.len();
+    bench.accept(HTTP);
+    assert!(bench.ask(GET).is_empty());
+    assert_eq!(begun(&bench), 2);
+    let sent = bench.answer(OK).escape_ascii().to_string();
+    assert!(sent.contains("GET / "), "{sent}");
+    for connects in [2, 3] {
+        bench.accept(HTTP);
+        assert!(bench.ask(GET).is_empty());
+        assert_eq!(begun(&bench), connects);
+    }
+}
+
 /// A connection that lay idle for long when its server ended it says how long others may lie; one that was ended early
 /// says nothing.
 #[test]
@@ -287,6 +316,26 @@ fn the_patience_of_a_server_is_learnt_from_ends_that_are_not_early() {
         bench.wait(1);
         assert_eq!(bench.closed, [bench.origin.unwrap()], "{idle}");
     }
+}
+
+/// A server that is seen to be less patient than it was before is trusted for less.
+#[test]
+fn the_shortest_patience_of_a_server_counts() {
+    let mut bench = bench(|_| {}, |_| {});
+    for idle in [5000, 3000] {
+        bench.exchange(GET, OK);
+        bench.wait(idle);
+        let connection = bench.origin.unwrap();
+        assert!(bench.closed.is_empty(), "it is the server that ends it, after {idle} ms");
+        bench.give(Input::Ended { connection });
+        bench.sent();
+        bench.closed.clear();
+    }
+    bench.exchange(GET, OK);
+    bench.wait(1999);
+    assert!(bench.closed.is_empty());
+    bench.wait(1);
+    assert_eq!(bench.closed, [bench.origin.unwrap()]);
 }
 
 /// What a server says of its patience is taken to be a second less.
