@@ -121,6 +121,41 @@ fn a_canary_gets_first_attempts_and_no_retries() {
     assert_eq!(firsts, [origin_address(1), origin_address(2)]);
 }
 
+/// The wait is drawn below a bound that doubles with each retry.
+#[test]
+fn waits_grow() {
+    let mut plan = Plan::new(1);
+    plan.adjust_forward = |forward| {
+        let mut policy = retries(RetryOn::STATUS_5XX, 12);
+        (policy.base_interval, policy.max_interval) = (Duration::from_millis(1), LONG);
+        (forward.timeout, forward.retry) = (None, Some(Arc::new(policy)));
+    };
+    let mut bench = Bench::of(plan.snapshot());
+    bench.ask(GET);
+    let mut longest = 0;
+    for retry in 0..12 {
+        assert!(bench.answer(BUSY).is_empty());
+        let bound = (1 << retry).min(LONG.as_millis() as u64);
+        let wait = (1..=bound).find(|_| !bench.wait(1).is_empty());
+        longest = longest.max(wait.expect("it is tried again within its bound"));
+    }
+    assert!(longest > 100, "{longest}");
+}
+
+/// Envoy's `retriable-4xx` is about 409 alone.
+#[test]
+fn of_a_clients_errors_a_conflict_is_tried_again() {
+    for (status, is_retried) in [(408, false), (409, true), (410, false), (429, false)] {
+        let mut plan = Plan::new(1);
+        plan.adjust_forward =
+            |forward| forward.retry = Some(Arc::new(retries(RetryOn::STATUS_4XX, 1)));
+        let mut bench = Bench::of(plan.snapshot());
+        bench.ask(GET);
+        let answer = format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(bench.answer(answer.as_bytes()).is_empty(), is_retried, "{status}");
+    }
+}
+
 /// Envoy's `retriable-headers`: an answer is tried again for what it says, whatever its status.
 #[test]
 fn an_answer_with_a_field_of_the_policy_is_tried_again_where_fields_count() {
