@@ -11,19 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scene::bench::Bench;
-use scene::{HTTP, Plan, TCP, retries};
+use scene::{HTTP, Plan, TCP, address, origin_address, retries};
 use towpath_engine::filter::csrf::CsrfPolicy;
 use towpath_engine::filter::local_ratelimit::{HostLimits, Limit, LocalRateLimit, Tokens};
 use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::format::Format;
 use towpath_engine::message::{FromWorker, Message, ToWorker};
-use towpath_engine::snapshot::health::{Comparison, OutlierDetection, Rule, Run};
+use towpath_engine::snapshot::health::{Comparison, HealthFlags, OutlierDetection, Rule, Run};
 use towpath_engine::snapshot::http::Http;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::route::{Forward, Fraction, HeaderOps, RetryOn};
 use towpath_engine::snapshot::{AccessLog, SinkId, Snapshot};
-use towpath_proto::{Failure, Input};
+use towpath_proto::{ConnectionId, Failure, Input};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
@@ -100,29 +100,9 @@ fn a_budget_of_an_interval_counts_requests_that_are_over() {
 #[test]
 fn answers_that_do_not_come_are_errors_of_their_host() {
     let mut plan = Plan::new(1);
-    let rule = |threshold| Rule { threshold, enforcing: 100 };
-    let (interval, none) = (Duration::from_secs(10), Duration::ZERO);
-    plan.cluster.outliers = Some(OutlierDetection {
-        errors: rule(0),
-        gateway: rule(2),
-        local: rule(0),
-        split: false,
-        interval,
-        base_time: interval,
-        max_time: interval,
-        jitter: none,
-        max_percent: 100,
-        always_one: false,
-        returns_when_checked: true,
-        detects_degraded: false,
-        comparison: Comparison::default(),
-    });
+    plan.cluster.outliers = Some(outliers(2));
     plan.adjust_forward = |forward| forward.timeout = Some(Duration::from_millis(50));
     let mut bench = Bench::of(plan.snapshot());
-    let streaks = |bench: &Bench| {
-        let told = bench.told.iter();
-        told.filter(|it| matches!(it, FromWorker::ErrorStreak { run: Run::Gateway, .. })).count()
-    };
     for late in [0, 1] {
         assert_eq!(streaks(&bench), 0, "{late}");
         bench.ask(GET);
@@ -146,6 +126,159 @@ fn what_met_a_closing_connection_is_sent_once_more_unless_the_policy_has_no_retr
         let wanted: &[u8] = if again { b"GET / " } else { b"HTTP/1.1 503 " };
         assert!(sent.starts_with(wanted), "{}", sent.escape_ascii());
         assert_eq!(bench.connects, 1 + u32::from(again));
+    }
+}
+
+/// What a server has of a request that may not be repeated is not sent to it again.
+#[test]
+fn what_must_not_be_repeated_fails_where_its_connection_was_closing() {
+    let whole = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+    let mut bench = bench(|_| {}, |_| {});
+    bench.exchange(GET, OK);
+    assert!(bench.ask(whole).starts_with(b"POST / "));
+    let connection = bench.origin.unwrap();
+    bench.give(Input::Ended { connection });
+    let sent = bench.sent();
+    assert!(sent.starts_with(b"HTTP/1.1 503 "), "{}", sent.escape_ascii());
+    assert_eq!(bench.connects, 1);
+}
+
+/// A request that met a closing connection is sent on one of its own, not on the next that another has used.
+#[test]
+fn what_met_a_closing_connection_waits_for_a_new_one() {
+    let mut bench = bench(|_| {}, |_| {});
+    bench.exchange(GET, OK);
+    let (first, closing) = (bench.client, bench.origin.unwrap());
+    bench.ask(GET);
+    bench.accept(HTTP);
+    bench.ask(GET);
+    assert_eq!(bench.connects, 2);
+    bench.silent = vec![origin_address(1)];
+    bench.give(Input::Ended { connection: closing });
+    assert!(bench.sent().is_empty());
+    let (attempt, _) = bench.asked[2].clone();
+    let sent = bench.answer(OK).escape_ascii().to_string();
+    assert!(sent.starts_with("HTTP/1.1 200 ") && !sent.contains("GET / "), "{sent}");
+    assert!(!bench.closed.contains(&first));
+    let local = address(([10, 0, 0, 1], 40_000));
+    let connection = ConnectionId::new(9, 1);
+    bench.give(Input::Connected { attempt, connection, local });
+    assert!(bench.sent().starts_with(b"GET / "));
+}
+
+/// A server that lets connections go after five seconds may do so while a request is on its way: the last second of
+/// that is left to what can be repeated.
+#[test]
+fn what_must_not_be_repeated_gets_no_connection_in_its_last_second() {
+    let patient = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n";
+    let never: fn(&mut Forward) =
+        |forward| forward.retry = Some(Arc::new(retries(RetryOn::default(), 0)));
+    let usual: fn(&mut Forward) = |_| {};
+    for (adjust, request, idle, connects) in [
+        (usual, POST, 3900, 1),
+        (usual, POST, 4100, 2),
+        (usual, GET, 4100, 1),
+        (never, GET, 3900, 1),
+        (never, GET, 4100, 2),
+    ] {
+        let mut bench = bench(adjust, |_| {});
+        bench.exchange(GET, patient);
+        bench.oversleep(idle);
+        bench.ask(request);
+        assert_eq!(bench.connects, connects, "{} after {idle} ms", request.escape_ascii());
+    }
+}
+
+/// What two deadlines end at the same time ends once: the request behind it has its own time.
+#[test]
+fn a_deadline_does_not_pass_for_the_next_request_of_a_connection() {
+    let mut bench = bench(
+        |forward| forward.timeout = Some(Duration::from_millis(50)),
+        |http| http.stream_idle_timeout = Some(Duration::from_millis(50)),
+    );
+    bench.ask(&GET.repeat(2));
+    let sent = bench.wait(50).escape_ascii().to_string();
+    assert_eq!(sent.matches("HTTP/1.1 504 ").count(), 1, "{sent}");
+    assert!(sent.contains("GET / "), "{sent}");
+    assert!(bench.answer(OK).starts_with(b"HTTP/1.1 200 "));
+}
+
+#[test]
+fn an_answer_of_our_own_to_a_head_request_has_no_content() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.requests = 0;
+    plan.adjust_http = |http| http.access_logs.push(log("%RESPONSE_CODE% %BYTES_SENT%\n"));
+    let mut snapshot = plan.snapshot();
+    snapshot.sinks.push(Sink::Stdout);
+    let mut bench = Bench::of(snapshot);
+    let answer = bench.ask(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(answer.starts_with(b"HTTP/1.1 503 "), "{}", answer.escape_ascii());
+    assert!(answer.ends_with(b"\r\n\r\n"), "{}", answer.escape_ascii());
+    bench.wait(100);
+    assert_eq!(bench.lines, ["503 0"]);
+}
+
+/// A limit never makes a host unreachable.
+#[test]
+fn a_host_has_its_first_connection_whatever_the_limit() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.connections = 0;
+    let mut bench = Bench::of(plan.snapshot());
+    assert!(bench.ask(GET).starts_with(b"GET / "));
+    bench.accept(HTTP);
+    assert!(bench.ask(GET).is_empty());
+    assert_eq!((bench.connects, bench.number("cluster.app.upstream_cx_overflow")), (1, 2));
+}
+
+/// The errors of a host from before it was left out do not count when it is back.
+#[test]
+fn a_host_that_comes_back_begins_without_errors() {
+    let mut plan = Plan::new(1);
+    plan.cluster.outliers = Some(outliers(3));
+    let mut snapshot = plan.snapshot();
+    let cluster = snapshot.intern("app");
+    let mut bench = Bench::of(snapshot);
+    let tell = |bench: &mut Bench, ejected| {
+        let known = HealthFlags { ejected, ..HealthFlags::WELL };
+        let hosts = Arc::new([(origin_address(1), known)].into());
+        bench.give(Input::Message(Message::To(ToWorker::Health { cluster, hosts })));
+        bench.sent();
+    };
+    let errors = |bench: &mut Bench, count: u32| {
+        (0..count).for_each(|_| drop(bench.exchange(GET, BUSY)));
+        streaks(bench)
+    };
+    assert_eq!(errors(&mut bench, 2), 0);
+    tell(&mut bench, true);
+    tell(&mut bench, false);
+    assert_eq!(errors(&mut bench, 2), 0);
+    assert_eq!(errors(&mut bench, 1), 1);
+}
+
+/// Runs of gateway errors that the monitor is told of.
+fn streaks(bench: &Bench) -> usize {
+    let told = bench.told.iter();
+    told.filter(|it| matches!(it, FromWorker::ErrorStreak { run: Run::Gateway, .. })).count()
+}
+
+/// Looks for so many gateway errors in a row.
+fn outliers(threshold: u32) -> OutlierDetection {
+    let rule = |threshold| Rule { threshold, enforcing: 100 };
+    let (interval, none) = (Duration::from_secs(10), Duration::ZERO);
+    OutlierDetection {
+        errors: rule(0),
+        gateway: rule(threshold),
+        local: rule(0),
+        split: false,
+        interval,
+        base_time: interval,
+        max_time: interval,
+        jitter: none,
+        max_percent: 100,
+        always_one: false,
+        returns_when_checked: true,
+        detects_degraded: false,
+        comparison: Comparison::default(),
     }
 }
 
@@ -269,6 +402,35 @@ fn one_request_too_many_is_refused_and_counted() {
     assert_eq!(bench.number("cluster.app.upstream_rq_active_overflow"), 1);
 }
 
+#[test]
+fn a_refusal_says_nothing_of_the_proxy_where_that_is_suppressed() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.requests = 0;
+    plan.adjust_http = |http| http.router.suppress_envoy_headers = true;
+    let refusal = Bench::of(plan.snapshot()).ask(GET).escape_ascii().to_string();
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    assert!(!refusal.contains("x-envoy-"), "{refusal}");
+}
+
+/// A stream whose connect is under way may get a connection that has become free: the next stream has the connect.
+#[test]
+fn no_more_connects_are_begun_than_streams_wait() {
+    let mut bench = bench(|_| {}, |_| {});
+    bench.ask(GET);
+    bench.silent = vec![origin_address(1)];
+    let begun = |bench: &Bench| bench.asked.len();
+    bench.accept(HTTP);
+    assert!(bench.ask(GET).is_empty());
+    assert_eq!(begun(&bench), 2);
+    let sent = bench.answer(OK).escape_ascii().to_string();
+    assert!(sent.contains("GET / "), "{sent}");
+    for connects in [2, 3] {
+        bench.accept(HTTP);
+        assert!(bench.ask(GET).is_empty());
+        assert_eq!(begun(&bench), connects);
+    }
+}
+
 /// A connection that lay idle for long when its server ended it says how long others may lie; one that was ended early
 /// says nothing.
 #[test]
@@ -287,6 +449,26 @@ fn the_patience_of_a_server_is_learnt_from_ends_that_are_not_early() {
         bench.wait(1);
         assert_eq!(bench.closed, [bench.origin.unwrap()], "{idle}");
     }
+}
+
+/// A server that is seen to be less patient than it was before is trusted for less.
+#[test]
+fn the_shortest_patience_of_a_server_counts() {
+    let mut bench = bench(|_| {}, |_| {});
+    for idle in [5000, 3000] {
+        bench.exchange(GET, OK);
+        bench.wait(idle);
+        let connection = bench.origin.unwrap();
+        assert!(bench.closed.is_empty(), "it is the server that ends it, after {idle} ms");
+        bench.give(Input::Ended { connection });
+        bench.sent();
+        bench.closed.clear();
+    }
+    bench.exchange(GET, OK);
+    bench.wait(1999);
+    assert!(bench.closed.is_empty());
+    bench.wait(1);
+    assert_eq!(bench.closed, [bench.origin.unwrap()]);
 }
 
 /// What a server says of its patience is taken to be a second less.

@@ -120,6 +120,11 @@ impl Bench {
         self.sent()
     }
 
+    /// Time passes, and what comes next is heard before what is due.
+    pub fn oversleep(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
     /// What the worker sends, on whatever connection, when the client has sent something.
     pub fn ask(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.receive(self.client, bytes)
