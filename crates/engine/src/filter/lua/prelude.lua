@@ -95,7 +95,8 @@ local Handle = {}
 Handle.__index = Handle
 
 for _, name in ipairs({
-    "headers", "streamInfo", "connection", "timestamp", "timestampString", "base64Escape", "clearRouteCache",
+    "headers", "metadata", "filterContext", "route", "virtualHost", "streamInfo", "connection", "timestamp",
+    "timestampString", "base64Escape", "clearRouteCache",
 }) do
     Handle[name] = function(self, ...)
         local stream = self[1]

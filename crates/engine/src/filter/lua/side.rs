@@ -7,6 +7,7 @@ use std::time::Duration;
 use mlua::{Function, IntoLua as _, Lua, MultiValue, Table, Thread, Value};
 use towpath_proto::{Head, Name};
 
+use super::entries::Configured;
 use super::handle::{Content, Headers, Shared, Shown, StreamHandle, wrong};
 use super::machine::{Asked, Machine};
 use super::{Host, values};
@@ -66,11 +67,11 @@ impl Side {
         host: &Rc<Host>,
         machine: &Rc<Machine>,
         function: &Function,
-        is_response: bool,
+        shown: Shown,
     ) -> Option<(Self, MultiValue)> {
         host.stats.executions.inc();
-        let shared = Rc::new(RefCell::new(Shown::new(is_response)));
-        let handle = StreamHandle { shared: Rc::clone(&shared), notes: Rc::clone(&host.notes) };
+        let shared = Rc::new(RefCell::new(shown));
+        let handle = StreamHandle { shared: Rc::clone(&shared), host: Rc::clone(host) };
         let begun = machine.begin(function, handle);
         let begun = begun.map_err(|error| host.fail(&error, machine)).ok();
         let (thread, handle) = begun?;
@@ -97,11 +98,15 @@ impl Side {
         self.shared.borrow_mut().show(request.head, request.facts, None);
         let outcome = self.run(host, machine, values, has);
         let keeps = self.waits_for_piece();
+        let is_held = matches!(outcome, Outcome::Ask(_)) || self.waits_for_body();
         {
             let mut shown = self.shared.borrow_mut();
-            shown.write_back(request.head, request.facts);
-            let changes = std::mem::take(&mut shown.is_changed) && host.config.clears_route;
-            request.reroutes |= changes || std::mem::take(&mut shown.clears_route);
+            shown.write_back(request.head);
+            // A request that is held gets its route when it goes on.
+            if !is_held {
+                let changes = std::mem::take(&mut shown.is_changed) && host.config.clears_route;
+                request.reroutes |= changes || std::mem::take(&mut shown.clears_route);
+            }
             if keeps {
                 shown.head.clone_from(request.head);
                 shown.is_gone = true;
@@ -127,7 +132,7 @@ impl Side {
         let outcome = self.run(host, machine, values, has);
         let keeps = matches!(self.wait, Wait::Chunk | Wait::Trailers);
         let mut shown = self.shared.borrow_mut();
-        shown.write_back(head, facts);
+        shown.write_back(head);
         if keeps {
             shown.head.clone_from(head);
             shown.is_gone = true;
@@ -180,8 +185,7 @@ impl Side {
         }
         let piece = Content::new(data.to_vec());
         let values = answer(machine.lua(), piece.clone());
-        self.run(host, machine, values, Has { ends: false, waits: true });
-        self.leave_metadata(facts);
+        self.run_with(host, machine, values, Has { ends: false, waits: true }, facts);
         if let Some(bytes) = piece.taken_if_changed() {
             *data = bytes;
         }
@@ -202,14 +206,13 @@ impl Side {
             Wait::Trailers => self.values_of_trailers(machine.lua()),
             Wait::Nothing | Wait::Body | Wait::Call { .. } => return self.hide_trailers(trailers),
         };
-        self.run(host, machine, values, Has { ends: true, waits: false });
-        self.leave_metadata(facts);
+        self.run_with(host, machine, values, Has { ends: true, waits: false }, facts);
         self.hide_trailers(trailers);
     }
 
     pub(super) fn show_trailers(&mut self, trailers: Option<&mut Head>) {
         self.trailers = trailers.map(|trailers| {
-            let mut shown = Shown::new(true);
+            let mut shown = Shown::new(true, Configured::default());
             (shown.head, shown.is_trailers) = (std::mem::take(trailers), true);
             Rc::new(RefCell::new(shown))
         });
@@ -228,13 +231,18 @@ impl Side {
         }
     }
 
-    fn leave_metadata(&self, facts: &Facts<'_>) {
-        let set = std::mem::take(&mut self.shared.borrow_mut().set);
-        if let Some(info) = facts.info {
-            for (namespace, entries) in set {
-                let _ = info.add_metadata(&namespace, entries);
-            }
-        }
+    /// Runs with nothing but what is known of the stream.
+    fn run_with(
+        &mut self,
+        host: &Rc<Host>,
+        machine: &Rc<Machine>,
+        values: MultiValue,
+        has: Has,
+        facts: &Facts<'_>,
+    ) {
+        self.shared.borrow_mut().show_info(facts);
+        self.run(host, machine, values, has);
+        self.shared.borrow_mut().info = None;
     }
 
     fn run(

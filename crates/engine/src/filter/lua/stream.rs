@@ -5,6 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
+use super::handle::Shown;
 use super::machine::Machine;
 use super::side::{Has, Outcome, Side};
 use super::{Host, MOST_CONTENT};
@@ -67,7 +68,9 @@ impl StreamFilter for LuaStream {
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
         let Some(function) = self.machine.on_response.clone() else { return Release::Now };
-        let begun = Side::begin(&self.host, &self.machine, &function, true);
+        let configured = self.host.configured(response.route, response.facts);
+        let shown = Shown::new(true, configured);
+        let begun = Side::begin(&self.host, &self.machine, &function, shown);
         let Some((mut side, values)) = begun else { return Release::Now };
         let has = Has { ends: response.ends, waits: true };
         let at = (&mut *response.head, response.facts);
