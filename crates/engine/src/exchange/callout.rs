@@ -26,6 +26,7 @@ use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
+use crate::message::FromWorker;
 use crate::serving::Serving;
 use crate::snapshot::subset::Criteria;
 use crate::tracer::report::Load;
@@ -172,6 +173,20 @@ impl Exchange {
         now: Instant,
     ) {
         self.begin_callout(Asker::Dropped, callout, criteria, Progress::Ended, now);
+    }
+
+    /// Tells what scripts have to say, and sends requests of theirs that nobody waits for. Whether there were some.
+    #[cold]
+    pub(crate) fn tell_notes(&mut self, now: Instant) -> bool {
+        let (notes, calls) = self.env.notes.take();
+        for note in notes {
+            self.env.tell(FromWorker::Note(note));
+        }
+        let sends = !calls.is_empty();
+        for callout in calls {
+            self.call_out_to(callout, None, now);
+        }
+        sends
     }
 
     /// Begins a call whose messages come one after the other, the first of them with it; what is answered is not looked

@@ -497,8 +497,16 @@ impl Exchange {
             reroutes: false,
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
-        let outcome =
-            watcher.map_or(OnAnswer::GoOn, |(_, watcher)| decide(&mut **watcher, &mut view));
+        let outcome = watcher.map_or(OnAnswer::GoOn, |(_, watcher)| {
+            if let Some(trailers) = &mut kept.trailers {
+                watcher.lend_trailers(trailers);
+            }
+            let outcome = decide(&mut **watcher, &mut view);
+            if let Some(trailers) = &mut kept.trailers {
+                watcher.return_trailers(trailers);
+            }
+            outcome
+        });
         let reroutes = view.reroutes;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.request.put(head, &mut self.env.heads);

@@ -3,6 +3,7 @@
 //! They hold what they show themselves: a script may keep them longer than the stream lives.
 
 use std::cell::RefCell;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,9 +15,15 @@ use towpath_proto::{Address, Head};
 
 use super::Host;
 use super::entries::{Configured, Entries, Map, Place};
-use super::info::Info;
+use super::info::{ConnectionInfo, Info};
+use super::keys::Key;
+use super::machine::Budget;
+use super::tls::Tls;
+use crate::filter::WantedHost;
 use crate::filter::notes::NoteLevel;
 use crate::format::Facts;
+use crate::proxied::Proxied;
+use crate::record::DownstreamTls;
 use crate::stream_info::{FilterMetadata, StreamInfo};
 
 /// One side of a stream, shared by all objects that show it.
@@ -38,6 +45,9 @@ pub(super) struct Shown {
     /// Metadata and state of the stream, while the script runs.
     pub(super) info: Option<StreamInfo>,
     configured: Configured,
+    keys: Vec<Key>,
+    /// The host that the request is to go to.
+    pub(super) wanted: Option<WantedHost>,
 }
 
 /// What is known of the stream.
@@ -50,7 +60,8 @@ pub(super) struct Told {
     pub(super) server_name: Box<str>,
     pub(super) route: Box<str>,
     pub(super) virtual_cluster: Box<str>,
-    is_tls: bool,
+    pub(super) tls: Option<Arc<DownstreamTls>>,
+    proxied: Option<Arc<Proxied>>,
     now: u64,
 }
 
@@ -79,7 +90,8 @@ impl Shown {
             server_name: record.server_name.as_deref().unwrap_or_default().into(),
             route: facts.route.into(),
             virtual_cluster: facts.virtual_cluster.into(),
-            is_tls: record.downstream_tls.is_some(),
+            tls: record.downstream_tls.clone(),
+            proxied: record.proxied.clone(),
             now: facts.epoch_unix_ns.saturating_add(facts.now.as_nanos()),
         };
         self.show_info(facts);
@@ -145,6 +157,7 @@ impl Shown {
 pub(super) struct StreamHandle {
     pub(super) shared: Shared,
     pub(super) host: Rc<Host>,
+    pub(super) budget: Budget,
 }
 
 impl StreamHandle {
@@ -159,6 +172,12 @@ pub(super) struct Headers(pub(super) Shared);
 
 /// `connection()`.
 struct Connection(Shared);
+
+/// `importPublicKey()`: it has a key if that could be read.
+struct PublicKey(Option<Box<[u8]>>);
+
+/// Hash function, key, signature and its length, text and its length.
+type Signed = (LuaString, LuaString, LuaString, usize, LuaString, usize);
 
 /// `body()`, and pieces of it.
 #[derive(Clone, Debug, Default)]
@@ -206,6 +225,50 @@ impl UserData for StreamHandle {
         methods.add_method("filterContext", |_, this, ()| {
             Ok(Map(Entries::whole(&this.shared.borrow().configured.context)))
         });
+        methods.add_method("connectionStreamInfo", |_, this, ()| {
+            Ok(ConnectionInfo(this.shared.borrow().told.proxied.clone()))
+        });
+        methods.add_method(
+            "setUpstreamOverrideHost",
+            |_, this, (host, strict): (LuaString, Option<bool>)| {
+                let host = host.to_string_lossy();
+                if !is_ip(&host) {
+                    return Err(wrong("host is not a valid IP address"));
+                }
+                let (address, strict) = (WantedHost::address(&host), strict.unwrap_or(false));
+                this.shared.borrow_mut().wanted =
+                    Some(WantedHost { address, strict, missing: 503 });
+                Ok(())
+            },
+        );
+        methods.add_method("importPublicKey", |_, this, (der, length): (LuaString, usize)| {
+            this.budget.spend(OF_A_KEY)?;
+            let der = der.as_bytes();
+            let der = der.get(..length).ok_or_else(|| wrong("the key is not that long"))?;
+            let Some(key) = Key::read(der) else { return Ok(PublicKey(None)) };
+            let keys = &mut this.shared.borrow_mut().keys;
+            if !keys.iter().any(|known| known.is(der)) {
+                if keys.len() >= MOST_KEYS {
+                    return Err(wrong("too many keys of one stream"));
+                }
+                keys.push(key);
+            }
+            Ok(PublicKey(Some(der.into())))
+        });
+        methods.add_method(
+            "verifySignature",
+            |_, this, (hash, key, signature, length, text, whole): Signed| {
+                this.budget.spend(OF_A_KEY)?;
+                let (signature, text) = (signature.as_bytes(), text.as_bytes());
+                let part = signature.get(..length).zip(text.get(..whole));
+                let (signature, text) = part.ok_or_else(|| wrong("it is not that long"))?;
+                let shown = this.shared.borrow();
+                let key = shown.keys.iter().find(|known| known.is(&key.as_bytes()));
+                let key = key.ok_or_else(|| wrong("invalid public key"))?;
+                let failed = key.verify(&hash.to_string_lossy(), signature, text).err();
+                Ok((failed.is_none(), failed))
+            },
+        );
         methods.add_method("route", |_, this, ()| Ok(this.place(|said| &said.route)));
         methods.add_method("virtualHost", |_, this, ()| Ok(this.place(|said| &said.virtual_host)));
         methods.add_method("timestamp", |_, this, unit: Option<u64>| {
@@ -331,11 +394,27 @@ fn replace(head: &mut Head, is_response: bool, name: &LuaString, value: &[u8]) -
 
 impl UserData for Connection {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        // Whether there is TLS is what scripts ask; what it is like is not there.
-        methods.add_method("ssl", |lua, this, ()| match this.0.borrow().told.is_tls {
-            true => lua.create_table().map(Some),
-            false => Ok(None),
+        methods.add_method("ssl", |_, this, ()| Ok(this.0.borrow().told.tls.clone().map(Tls)));
+    }
+}
+
+impl UserData for PublicKey {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, this, ()| {
+            this.0.as_ref().map(|der| lua.create_string(der)).transpose()
         });
+    }
+}
+
+/// Whether Envoy would take a host for an IP address, with or without a port.
+fn is_ip(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, _)) if !host.ends_with(']') => name,
+        _ => host,
+    };
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(name) => name.parse::<Ipv6Addr>().is_ok(),
+        None => name.parse::<Ipv4Addr>().is_ok(),
     }
 }
 
@@ -389,5 +468,9 @@ pub(super) fn wrong(text: &str) -> mlua::Error {
     mlua::Error::runtime(text)
 }
 
+/// Of one stream's side.
+const MOST_KEYS: usize = 16;
+/// Steps of a script's time that a key costs: a hundred times reading one or verifying with it is all of it.
+const OF_A_KEY: u32 = 10;
 /// What routes may call the filter in their metadata, whatever its name.
 const USUAL_NAME: &str = "envoy.filters.http.lua";

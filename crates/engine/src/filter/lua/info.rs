@@ -1,16 +1,22 @@
-//! `streamInfo()`: what is known of a stream.
+//! `streamInfo()` and `connectionStreamInfo()`: what is known of a stream and of its connection.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use mlua::{LuaString, UserData, UserDataMethods, Value};
 
-use super::entries::Metadata;
+use super::entries::{Entries, Map, Metadata};
 use super::handle::{Shared, any};
+use super::tls::Tls;
 use super::values;
+use crate::proxied::Proxied;
 use crate::stream_info::{StateObject, Value as Held};
 
 /// `streamInfo()`.
 pub(super) struct Info(pub(super) Shared);
+
+/// `connectionStreamInfo()`.
+pub(super) struct ConnectionInfo(pub(super) Option<Arc<Proxied>>);
 
 /// `streamInfo():filterState()`.
 struct State(Shared);
@@ -35,7 +41,38 @@ impl UserData for Info {
             Ok(this.0.borrow().told.remote.as_ref().map(ToString::to_string))
         });
         methods.add_method("dynamicMetadata", |_, this, ()| Ok(Metadata(Rc::clone(&this.0))));
+        // What filters leave there they leave as structs.
+        methods.add_method("dynamicTypedMetadata", |_, _, _: LuaString| Ok(Value::Nil));
+        methods.add_method("downstreamDirectLocalAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.local.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("downstreamSslConnection", |_, this, ()| {
+            Ok(this.0.borrow().told.tls.clone().map(Tls))
+        });
         methods.add_method("filterState", |_, this, ()| Ok(State(Rc::clone(&this.0))));
+    }
+}
+
+impl UserData for ConnectionInfo {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("dynamicMetadata", |_, this, ()| {
+            let metadata = this.0.as_ref().map(|proxied| proxied.metadata());
+            Ok(Map(Entries::Connection(Rc::new(metadata.unwrap_or_default()))))
+        });
+        methods.add_method("dynamicTypedMetadata", |lua, this, namespace: LuaString| {
+            let name = namespace.to_string_lossy();
+            let values = lua.create_table()?;
+            for (of, key, value) in this.0.iter().flat_map(|proxied| proxied.typed()) {
+                if of == &*name {
+                    values.set(key, lua.create_string(value)?)?;
+                }
+            }
+            if values.is_empty() {
+                return Ok(None);
+            }
+            // A `data.core.v3.TlvsMetadata`.
+            lua.create_table_from([("typed_metadata", values)]).map(Some)
+        });
     }
 }
 

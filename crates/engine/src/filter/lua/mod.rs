@@ -11,9 +11,11 @@
 mod entries;
 mod handle;
 mod info;
+mod keys;
 mod machine;
 mod side;
 mod stream;
+mod tls;
 mod values;
 
 use std::cell::{OnceCell, RefCell};
@@ -176,13 +178,13 @@ impl HttpFilter for Instance {
         let has = Has { ends: request.is_empty, waits: !request.ends };
         let outcome = side.run_request(&self.0, &machine, values, has, request);
         let waits_for_piece = side.waits_for_piece();
-        let stream = |side| Box::new(LuaStream::new(&self.0, machine, side));
+        let stream = Box::new(LuaStream::new(&self.0, machine, Some(side)));
         match outcome {
-            Outcome::Done if answers => OnRequest::Watch(stream(None)),
+            Outcome::Done if stream.goes_on() => OnRequest::Watch(stream),
             Outcome::Done => OnRequest::Pass,
-            Outcome::Wait if waits_for_piece => OnRequest::Watch(stream(Some(side))),
-            Outcome::Wait => OnRequest::Collect(stream(Some(side)), MOST_CONTENT),
-            Outcome::Ask(callout) => OnRequest::Ask(stream(Some(side)), callout),
+            Outcome::Wait if waits_for_piece => OnRequest::Watch(stream),
+            Outcome::Wait => OnRequest::Collect(stream, MOST_CONTENT),
+            Outcome::Ask(callout) => OnRequest::Ask(stream, callout),
             Outcome::Reply(reply) => OnRequest::Answer(reply),
         }
     }

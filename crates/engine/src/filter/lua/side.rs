@@ -9,9 +9,9 @@ use towpath_proto::{Head, Name};
 
 use super::entries::Configured;
 use super::handle::{Content, Headers, Shared, Shown, StreamHandle, wrong};
-use super::machine::{Asked, Machine};
+use super::machine::{Asked, Machine, Question};
 use super::{Host, values};
-use crate::filter::{Answer, Callout, Failed, OnAnswer, Reply, RequestView};
+use crate::filter::{Answer, Callout, Failed, OnAnswer, Reply, RequestView, WantedHost};
 use crate::format::Facts;
 
 /// What a script waits for.
@@ -34,6 +34,8 @@ pub(super) struct Side {
     /// Pieces of the content have gone by.
     streamed: bool,
     trailers: Option<Shared>,
+    /// How often it has asked another server.
+    calls: u32,
 }
 
 /// What there is of a message.
@@ -71,7 +73,8 @@ impl Side {
     ) -> Option<(Self, MultiValue)> {
         host.stats.executions.inc();
         let shared = Rc::new(RefCell::new(shown));
-        let handle = StreamHandle { shared: Rc::clone(&shared), host: Rc::clone(host) };
+        let budget = machine.budget();
+        let handle = StreamHandle { shared: Rc::clone(&shared), host: Rc::clone(host), budget };
         let begun = machine.begin(function, handle);
         let begun = begun.map_err(|error| host.fail(&error, machine)).ok();
         let (thread, handle) = begun?;
@@ -82,6 +85,7 @@ impl Side {
             content: None,
             streamed: false,
             trailers: None,
+            calls: 0,
         };
         Some((side, MultiValue::from_iter([handle])))
     }
@@ -130,7 +134,7 @@ impl Side {
     ) -> Outcome {
         self.shared.borrow_mut().show(head, facts, facts.request);
         let outcome = self.run(host, machine, values, has);
-        let keeps = matches!(self.wait, Wait::Chunk | Wait::Trailers);
+        let keeps = self.waits_for_piece();
         let mut shown = self.shared.borrow_mut();
         shown.write_back(head);
         if keeps {
@@ -140,9 +144,14 @@ impl Side {
         outcome
     }
 
-    /// Whether it waits for the next piece of a content that goes on.
+    /// Whether it waits for the next piece of a content that goes on, or its end.
     pub(super) fn waits_for_piece(&self) -> bool {
-        self.wait == Wait::Chunk
+        matches!(self.wait, Wait::Chunk | Wait::Trailers)
+    }
+
+    /// The host that it wants the request to go to, if it said so since this was last asked.
+    pub(super) fn take_wanted(&self) -> Option<WantedHost> {
+        self.shared.borrow_mut().wanted.take()
     }
 
     pub(super) fn waits_for_body(&self) -> bool {
@@ -191,6 +200,21 @@ impl Side {
         }
     }
 
+    /// What has come of a request's content while the script waited for something else.
+    pub(super) fn see_kept(
+        &mut self,
+        host: &Rc<Host>,
+        machine: &Rc<Machine>,
+        request: &mut RequestView<'_>,
+    ) {
+        for piece in request.content.iter_mut() {
+            self.see_piece(host, machine, piece, request.facts);
+        }
+        if request.ends && self.waits_for_piece() {
+            self.see_end(host, machine, None, request.facts);
+        }
+    }
+
     /// The message is all here.
     pub(super) fn see_end(
         &mut self,
@@ -200,13 +224,17 @@ impl Side {
         facts: &Facts<'_>,
     ) {
         let mut trailers = trailers;
-        self.show_trailers(trailers.as_deref_mut());
+        if let Some(trailers) = trailers.as_deref_mut() {
+            self.show_trailers(Some(trailers));
+        }
         let values = match self.wait {
-            Wait::Chunk => MultiValue::new(),
-            Wait::Trailers => self.values_of_trailers(machine.lua()),
-            Wait::Nothing | Wait::Body | Wait::Call { .. } => return self.hide_trailers(trailers),
+            Wait::Chunk => Some(MultiValue::new()),
+            Wait::Trailers => Some(self.values_of_trailers(machine.lua())),
+            Wait::Nothing | Wait::Body | Wait::Call { .. } => None,
         };
-        self.run_with(host, machine, values, Has { ends: true, waits: false }, facts);
+        if let Some(values) = values {
+            self.run_with(host, machine, values, Has { ends: true, waits: false }, facts);
+        }
         self.hide_trailers(trailers);
     }
 
@@ -219,7 +247,8 @@ impl Side {
     }
 
     pub(super) fn hide_trailers(&mut self, trailers: Option<&mut Head>) {
-        if let (Some(shared), Some(trailers)) = (self.trailers.take(), trailers) {
+        let Some(trailers) = trailers else { return };
+        if let Some(shared) = self.trailers.take() {
             *trailers = std::mem::take(&mut shared.borrow_mut().head);
         }
     }
@@ -261,7 +290,7 @@ impl Side {
                     return Outcome::Done;
                 }
             };
-            match self.answer(asked, machine.lua(), has) {
+            match self.answer(asked, host, machine.lua(), has) {
                 Ok(Next::GoOn(next)) => values = next,
                 Ok(Next::Leave(outcome)) => return outcome,
                 Err(error) => values = refused(machine.lua(), &error),
@@ -269,7 +298,7 @@ impl Side {
         }
     }
 
-    fn answer(&mut self, asked: Asked, lua: &Lua, has: Has) -> mlua::Result<Next> {
+    fn answer(&mut self, asked: Asked, host: &Host, lua: &Lua, has: Has) -> mlua::Result<Next> {
         let (is_response, is_gone) = {
             let shown = self.shared.borrow();
             (shown.is_response, shown.is_gone)
@@ -285,7 +314,6 @@ impl Side {
                 Err(wrong("content is not there for this stream"))
             }
             Asked::Chunk => Ok(self.waits(Wait::Chunk)),
-            Asked::Trailers if !is_response => Err(wrong("trailers() is not there for requests")),
             Asked::Trailers if has.ends => Ok(Next::GoOn(self.values_of_trailers(lua))),
             Asked::Trailers => Ok(self.waits(Wait::Trailers)),
             Asked::Respond { .. } if is_response => {
@@ -300,12 +328,31 @@ impl Side {
             Asked::Call { .. } if is_response || is_gone => {
                 Err(wrong("httpCall() is not there for responses, nor once a request goes on"))
             }
-            Asked::Call { cluster, headers, body, timeout, duplicates } => {
-                let callout = callout(&cluster, &headers, &body, &timeout)?;
+            Asked::Call { request, duplicates } => {
+                let callout = self.callout(&request, host)?;
                 self.wait = Wait::Call { duplicates };
                 Ok(Next::Leave(Outcome::Ask(Box::new(callout))))
             }
+            Asked::Send(request) => {
+                let callout = self.callout(&request, host)?;
+                if !host.notes.send(Callout { max_bytes: 0, ..callout }) {
+                    return Err(wrong("too many calls at once"));
+                }
+                Ok(Next::GoOn(MultiValue::new()))
+            }
         }
+    }
+
+    /// A request to another server, if there is such and this is not one too many.
+    fn callout(&mut self, request: &Question, host: &Host) -> mlua::Result<Callout> {
+        self.calls += 1;
+        if self.calls > MOST_CALLS {
+            return Err(wrong("too many calls of one stream"));
+        }
+        if !host.notes.knows_cluster(&values::text(&request.cluster)?.to_string_lossy()) {
+            return Err(wrong("http call cluster invalid. Must be configured"));
+        }
+        callout(request)
     }
 
     fn answer_body(&mut self, always: bool, lua: &Lua, has: Has) -> mlua::Result<Next> {
@@ -377,12 +424,8 @@ fn reply(headers: &Value, body: &Value) -> mlua::Result<Reply> {
     Ok(reply)
 }
 
-fn callout(
-    cluster: &Value,
-    headers: &Value,
-    body: &Value,
-    timeout: &Value,
-) -> mlua::Result<Callout> {
+fn callout(request: &Question) -> mlua::Result<Callout> {
+    let Question { cluster, headers, body, timeout } = request;
     let (fields, pseudo) = values::fields(table(headers)?)?;
     let of = |name: &str| {
         let found = pseudo.iter().find(|(known, _)| known == name);
@@ -401,27 +444,29 @@ fn callout(
             body
         }
     };
-    let milliseconds = match timeout {
-        Value::Integer(number) => u64::try_from(*number).ok(),
-        Value::Number(number) if *number >= 0.0 => Some(*number as u64),
+    // 0 means no limit.
+    let timeout = match timeout {
+        Value::Integer(milliseconds) if *milliseconds > 0 => {
+            Some(Duration::from_millis(milliseconds.unsigned_abs()))
+        }
         _ => None,
-    };
-    let timeout = match milliseconds {
-        None => return Err(wrong("http call timeout must be >= 0")),
-        Some(0) => return Err(wrong("a call that may take for ever is not there")),
-        Some(milliseconds) => Duration::from_millis(milliseconds),
     };
     crate::filter::callout::mark(&mut head, timeout);
     Ok(Callout {
         cluster: (&*values::text(cluster)?.to_string_lossy()).into(),
         head,
         body: body.into(),
-        timeout,
+        timeout: timeout.unwrap_or(LONGEST).min(LONGEST),
         max_bytes: super::MOST_CONTENT,
         joint: None,
         retry: None,
     })
 }
+
+/// Of one side of a stream.
+const MOST_CALLS: u32 = 1000;
+/// A call without a limit ends after this.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 fn table(value: &Value) -> mlua::Result<&Table> {
     value.as_table().ok_or_else(|| wrong(&format!("table expected, got {}", value.type_name())))

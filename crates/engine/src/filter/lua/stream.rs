@@ -9,7 +9,9 @@ use super::handle::Shown;
 use super::machine::Machine;
 use super::side::{Has, Outcome, Side};
 use super::{Host, MOST_CONTENT};
-use crate::filter::{Answer, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter};
+use crate::filter::{
+    Answer, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter, WantedHost,
+};
 use crate::format::Facts;
 use crate::record::details;
 
@@ -21,12 +23,19 @@ pub(super) struct LuaStream {
     response: Option<Side>,
     /// Of a response that the script wants as a whole.
     collected: Vec<u8>,
+    wanted: Option<WantedHost>,
 }
 
 impl LuaStream {
     pub(super) fn new(host: &Rc<Host>, machine: Rc<Machine>, request: Option<Side>) -> Self {
         let host = Rc::clone(host);
-        Self { host, machine, request, response: None, collected: Vec::new() }
+        let wanted = request.as_ref().and_then(Side::take_wanted);
+        Self { host, machine, request, response: None, collected: Vec::new(), wanted }
+    }
+
+    /// Whether it has anything to do with the stream if the script is through with its request.
+    pub(super) fn goes_on(&self) -> bool {
+        self.wanted.is_some() || self.machine.on_response.is_some()
     }
 }
 
@@ -36,7 +45,9 @@ impl StreamFilter for LuaStream {
         let whole = request.content.concat();
         let values = side.values_of_body(&self.machine, whole);
         let has = Has { ends: true, waits: false };
-        side.run_request(&self.host, &self.machine, values, has, request).on_answer()
+        let outcome = side.run_request(&self.host, &self.machine, values, has, request);
+        self.wanted = side.take_wanted().or(self.wanted.take());
+        outcome.on_answer()
     }
 
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
@@ -46,10 +57,18 @@ impl StreamFilter for LuaStream {
         let is_whole = side.body().is_some();
         let has = Has { ends: request.is_empty || is_whole, waits: !request.is_empty };
         let outcome = side.run_request(&self.host, &self.machine, values, has, request);
+        self.wanted = side.take_wanted().or(self.wanted.take());
         if matches!(outcome, Outcome::Wait) && side.waits_for_body() {
             return OnAnswer::Collect(MOST_CONTENT);
         }
+        if matches!(outcome, Outcome::Wait) {
+            side.see_kept(&self.host, &self.machine, request);
+        }
         outcome.on_answer()
+    }
+
+    fn wanted_host(&self) -> Option<&WantedHost> {
+        self.wanted.as_ref()
     }
 
     fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
@@ -59,11 +78,23 @@ impl StreamFilter for LuaStream {
         Ok(())
     }
 
-    fn on_request_end(&mut self, facts: &Facts<'_>) -> Result<Bytes, Reply> {
+    fn keeps_request_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
         if let Some(side) = self.request.as_mut().filter(|side| side.waits_for_piece()) {
-            side.see_end(&self.host, &self.machine, None, facts);
+            side.see_end(&self.host, &self.machine, trailers, facts);
         }
-        Ok(Bytes::new())
+        false
+    }
+
+    fn lend_trailers(&mut self, trailers: &mut Head) {
+        if let Some(side) = &mut self.request {
+            side.show_trailers(Some(trailers));
+        }
+    }
+
+    fn return_trailers(&mut self, trailers: &mut Head) {
+        if let Some(side) = &mut self.request {
+            side.hide_trailers(Some(trailers));
+        }
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
