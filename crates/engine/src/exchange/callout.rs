@@ -81,6 +81,8 @@ pub(crate) enum Asker {
     },
     /// A filter that talks, by a call that goes on.
     Talker(FilterOf),
+    /// A filter that talks, by a request.
+    Waiter(FilterOf),
     /// A call that entries leave by: the place of the log.
     Entries(usize),
     /// Entries of a log that have left.
@@ -125,6 +127,7 @@ impl Callouts {
         match self.running.get(&serial)?.askers.first()? {
             Asker::Talker(filter) => Some(*filter),
             Asker::Filter(_)
+            | Asker::Waiter(_)
             | Asker::Dropped
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
@@ -137,7 +140,7 @@ impl Callouts {
     pub(crate) fn reports(&self) -> impl Iterator<Item = (StreamIndex, bool)> {
         self.running.values().filter(|running| running.answer.is_none()).filter_map(|running| {
             let goes_on = running.askers.iter().find_map(|asker| match asker {
-                Asker::Filter(_) | Asker::Talker(_) | Asker::Dropped => None,
+                Asker::Filter(_) | Asker::Talker(_) | Asker::Waiter(_) | Asker::Dropped => None,
                 Asker::Reporter { .. } | Asker::Log { .. } => Some(false),
                 Asker::Exporter { bytes, .. } => Some(*bytes == 0),
                 Asker::Entries(_) => Some(true),
@@ -405,6 +408,7 @@ impl Exchange {
     fn tell_asker(&mut self, asker: Asker, answer: Answer, now: Instant) {
         match asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
+            Asker::Waiter(filter) => self.tell_talk(filter, Said::Answer(answer), now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
             Asker::Entries(at) => self.end_entries(at),
@@ -416,7 +420,7 @@ impl Exchange {
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(it) | Asker::Talker(it) if it.serial == of);
+        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) if it.serial == of);
         running.askers.retain(|asker| !is_of(asker));
         if !running.askers.is_empty() {
             return;

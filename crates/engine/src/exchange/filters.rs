@@ -649,6 +649,9 @@ impl Exchange {
                 held = true;
                 if let Some(filters) = &mut filters {
                     filters.held = Some(place);
+                    if release == Release::Later {
+                        filters.talks.get_or_insert_default();
+                    }
                 }
                 break;
             }

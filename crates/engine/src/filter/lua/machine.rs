@@ -54,6 +54,8 @@ pub(super) struct Machine {
     /// The functions that the script has defined.
     pub(super) on_request: Option<Function>,
     pub(super) on_response: Option<Function>,
+    /// The script may ask other servers.
+    pub(super) asks: bool,
     handle: Function,
     /// What the prelude's questions begin with.
     token: Table,
@@ -142,7 +144,8 @@ impl Machine {
         let globals = lua.globals();
         let on_request = globals.get("envoy_on_request")?;
         let on_response = globals.get("envoy_on_response")?;
-        Ok(Self { lua, on_request, on_response, handle, token, budget })
+        let asks = script.source.contains("httpCall");
+        Ok(Self { lua, on_request, on_response, asks, handle, token, budget })
     }
 
     pub(super) const fn lua(&self) -> &Lua {

@@ -8,6 +8,7 @@
     reason = "Lua's values and errors are another library's: what is not expected is refused"
 )]
 
+mod answering;
 mod entries;
 mod handle;
 mod info;
@@ -175,7 +176,7 @@ impl HttpFilter for Instance {
         let configured = self.0.configured(request.route, request.facts);
         let begun = Side::begin(&self.0, &machine, &function, Shown::new(false, configured));
         let Some((mut side, values)) = begun else { return OnRequest::Pass };
-        let has = Has { ends: request.is_empty, waits: !request.ends };
+        let has = Has { ends: request.is_empty, waits: !request.ends, asks: true };
         let outcome = side.run_request(&self.0, &machine, values, has, request);
         let waits_for_piece = side.waits_for_piece();
         let stream = Box::new(LuaStream::new(&self.0, machine, Some(side)));
@@ -196,8 +197,10 @@ impl HttpFilter for Instance {
         let configured = self.0.configured(response.route, response.facts);
         let begun = Side::begin(&self.0, &machine, &function, Shown::new(true, configured));
         let Some((mut side, values)) = begun else { return };
-        let has = Has { ends: response.ends, waits: false };
-        side.run_response(&self.0, &machine, values, has, (response.head, response.facts));
+        let has = Has { ends: response.ends, waits: false, asks: false };
+        let request = response.facts.request;
+        let head = (&mut *response.head, request);
+        side.run_response(&self.0, &machine, values, has, head, response.facts);
     }
 }
 

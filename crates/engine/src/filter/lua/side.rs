@@ -45,6 +45,8 @@ pub(super) struct Has {
     pub(super) ends: bool,
     /// What comes can be waited for.
     pub(super) waits: bool,
+    /// Another server can be asked, and waited for.
+    pub(super) asks: bool,
 }
 
 /// How far a script came.
@@ -130,9 +132,10 @@ impl Side {
         machine: &Rc<Machine>,
         values: MultiValue,
         has: Has,
-        (head, facts): (&mut Head, &Facts<'_>),
+        (head, request): (&mut Head, Option<&Head>),
+        facts: &Facts<'_>,
     ) -> Outcome {
-        self.shared.borrow_mut().show(head, facts, facts.request);
+        self.shared.borrow_mut().show(head, facts, request);
         let outcome = self.run(host, machine, values, has);
         let keeps = self.waits_for_piece();
         let mut shown = self.shared.borrow_mut();
@@ -147,6 +150,11 @@ impl Side {
     /// Whether it waits for the next piece of a content that goes on, or its end.
     pub(super) fn waits_for_piece(&self) -> bool {
         matches!(self.wait, Wait::Chunk | Wait::Trailers)
+    }
+
+    /// It is not gone on with.
+    pub(super) fn forget(&mut self) {
+        self.wait = Wait::Nothing;
     }
 
     /// The host that it wants the request to go to, if it said so since this was last asked.
@@ -194,7 +202,7 @@ impl Side {
         }
         let piece = Content::new(data.to_vec());
         let values = answer(machine.lua(), piece.clone());
-        self.run_with(host, machine, values, Has { ends: false, waits: true }, facts);
+        self.run_with(host, machine, values, Has { ends: false, waits: true, asks: false }, facts);
         if let Some(bytes) = piece.taken_if_changed() {
             *data = bytes;
         }
@@ -225,7 +233,7 @@ impl Side {
     ) {
         let mut trailers = trailers;
         if let Some(trailers) = trailers.as_deref_mut() {
-            self.show_trailers(Some(trailers));
+            self.show_trailers(trailers);
         }
         let values = match self.wait {
             Wait::Chunk => Some(MultiValue::new()),
@@ -233,21 +241,28 @@ impl Side {
             Wait::Nothing | Wait::Body | Wait::Call { .. } => None,
         };
         if let Some(values) = values {
-            self.run_with(host, machine, values, Has { ends: true, waits: false }, facts);
+            self.run_with(
+                host,
+                machine,
+                values,
+                Has { ends: true, waits: false, asks: false },
+                facts,
+            );
         }
-        self.hide_trailers(trailers);
+        if let Some(trailers) = trailers {
+            self.hide_trailers(trailers);
+        }
     }
 
-    pub(super) fn show_trailers(&mut self, trailers: Option<&mut Head>) {
-        self.trailers = trailers.map(|trailers| {
-            let mut shown = Shown::new(true, Configured::default());
-            (shown.head, shown.is_trailers) = (std::mem::take(trailers), true);
-            Rc::new(RefCell::new(shown))
-        });
+    /// Lends it the trailers.
+    pub(super) fn show_trailers(&mut self, trailers: &mut Head) {
+        let mut shown = Shown::new(true, Configured::default());
+        (shown.head, shown.is_trailers) = (std::mem::take(trailers), true);
+        self.trailers = Some(Rc::new(RefCell::new(shown)));
     }
 
-    pub(super) fn hide_trailers(&mut self, trailers: Option<&mut Head>) {
-        let Some(trailers) = trailers else { return };
+    /// Takes them back.
+    pub(super) fn hide_trailers(&mut self, trailers: &mut Head) {
         if let Some(shared) = self.trailers.take() {
             *trailers = std::mem::take(&mut shared.borrow_mut().head);
         }
@@ -325,8 +340,8 @@ impl Side {
             Asked::Respond { headers, body } => {
                 Ok(Next::Leave(Outcome::Reply(reply(&headers, &body)?)))
             }
-            Asked::Call { .. } if is_response || is_gone => {
-                Err(wrong("httpCall() is not there for responses, nor once a request goes on"))
+            Asked::Call { .. } if !has.asks || is_gone => {
+                Err(wrong("httpCall() cannot be waited for here"))
             }
             Asked::Call { request, duplicates } => {
                 let callout = self.callout(&request, host)?;
