@@ -231,7 +231,8 @@ impl Rule {
             Self::Authenticated(Some(name)) => subject.tls.is_some_and(|tls| is_called(tls, name)),
             Self::Metadata(matcher) => matcher.matches(subject.info),
             Self::RouteMetadata(matcher) => subject.facts.is_some_and(|facts| {
-                !facts.virtual_host.is_empty() && matcher.matches_told(facts.told.route)
+                !facts.virtual_host.is_empty()
+                    && matcher.matches_told(facts.told.route.map(AsRef::as_ref))
             }),
             Self::FilterState(matcher) => matcher.matches(subject.info),
         }

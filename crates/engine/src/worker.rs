@@ -77,8 +77,9 @@ impl Machine for Worker {
                 return output;
             }
         }
-        if SERVES && self.exchange.env.notes.are_waiting() {
-            self.exchange.env.tell_notes();
+        if SERVES && self.exchange.env.notes.are_waiting() && self.exchange.tell_notes(now) {
+            // What they leave to be done is done in the next turn.
+            return Output::Wait(now);
         }
         if let Some(output) = self.exchange.env.outputs.pop_front() {
             return output;
@@ -143,6 +144,7 @@ impl Worker {
             Message::To(ToWorker::Snapshot(snapshot)) => {
                 let before = std::mem::replace(&mut self.exchange.snapshot, snapshot);
                 self.exchange.env.logs.resize(self.exchange.snapshot.sinks.len());
+                self.exchange.env.notes.see(&self.exchange.snapshot);
                 self.exchange.take_dns_caches();
                 self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);

@@ -220,14 +220,6 @@ impl Env {
         }
     }
 
-    /// Tells what scripts have to say.
-    #[cold]
-    pub(crate) fn tell_notes(&mut self) {
-        for note in self.notes.take() {
-            self.tell(FromWorker::Note(note));
-        }
-    }
-
     /// Tells the control thread.
     pub(crate) fn tell(&mut self, message: FromWorker) {
         self.outputs.push_back(Output::Message(Message::From(message)));

@@ -26,6 +26,7 @@ use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
+use crate::message::FromWorker;
 use crate::serving::Serving;
 use crate::snapshot::subset::Criteria;
 use crate::tracer::report::Load;
@@ -80,6 +81,8 @@ pub(crate) enum Asker {
     },
     /// A filter that talks, by a call that goes on.
     Talker(FilterOf),
+    /// A filter that talks, by a request.
+    Waiter(FilterOf),
     /// A call that entries leave by: the place of the log.
     Entries(usize),
     /// Entries of a log that have left.
@@ -124,6 +127,7 @@ impl Callouts {
         match self.running.get(&serial)?.askers.first()? {
             Asker::Talker(filter) => Some(*filter),
             Asker::Filter(_)
+            | Asker::Waiter(_)
             | Asker::Dropped
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
@@ -136,7 +140,7 @@ impl Callouts {
     pub(crate) fn reports(&self) -> impl Iterator<Item = (StreamIndex, bool)> {
         self.running.values().filter(|running| running.answer.is_none()).filter_map(|running| {
             let goes_on = running.askers.iter().find_map(|asker| match asker {
-                Asker::Filter(_) | Asker::Talker(_) | Asker::Dropped => None,
+                Asker::Filter(_) | Asker::Talker(_) | Asker::Waiter(_) | Asker::Dropped => None,
                 Asker::Reporter { .. } | Asker::Log { .. } => Some(false),
                 Asker::Exporter { bytes, .. } => Some(*bytes == 0),
                 Asker::Entries(_) => Some(true),
@@ -172,6 +176,20 @@ impl Exchange {
         now: Instant,
     ) {
         self.begin_callout(Asker::Dropped, callout, criteria, Progress::Ended, now);
+    }
+
+    /// Tells what scripts have to say, and sends requests of theirs that nobody waits for. Whether there were some.
+    #[cold]
+    pub(crate) fn tell_notes(&mut self, now: Instant) -> bool {
+        let (notes, calls) = self.env.notes.take();
+        for note in notes {
+            self.env.tell(FromWorker::Note(note));
+        }
+        let sends = !calls.is_empty();
+        for callout in calls {
+            self.call_out_to(callout, None, now);
+        }
+        sends
     }
 
     /// Begins a call whose messages come one after the other, the first of them with it; what is answered is not looked
@@ -390,6 +408,7 @@ impl Exchange {
     fn tell_asker(&mut self, asker: Asker, answer: Answer, now: Instant) {
         match asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
+            Asker::Waiter(filter) => self.tell_talk(filter, Said::Answer(answer), now),
             Asker::Reporter { at, load } => self.end_report(at, load, &answer),
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
             Asker::Entries(at) => self.end_entries(at),
@@ -401,7 +420,7 @@ impl Exchange {
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(it) | Asker::Talker(it) if it.serial == of);
+        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) if it.serial == of);
         running.askers.retain(|asker| !is_of(asker));
         if !running.askers.is_empty() {
             return;

@@ -500,8 +500,16 @@ impl Exchange {
             checks_health: false,
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
-        let outcome =
-            watcher.map_or(OnAnswer::GoOn, |(_, watcher)| decide(&mut **watcher, &mut view));
+        let outcome = watcher.map_or(OnAnswer::GoOn, |(_, watcher)| {
+            if let Some(trailers) = &mut kept.trailers {
+                watcher.lend_trailers(trailers);
+            }
+            let outcome = decide(&mut **watcher, &mut view);
+            if let Some(trailers) = &mut kept.trailers {
+                watcher.return_trailers(trailers);
+            }
+            outcome
+        });
         let reroutes = view.reroutes;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.request.put(head, &mut self.env.heads);
@@ -646,6 +654,9 @@ impl Exchange {
                 held = true;
                 if let Some(filters) = &mut filters {
                     filters.held = Some(place);
+                    if release == Release::Later {
+                        filters.talks.get_or_insert_default();
+                    }
                 }
                 break;
             }

@@ -174,8 +174,8 @@ pub(crate) fn facts<'a>(
     if let Some(routed) = stream.routed() {
         facts.route = &routed.route.name;
         facts.virtual_host = &routed.host.name;
-        facts.told.route = routed.route.filter_metadata.as_deref();
-        facts.told.virtual_host = routed.host.filter_metadata.as_deref();
+        facts.told.route = routed.route.filter_metadata.as_ref();
+        facts.told.virtual_host = routed.host.filter_metadata.as_ref();
         facts.virtual_cluster = routed.virtual_cluster.map_or("", VirtualCluster::shown_name);
     }
     facts

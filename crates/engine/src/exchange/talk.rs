@@ -12,7 +12,7 @@ use towpath_proto::{Close, Instant};
 
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
-use crate::exchange::callout::FilterOf;
+use crate::exchange::callout::{Asker, FilterOf};
 use crate::exchange::filters::Filters;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
@@ -119,6 +119,14 @@ impl Exchange {
             Step::Begin(callout) => {
                 let filter = FilterOf { stream: index, serial: stream.serial, place };
                 let call = self.begin_talk(filter, *callout, now);
+                let filters = self.streams.get_mut(index).and_then(|it| it.filters.as_mut());
+                if let Some(talks) = filters.and_then(|filters| filters.talks.as_mut()) {
+                    talks.calls.push((place, call));
+                }
+            }
+            Step::Ask(callout) => {
+                let filter = FilterOf { stream: index, serial: stream.serial, place };
+                let call = self.call_out(Asker::Waiter(filter), *callout, now);
                 let filters = self.streams.get_mut(index).and_then(|it| it.filters.as_mut());
                 if let Some(talks) = filters.and_then(|filters| filters.talks.as_mut()) {
                     talks.calls.push((place, call));
@@ -311,7 +319,7 @@ impl Exchange {
             return;
         };
         let Some(mut filters) = stream.filters.take() else { return };
-        if let (Said::Over(..), Some(talks)) = (&said, &mut filters.talks) {
+        if let (Said::Over(..) | Said::Answer(_), Some(talks)) = (&said, &mut filters.talks) {
             talks.calls.retain(|(at, _)| *at != place);
         }
         let mut request = stream.request.take();

@@ -41,12 +41,14 @@ impl PartialEq for Joint {
     }
 }
 
-/// Says what a request of the proxy's own says of itself, as in Envoy.
+/// Says what a request of the proxy's own says of itself, as in Envoy. Without a limit it says nothing of that.
 #[cfg(feature = "serving")]
-pub(super) fn mark(head: &mut Head, timeout: Duration) {
+pub(super) fn mark(head: &mut Head, timeout: impl Into<Option<Duration>>) {
     head.set(Name::XEnvoyInternal, b"true");
-    let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+    if let Some(timeout) = timeout.into() {
+        let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
+    }
 }
 
 /// What came of it.

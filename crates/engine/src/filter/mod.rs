@@ -208,6 +208,12 @@ pub trait StreamFilter: fmt::Debug {
         None
     }
 
+    /// The trailers of a request that has waited, for as long as it is looked at.
+    fn lend_trailers(&mut self, _trailers: &mut Head) {}
+
+    /// They are given back.
+    fn return_trailers(&mut self, _trailers: &mut Head) {}
+
     /// What the server said that it asked with [`OnRequest::Ask`].
     fn on_answer(&mut self, _answer: Answer, _request: &mut RequestView<'_>) -> OnAnswer {
         OnAnswer::GoOn

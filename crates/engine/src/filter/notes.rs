@@ -1,12 +1,19 @@
-//! What scripts have to say, on its way to the program's own log.
+//! What scripts have to say, on its way to the program's own log, and requests of theirs that nobody waits for.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
-/// What scripts of a worker have said since it was last looked at. What is too much is dropped, and counted.
+use super::Callout;
+use crate::snapshot::Snapshot;
+
+/// What scripts of a worker have said since it was last looked at. What is too much is dropped.
 #[derive(Debug, Default)]
 pub struct Notes {
     waiting: RefCell<Vec<Note>>,
+    calls: RefCell<Vec<Callout>>,
     any: Cell<bool>,
+    /// What clusters there are.
+    snapshot: RefCell<Option<Arc<Snapshot>>>,
 }
 
 /// One line.
@@ -46,27 +53,60 @@ impl Notes {
         }
     }
 
-    /// Whether there are lines.
+    /// Adds a request whose answer is dropped. False if there are too many already.
+    #[must_use]
+    pub fn send(&self, callout: Callout) -> bool {
+        let mut calls = self.calls.borrow_mut();
+        let has_room = calls.len() < MOST_CALLS;
+        if has_room {
+            calls.push(callout);
+            self.any.set(true);
+        }
+        has_room
+    }
+
+    /// Whether there is a cluster of this name.
+    #[must_use]
+    pub fn knows_cluster(&self, name: &str) -> bool {
+        self.snapshot.borrow().as_ref().is_some_and(|snapshot| {
+            let id = snapshot.cluster_id(name);
+            id.and_then(|id| snapshot.clusters.get(id.0 as usize)).is_some_and(Option::is_some)
+        })
+    }
+
+    /// The worker has another snapshot.
+    pub(crate) fn see(&self, snapshot: &Arc<Snapshot>) {
+        self.snapshot.replace(Some(Arc::clone(snapshot)));
+    }
+
+    /// Whether there are lines or requests.
     #[must_use]
     #[inline]
     pub fn are_waiting(&self) -> bool {
         self.any.get()
     }
 
-    /// Takes all lines.
-    pub fn take(&self) -> Vec<Note> {
+    /// Takes all lines and requests.
+    pub fn take(&self) -> (Vec<Note>, Vec<Callout>) {
         self.any.set(false);
-        self.waiting.take()
+        (self.waiting.take(), self.calls.take())
     }
 }
 
 /// How many lines wait within one turn of a worker.
 const MOST_NOTES: usize = 1000;
+/// How many requests wait within one turn.
+const MOST_CALLS: usize = 1000;
 /// Of a line.
 const LONGEST: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use towpath_proto::Head;
+
     use super::*;
 
     #[test]
@@ -77,8 +117,36 @@ mod tests {
             notes.add(NoteLevel::Info, &"é".repeat(LONGEST));
         }
         assert!(notes.are_waiting());
-        let taken = notes.take();
+        let (taken, _) = notes.take();
         assert_eq!((taken.len(), taken[0].text.len()), (MOST_NOTES, LONGEST));
-        assert!(!notes.are_waiting() && notes.take().is_empty());
+        assert!(!notes.are_waiting() && notes.take().0.is_empty());
+    }
+
+    #[test]
+    fn requests_are_limited() {
+        let notes = Notes::default();
+        let callout = || Callout {
+            cluster: "app".into(),
+            head: Head::default(),
+            body: Bytes::new(),
+            timeout: Duration::ZERO,
+            max_bytes: 0,
+            joint: None,
+            retry: None,
+        };
+        let sent = (0..2 * MOST_CALLS).filter(|_| notes.send(callout())).count();
+        assert!(notes.are_waiting());
+        assert_eq!((sent, notes.take().1.len()), (MOST_CALLS, MOST_CALLS));
+        assert!(!notes.are_waiting() && notes.send(callout()));
+    }
+
+    #[test]
+    fn a_name_alone_is_no_cluster() {
+        let notes = Notes::default();
+        assert!(!notes.knows_cluster("app"));
+        let mut snapshot = Snapshot::default();
+        snapshot.intern("wanted");
+        notes.see(&Arc::new(snapshot));
+        assert!(!notes.knows_cluster("wanted"), "a route names it, but it is not there");
     }
 }

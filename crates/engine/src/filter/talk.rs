@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
-use super::{Callout, Reply};
+use super::{Answer, Callout, Reply};
 use crate::format::Facts;
 
 /// A direction of a stream.
@@ -22,7 +22,9 @@ pub enum Direction {
 pub enum Step {
     /// The call begins. It has no content yet, and no end.
     Begin(Box<Callout>),
-    /// A message of it, framed.
+    /// A request to another server, of which the filter hears the [answer](Said::Answer).
+    Ask(Box<Callout>),
+    /// A message of the call, framed.
     Say(Bytes),
     /// It is given up.
     HangUp,
@@ -56,6 +58,8 @@ pub enum Said {
     Message(Bytes),
     /// It is over, with this status of gRPC and what it says.
     Over(u32, Vec<u8>),
+    /// What came of a request.
+    Answer(Answer),
     /// The time that it asked for has passed.
     Late(Direction),
 }

@@ -1,5 +1,7 @@
 //! What a format string may ask for.
 
+use std::sync::Arc;
+
 use towpath_proto::{Head, Instant};
 
 use crate::grpc;
@@ -66,9 +68,9 @@ pub struct Told<'a> {
     /// The listener's.
     pub listener: Option<&'a Struct>,
     /// The virtual host's.
-    pub virtual_host: Option<&'a Struct>,
+    pub virtual_host: Option<&'a Arc<Struct>>,
     /// The route's.
-    pub route: Option<&'a Struct>,
+    pub route: Option<&'a Arc<Struct>>,
     /// The cluster's.
     pub cluster: Option<&'a Struct>,
     /// The upstream host's.

@@ -308,8 +308,8 @@ impl MetadataOf {
                 };
             }
             Self::Listener => facts.told.listener,
-            Self::VirtualHost => facts.told.virtual_host,
-            Self::Route => facts.told.route,
+            Self::VirtualHost => facts.told.virtual_host.map(AsRef::as_ref),
+            Self::Route => facts.told.route.map(AsRef::as_ref),
             Self::Cluster => facts.told.cluster,
             Self::Endpoint => facts.told.endpoint,
         };

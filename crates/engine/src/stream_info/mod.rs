@@ -10,6 +10,7 @@ mod value;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 #[cfg(feature = "serving")]
 pub use read::read_json;
@@ -19,7 +20,7 @@ pub use value::{
 
 /// The metadata and state of one stream.
 #[derive(Debug, Default)]
-pub struct StreamInfo(OnceCell<Box<RefCell<Contents>>>);
+pub struct StreamInfo(OnceCell<Rc<RefCell<Contents>>>);
 
 #[derive(Debug, Default)]
 struct Contents {
@@ -178,8 +179,14 @@ impl StreamInfo {
         shared.map(|(name, object)| (name.clone(), object.clone())).collect()
     }
 
+    /// The same once more, for what looks at it without a stream at hand.
+    #[cfg(feature = "lua")]
+    pub(crate) fn share(&self) -> Self {
+        Self(OnceCell::from(Rc::clone(self.0.get_or_init(Rc::default))))
+    }
+
     fn contents(&self) -> &RefCell<Contents> {
-        self.0.get_or_init(Box::default)
+        self.0.get_or_init(Rc::default)
     }
 }
 
@@ -218,6 +225,19 @@ mod tests {
         info.read_metadata("a", &[], |value| assert_eq!(value, None));
         info.read_state("a", |object| assert_eq!(object, None));
         assert!(info.is_empty());
+    }
+
+    #[cfg(feature = "lua")]
+    #[test]
+    fn what_is_shared_is_the_same() {
+        let info = StreamInfo::default();
+        let other = info.share();
+        other.add_metadata("n", entry("a", "1")).unwrap();
+        info.read_metadata("n", &["a".into()], |value| assert_eq!(value, Some(&Value::text(b"1"))));
+        info.add_metadata("n", entry("a", "2")).unwrap();
+        drop(info);
+        other
+            .read_metadata("n", &["a".into()], |value| assert_eq!(value, Some(&Value::text(b"2"))));
     }
 
     #[test]

@@ -118,6 +118,18 @@ impl<'a> Certificate<'a> {
         distinguished::text(self.subject)
     }
 
+    /// The common names of its subject, in their order.
+    #[must_use]
+    pub fn common_names(&self) -> Vec<String> {
+        distinguished::values(self.subject, "CN")
+    }
+
+    /// The organizations of its subject, in their order.
+    #[must_use]
+    pub fn organizations(&self) -> Vec<String> {
+        distinguished::values(self.subject, "O")
+    }
+
     /// Who has issued it, as RFC 2253 writes it.
     #[must_use]
     pub fn issuer(&self) -> String {

@@ -20,6 +20,22 @@ pub(super) fn text(name: &[u8]) -> String {
     parts.join(",")
 }
 
+/// The values of a name's attributes of one kind, in their order.
+pub(super) fn values(name: &[u8], kind: &str) -> Vec<String> {
+    let mut values = Vec::new();
+    let mut rest = Reader(name).enter(SEQUENCE).unwrap_or(Reader(&[]));
+    while let Some(mut attributes) = rest.enter(SET) {
+        while let Some(mut attribute) = attributes.enter(SEQUENCE) {
+            let Some(known) = attribute.enter(OBJECT_ID) else { break };
+            let Some((tag, content)) = attribute.any() else { break };
+            if short_name(known.0) == Some(kind) {
+                values.extend(characters(tag, content));
+            }
+        }
+    }
+    values
+}
+
 /// A part, which may have several attributes.
 fn relative(mut attributes: Reader<'_>) -> String {
     let mut texts = Vec::new();

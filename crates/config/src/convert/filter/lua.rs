@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use towpath_engine::filter::RouteConfig;
-use towpath_engine::filter::lua::{LuaConfig, RouteLua, Script, ScriptError, SharedLua};
+use towpath_engine::filter::lua::{
+    LuaConfig, RouteLua, RouteScript, Script, ScriptError, SharedLua,
+};
 
 use super::Known;
 use crate::convert::Converter;
+use crate::convert::metadata::structure;
 use crate::message::{At, Message, Value};
 use crate::support::Entry;
 
@@ -21,12 +24,15 @@ pub(super) const FILTER: Known = Known {
 };
 
 fn by_route(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn RouteConfig>> {
-    let route = match config.oneof("override").map(|field| (field.descriptor.name(), field)) {
-        Some(("disabled", _)) => RouteLua::Disabled,
-        Some(("name", _)) => RouteLua::Named(config.text("name").into()),
-        _ => RouteLua::Script(converter.script_of(config.message("source_code")?)?),
+    let script = match config.oneof("override").map(|field| field.descriptor.name()) {
+        None => RouteScript::Default,
+        Some("disabled") => RouteScript::Disabled,
+        Some("name") => RouteScript::Named(config.text("name").into()),
+        Some(_) => RouteScript::Own(converter.script_of(config.message("source_code")?)?),
     };
-    Some(Arc::new(route))
+    let context = structure(config, "filter_context");
+    let context = (!context.is_empty()).then(|| Arc::new(context));
+    Some(Arc::new(RouteLua { script, context }))
 }
 
 impl Converter<'_> {
@@ -94,21 +100,14 @@ fn missing(script: &str) -> Vec<&'static str> {
 
 /// Of Envoy's stream handle and what it leads to.
 const NOT_THERE: &[&str] = &[
-    "connectionStreamInfo",
-    "downstreamDirectLocalAddress",
-    "downstreamSslConnection",
     "drainConnectionUponCompletion",
-    "dynamicTypedMetadata",
-    "filterContext",
-    "filterState",
-    "importPublicKey",
-    "metadata",
-    "route",
+    "oidsLocalCertificate",
+    "oidsPeerCertificate",
+    "serialNumberPeerCertificateIssuer",
+    "sessionId",
     "setHttp1ReasonPhrase",
-    "setUpstreamOverrideHost",
+    "sha256PeerCertificateIssuerDigest",
     "stats",
-    "verifySignature",
-    "virtualHost",
 ];
 
 const MOST_BYTES: usize = 1 << 20;
@@ -128,8 +127,8 @@ const SUPPORT: &[Entry] = &[
     },
     Entry {
         message: ROUTE_TYPE,
-        honoured: &["disabled", "name", "source_code"],
+        honoured: &["disabled", "name", "source_code", "filter_context"],
         harmless: &[],
-        changes: &[("filter_context", "scripts are told nothing by routes")],
+        changes: &[],
     },
 ];

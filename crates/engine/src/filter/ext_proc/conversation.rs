@@ -515,7 +515,7 @@ impl StreamFilter for Conversation {
                     }
                 }
             }
-            Said::Message(_) => {}
+            Said::Message(_) | Said::Answer(_) => {}
             Said::Over(status, message) => {
                 if std::mem::take(&mut self.is_open) {
                     self.on_over(status, &message, stream);

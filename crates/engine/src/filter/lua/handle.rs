@@ -3,18 +3,28 @@
 //! They hold what they show themselves: a script may keep them longer than the stream lives.
 
 use std::cell::RefCell;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mlua::{Function, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value, Variadic};
+use mlua::{LuaString, MetaMethod, UserData, UserDataMethods, Variadic};
 use towpath_proto::head::{HeaderName, Version};
 use towpath_proto::{Address, Head};
 
-use super::values;
-use crate::filter::notes::{NoteLevel, Notes};
+use super::Host;
+use super::entries::{Configured, Entries, Map, Place};
+use super::info::{ConnectionInfo, Info};
+use super::keys::Key;
+use super::machine::Budget;
+use super::tls::Tls;
+use crate::filter::WantedHost;
+use crate::filter::notes::NoteLevel;
 use crate::format::Facts;
-use crate::stream_info::{Struct, Value as Held};
+use crate::proxied::Proxied;
+use crate::record::DownstreamTls;
+use crate::stream_info::{FilterMetadata, StreamInfo};
 
 /// One side of a stream, shared by all objects that show it.
 #[derive(Debug, Default)]
@@ -31,31 +41,35 @@ pub(super) struct Shown {
     /// It wants the route to be chosen anew.
     pub(super) clears_route: bool,
     iterates: bool,
-    told: Told,
-    /// The dynamic metadata as it was, and what was set since.
-    metadata: Struct,
-    pub(super) set: Vec<(Box<str>, Struct)>,
+    pub(super) told: Told,
+    /// Metadata and state of the stream, while the script runs.
+    pub(super) info: Option<StreamInfo>,
+    configured: Configured,
+    keys: Vec<Key>,
+    /// The host that the request is to go to.
+    pub(super) wanted: Option<WantedHost>,
 }
 
 /// What is known of the stream.
 #[derive(Debug, Default)]
-struct Told {
-    protocol: &'static str,
-    local: Option<Address>,
-    direct: Option<Address>,
-    remote: Option<Address>,
-    server_name: Box<str>,
-    route: Box<str>,
-    virtual_cluster: Box<str>,
-    is_tls: bool,
+pub(super) struct Told {
+    pub(super) protocol: &'static str,
+    pub(super) local: Option<Address>,
+    pub(super) direct: Option<Address>,
+    pub(super) remote: Option<Address>,
+    pub(super) server_name: Box<str>,
+    pub(super) route: Box<str>,
+    pub(super) virtual_cluster: Box<str>,
+    pub(super) tls: Option<Arc<DownstreamTls>>,
+    proxied: Option<Arc<Proxied>>,
     now: u64,
 }
 
 pub(super) type Shared = Rc<RefCell<Shown>>;
 
 impl Shown {
-    pub(super) fn new(is_response: bool) -> Self {
-        Self { is_response, ..Self::default() }
+    pub(super) fn new(is_response: bool, configured: Configured) -> Self {
+        Self { is_response, configured, ..Self::default() }
     }
 
     /// Shows a head, and what else is known, for as long as a script runs.
@@ -76,23 +90,22 @@ impl Shown {
             server_name: record.server_name.as_deref().unwrap_or_default().into(),
             route: facts.route.into(),
             virtual_cluster: facts.virtual_cluster.into(),
-            is_tls: record.downstream_tls.is_some(),
+            tls: record.downstream_tls.clone(),
+            proxied: record.proxied.clone(),
             now: facts.epoch_unix_ns.saturating_add(facts.now.as_nanos()),
         };
-        if let Some(info) = facts.info.filter(|info| !info.is_empty()) {
-            info.read_all(|all| self.metadata.clone_from(all));
-        }
+        self.show_info(facts);
     }
 
-    /// Takes the head back, and leaves what was set of the metadata.
-    pub(super) fn write_back(&mut self, head: &mut Head, facts: &Facts<'_>) {
+    /// Shows the stream's metadata and state for as long as a script runs.
+    pub(super) fn show_info(&mut self, facts: &Facts<'_>) {
+        self.info = facts.info.map(StreamInfo::share);
+    }
+
+    /// Takes the head back. What a script keeps of the stream shows nothing of it from here on.
+    pub(super) fn write_back(&mut self, head: &mut Head) {
         *head = std::mem::take(&mut self.head);
-        for (namespace, entries) in self.set.drain(..) {
-            if let Some(info) = facts.info {
-                // What is too much for one stream is left out, as a whole.
-                let _ = info.add_metadata(&namespace, entries);
-            }
-        }
+        self.info = None;
     }
 
     fn change(&mut self) -> mlua::Result<&mut Head> {
@@ -143,20 +156,28 @@ impl Shown {
 /// The stream handle's own part.
 pub(super) struct StreamHandle {
     pub(super) shared: Shared,
-    pub(super) notes: Rc<Notes>,
+    pub(super) host: Rc<Host>,
+    pub(super) budget: Budget,
+}
+
+impl StreamHandle {
+    fn place(&self, of: impl FnOnce(&Configured) -> &FilterMetadata) -> Place {
+        let metadata = of(&self.shared.borrow().configured).clone();
+        Place { metadata, filter: self.host.name() }
+    }
 }
 
 /// `headers()`, and `trailers()`.
 pub(super) struct Headers(pub(super) Shared);
 
-/// `streamInfo()`.
-struct Info(Shared);
-
-/// `streamInfo():dynamicMetadata()`.
-struct Metadata(Shared);
-
 /// `connection()`.
 struct Connection(Shared);
+
+/// `importPublicKey()`: it has a key if that could be read.
+struct PublicKey(Option<Box<[u8]>>);
+
+/// Hash function, key, signature and its length, text and its length.
+type Signed = (LuaString, LuaString, LuaString, usize, LuaString, usize);
 
 /// `body()`, and pieces of it.
 #[derive(Clone, Debug, Default)]
@@ -193,9 +214,63 @@ impl UserData for StreamHandle {
         methods.add_method("connection", |_, this, ()| Ok(Connection(Rc::clone(&this.shared))));
         methods.add_method("log", |_, this, (level, text): (usize, LuaString)| {
             let level = LEVELS.get(level.wrapping_sub(1)).copied().unwrap_or(NoteLevel::Info);
-            this.notes.add(level, &text.to_string_lossy());
+            this.host.notes.add(level, &text.to_string_lossy());
             Ok(())
         });
+        methods.add_method("metadata", |_, this, ()| {
+            let names = [&this.host.name(), &Arc::from(USUAL_NAME)];
+            let shown = this.shared.borrow();
+            Ok(Map(Entries::under(&shown.configured.route, &names)))
+        });
+        methods.add_method("filterContext", |_, this, ()| {
+            Ok(Map(Entries::whole(&this.shared.borrow().configured.context)))
+        });
+        methods.add_method("connectionStreamInfo", |_, this, ()| {
+            Ok(ConnectionInfo(this.shared.borrow().told.proxied.clone()))
+        });
+        methods.add_method(
+            "setUpstreamOverrideHost",
+            |_, this, (host, strict): (LuaString, Option<bool>)| {
+                let host = host.to_string_lossy();
+                if !is_ip(&host) {
+                    return Err(wrong("host is not a valid IP address"));
+                }
+                let (address, strict) = (WantedHost::address(&host), strict.unwrap_or(false));
+                this.shared.borrow_mut().wanted =
+                    Some(WantedHost { address, strict, missing: 503 });
+                Ok(())
+            },
+        );
+        methods.add_method("importPublicKey", |_, this, (der, length): (LuaString, usize)| {
+            this.budget.spend(OF_A_KEY)?;
+            let der = der.as_bytes();
+            let der = der.get(..length).ok_or_else(|| wrong("the key is not that long"))?;
+            let Some(key) = Key::read(der) else { return Ok(PublicKey(None)) };
+            let keys = &mut this.shared.borrow_mut().keys;
+            if !keys.iter().any(|known| known.is(der)) {
+                if keys.len() >= MOST_KEYS {
+                    return Err(wrong("too many keys of one stream"));
+                }
+                keys.push(key);
+            }
+            Ok(PublicKey(Some(der.into())))
+        });
+        methods.add_method(
+            "verifySignature",
+            |_, this, (hash, key, signature, length, text, whole): Signed| {
+                this.budget.spend(OF_A_KEY)?;
+                let (signature, text) = (signature.as_bytes(), text.as_bytes());
+                let part = signature.get(..length).zip(text.get(..whole));
+                let (signature, text) = part.ok_or_else(|| wrong("it is not that long"))?;
+                let shown = this.shared.borrow();
+                let key = shown.keys.iter().find(|known| known.is(&key.as_bytes()));
+                let key = key.ok_or_else(|| wrong("invalid public key"))?;
+                let failed = key.verify(&hash.to_string_lossy(), signature, text).err();
+                Ok((failed.is_none(), failed))
+            },
+        );
+        methods.add_method("route", |_, this, ()| Ok(this.place(|said| &said.route)));
+        methods.add_method("virtualHost", |_, this, ()| Ok(this.place(|said| &said.virtual_host)));
         methods.add_method("timestamp", |_, this, unit: Option<u64>| {
             if unit.unwrap_or(0) != 0 {
                 return Err(wrong("timestamp format must be MILLISECOND."));
@@ -317,76 +392,29 @@ fn replace(head: &mut Head, is_response: bool, name: &LuaString, value: &[u8]) -
     if is_taken { Ok(()) } else { Err(wrong(&format!("`{lower}` cannot be that"))) }
 }
 
-impl UserData for Info {
-    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("protocol", |_, this, ()| Ok(this.0.borrow().told.protocol));
-        methods.add_method("routeName", |_, this, ()| Ok(this.0.borrow().told.route.to_string()));
-        methods.add_method("virtualClusterName", |_, this, ()| {
-            Ok(this.0.borrow().told.virtual_cluster.to_string())
-        });
-        methods.add_method("requestedServerName", |_, this, ()| {
-            Ok(this.0.borrow().told.server_name.to_string())
-        });
-        methods.add_method("downstreamLocalAddress", |_, this, ()| {
-            Ok(this.0.borrow().told.local.as_ref().map(ToString::to_string))
-        });
-        methods.add_method("downstreamDirectRemoteAddress", |_, this, ()| {
-            Ok(this.0.borrow().told.direct.as_ref().map(ToString::to_string))
-        });
-        methods.add_method("downstreamRemoteAddress", |_, this, ()| {
-            Ok(this.0.borrow().told.remote.as_ref().map(ToString::to_string))
-        });
-        methods.add_method("dynamicMetadata", |_, this, ()| Ok(Metadata(Rc::clone(&this.0))));
-    }
-}
-
-impl UserData for Metadata {
-    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("get", |lua, this, namespace: LuaString| {
-            let namespace = namespace.to_string_lossy();
-            let shown = this.0.borrow();
-            let entries = shown.metadata.get(&*namespace);
-            entries.map(|entries| values::to_lua(lua, entries)).transpose().map(any)
-        });
-        methods.add_method(
-            "set",
-            |_, this, (namespace, key, value): (LuaString, LuaString, Value)| {
-                let entries: Struct =
-                    [(key.to_string_lossy().into(), values::of_lua(&value, 0)?)].into();
-                let namespace: Box<str> = namespace.to_string_lossy().into();
-                let shown = &mut *this.0.borrow_mut();
-                if shown.set.len() >= MOST_SET {
-                    return Err(wrong("too much is set at once"));
-                }
-                let known = shown.metadata.entry(namespace.clone());
-                if let Held::Struct(known) = known.or_insert_with(|| Held::Struct(Struct::new())) {
-                    known.extend(entries.clone());
-                }
-                shown.set.push((namespace, entries));
-                Ok(())
-            },
-        );
-        methods.add_meta_method(MetaMethod::Pairs, |lua, this, ()| pairs_of(lua, &this.0));
-    }
-}
-
-fn pairs_of(lua: &Lua, shared: &Shared) -> mlua::Result<Function> {
-    let mut pairs = shared.borrow().metadata.clone().into_iter();
-    lua.create_function_mut(move |lua, _: mlua::MultiValue| match pairs.next() {
-        Some((name, value)) => {
-            Ok((Some(lua.create_string(&*name)?), Some(values::to_lua(lua, &value)?)))
-        }
-        None => Ok((None, None)),
-    })
-}
-
 impl UserData for Connection {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        // Whether there is TLS is what scripts ask; what it is like is not there.
-        methods.add_method("ssl", |lua, this, ()| match this.0.borrow().told.is_tls {
-            true => lua.create_table().map(Some),
-            false => Ok(None),
+        methods.add_method("ssl", |_, this, ()| Ok(this.0.borrow().told.tls.clone().map(Tls)));
+    }
+}
+
+impl UserData for PublicKey {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, this, ()| {
+            this.0.as_ref().map(|der| lua.create_string(der)).transpose()
         });
+    }
+}
+
+/// Whether Envoy would take a host for an IP address, with or without a port.
+fn is_ip(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, _)) if !host.ends_with(']') => name,
+        _ => host,
+    };
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(name) => name.parse::<Ipv6Addr>().is_ok(),
+        None => name.parse::<Ipv4Addr>().is_ok(),
     }
 }
 
@@ -415,7 +443,7 @@ impl UserData for Content {
 }
 
 /// A value, or none at all: as in Envoy, what is missing is less than `nil`.
-fn any<T>(value: Option<T>) -> Variadic<T> {
+pub(super) fn any<T>(value: Option<T>) -> Variadic<T> {
     value.into_iter().collect()
 }
 
@@ -440,5 +468,9 @@ pub(super) fn wrong(text: &str) -> mlua::Error {
     mlua::Error::runtime(text)
 }
 
-/// Entries of the metadata that one run sets.
-const MOST_SET: usize = 1000;
+/// Of one stream's side.
+const MOST_KEYS: usize = 16;
+/// Steps of a script's time that a key costs: a hundred times reading one or verifying with it is all of it.
+const OF_A_KEY: u32 = 10;
+/// What routes may call the filter in their metadata, whatever its name.
+const USUAL_NAME: &str = "envoy.filters.http.lua";

@@ -54,10 +54,31 @@ pub(super) struct Machine {
     /// The functions that the script has defined.
     pub(super) on_request: Option<Function>,
     pub(super) on_response: Option<Function>,
+    /// The script may ask other servers.
+    pub(super) asks: bool,
     handle: Function,
     /// What the prelude's questions begin with.
     token: Table,
-    budget: Rc<Cell<u32>>,
+    budget: Budget,
+}
+
+/// The steps that a script has left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Budget(Rc<Cell<u32>>);
+
+impl Budget {
+    fn renew(&self) {
+        self.0.set(MOST_STEPS);
+    }
+
+    /// Takes steps for what Lua does not count.
+    pub(super) fn spend(&self, steps: u32) -> mlua::Result<()> {
+        self.0.set(self.0.get().saturating_sub(steps));
+        match self.0.get() {
+            0 => Err(mlua::Error::runtime(TOO_LONG)),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Debug for Machine {
@@ -81,12 +102,20 @@ pub(super) enum Asked {
         body: Value,
     },
     Call {
-        cluster: Value,
-        headers: Value,
-        body: Value,
-        timeout: Value,
+        request: Question,
         duplicates: bool,
     },
+    /// A request whose answer it does not want.
+    Send(Question),
+}
+
+/// A request to another server.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) cluster: Value,
+    pub(super) headers: Value,
+    pub(super) body: Value,
+    pub(super) timeout: Value,
 }
 
 impl Machine {
@@ -95,25 +124,16 @@ impl Machine {
             StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::UTF8 | StdLib::MATH;
         let lua = Lua::new_with(libraries | StdLib::OS, LuaOptions::default())?;
         lua.set_memory_limit(MOST_MEMORY)?;
-        let budget = Rc::new(Cell::new(0));
+        let budget = Budget::default();
         let token = lua.create_table()?;
-        let counted = Rc::clone(&budget);
-        let spent = lua.create_function(move |_, ()| match counted.get() {
-            0 => Err(mlua::Error::runtime(TOO_LONG)),
-            _ => Ok(()),
-        })?;
+        let counted = budget.clone();
+        let spent = lua.create_function(move |_, ()| counted.spend(0))?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=prelude");
-        budget.set(MOST_STEPS);
+        budget.renew();
         let handle: Function = prelude.call((&token, spent))?;
-        let counted = Rc::clone(&budget);
+        let counted = budget.clone();
         let triggers = HookTriggers::new().every_nth_instruction(STEP);
-        lua.set_global_hook(triggers, move |_, _| {
-            counted.set(counted.get().saturating_sub(1));
-            match counted.get() {
-                0 => Err(mlua::Error::runtime(TOO_LONG)),
-                _ => Ok(VmState::Continue),
-            }
-        })?;
+        lua.set_global_hook(triggers, move |_, _| counted.spend(1).map(|()| VmState::Continue))?;
         let chunk = lua.load(&*script.source).set_name(format!("={}", script.name));
         let main = chunk.set_mode(ChunkMode::Text).into_function()?;
         let thread = lua.create_thread(main)?;
@@ -124,11 +144,16 @@ impl Machine {
         let globals = lua.globals();
         let on_request = globals.get("envoy_on_request")?;
         let on_response = globals.get("envoy_on_response")?;
-        Ok(Self { lua, on_request, on_response, handle, token, budget })
+        let asks = script.source.contains("httpCall");
+        Ok(Self { lua, on_request, on_response, asks, handle, token, budget })
     }
 
     pub(super) const fn lua(&self) -> &Lua {
         &self.lua
+    }
+
+    pub(super) fn budget(&self) -> Budget {
+        self.budget.clone()
     }
 
     /// Begins one of the script's functions for a stream.
@@ -137,7 +162,7 @@ impl Machine {
         function: &Function,
         stream: impl mlua::UserData + 'static,
     ) -> mlua::Result<(Thread, Value)> {
-        self.budget.set(MOST_STEPS);
+        self.budget.renew();
         let stream = self.lua.create_userdata(stream)?;
         let handle = self.handle.call(stream)?;
         Ok((self.lua.create_thread(function.clone())?, handle))
@@ -149,7 +174,7 @@ impl Machine {
         thread: &Thread,
         values: impl mlua::IntoLuaMulti,
     ) -> mlua::Result<Asked> {
-        self.budget.set(MOST_STEPS);
+        self.budget.renew();
         let said: MultiValue = thread.resume(values)?;
         if thread.status() != ThreadStatus::Resumable {
             return Ok(Asked::Done);
@@ -169,13 +194,15 @@ impl Machine {
             b"chunk" => Asked::Chunk,
             b"trailers" => Asked::Trailers,
             b"respond" => Asked::Respond { headers: next(), body: next() },
-            b"call" => Asked::Call {
-                cluster: next(),
-                headers: next(),
-                body: next(),
-                timeout: next(),
-                duplicates: next() == Value::Boolean(true),
-            },
+            what @ (b"call" | b"send") => {
+                let is_awaited = what == b"call";
+                let (cluster, headers) = (next(), next());
+                let request = Question { cluster, headers, body: next(), timeout: next() };
+                match is_awaited {
+                    true => Asked::Call { request, duplicates: next() == Value::Boolean(true) },
+                    false => Asked::Send(request),
+                }
+            }
             _ => return None,
         })
     }

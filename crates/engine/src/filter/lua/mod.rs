@@ -8,16 +8,23 @@
     reason = "Lua's values and errors are another library's: what is not expected is refused"
 )]
 
+mod answering;
+mod entries;
 mod handle;
+mod info;
+mod keys;
 mod machine;
 mod side;
 mod stream;
+mod tls;
 mod values;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use self::entries::Configured;
+use self::handle::Shown;
 use self::machine::{Machine, text_of};
 pub use self::machine::{Script, ScriptError};
 use self::side::{Has, Outcome, Side};
@@ -25,8 +32,11 @@ use self::stream::LuaStream;
 use super::notes::{NoteLevel, Notes};
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, RouteConfig,
+    RouteConfigs,
 };
+use crate::format::Facts;
 use crate::stats::{LuaStats, Scope};
+use crate::stream_info::FilterMetadata;
 
 /// Envoy `extensions.filters.http.lua.v3.Lua`.
 #[derive(Debug)]
@@ -43,13 +53,24 @@ pub struct LuaConfig {
 
 /// Envoy `LuaPerRoute`.
 #[derive(Debug)]
-pub enum RouteLua {
-    /// `disabled`.
+pub struct RouteLua {
+    /// `override`.
+    pub script: RouteScript,
+    /// `filter_context`: what the script is told.
+    pub context: FilterMetadata,
+}
+
+/// Which script a route has.
+#[derive(Debug)]
+pub enum RouteScript {
+    /// That of the filter.
+    Default,
+    /// None: `disabled`.
     Disabled,
     /// `name`: one of `source_codes`.
     Named(Box<str>),
     /// `source_code`.
-    Script(Arc<Script>),
+    Own(Arc<Script>),
 }
 
 impl RouteConfig for RouteLua {}
@@ -63,7 +84,8 @@ impl FilterConfig for SharedLua {
         let prefix = Arc::clone(&self.0.stat_prefix);
         let stats = scope.set(Scope::Lua { http: Arc::clone(&scope.prefix), prefix });
         let (config, notes) = (Arc::clone(&self.0), Rc::clone(&scope.notes));
-        Rc::new(Instance(Rc::new(Host { config, stats, notes, machines: RefCell::default() })))
+        let (machines, name) = (RefCell::default(), OnceCell::new());
+        Rc::new(Instance(Rc::new(Host { config, stats, notes, machines, name })))
     }
 
     fn reads_record(&self) -> bool {
@@ -78,16 +100,18 @@ struct Host {
     stats: Arc<LuaStats>,
     notes: Rc<Notes>,
     machines: RefCell<Vec<(Arc<Script>, Rc<Machine>)>>,
+    /// The filter's name in its chain, once it has seen a stream.
+    name: OnceCell<Arc<str>>,
 }
 
 impl Host {
     /// What runs the script of a route.
     fn machine(&self, route: Option<&RouteLua>) -> Option<Rc<Machine>> {
-        let script = match route {
-            None => self.config.script.as_ref()?,
-            Some(RouteLua::Disabled) => return None,
-            Some(RouteLua::Script(script)) => script,
-            Some(RouteLua::Named(name)) => {
+        let script = match route.map(|route| &route.script) {
+            None | Some(RouteScript::Default) => self.config.script.as_ref()?,
+            Some(RouteScript::Disabled) => return None,
+            Some(RouteScript::Own(script)) => script,
+            Some(RouteScript::Named(name)) => {
                 let named = self.config.named.iter().find(|(known, _)| known == name);
                 &named?.1
             }
@@ -109,6 +133,20 @@ impl Host {
                 self.notes.add(NoteLevel::Error, &text_of(&error));
                 None
             }
+        }
+    }
+
+    fn name(&self) -> Arc<str> {
+        self.name.get().cloned().unwrap_or_default()
+    }
+
+    /// What the configuration says to the script of a stream.
+    fn configured(&self, route: RouteConfigs<'_>, facts: &Facts<'_>) -> Configured {
+        self.name.get_or_init(|| route.filter.into());
+        Configured {
+            route: facts.told.route.cloned(),
+            virtual_host: facts.told.virtual_host.cloned(),
+            context: route.first::<RouteLua>().and_then(|route| route.context.clone()),
         }
     }
 
@@ -135,19 +173,19 @@ impl HttpFilter for Instance {
                 false => OnRequest::Pass,
             };
         };
-        let Some((mut side, values)) = Side::begin(&self.0, &machine, &function, false) else {
-            return OnRequest::Pass;
-        };
-        let has = Has { ends: request.is_empty, waits: !request.ends };
+        let configured = self.0.configured(request.route, request.facts);
+        let begun = Side::begin(&self.0, &machine, &function, Shown::new(false, configured));
+        let Some((mut side, values)) = begun else { return OnRequest::Pass };
+        let has = Has { ends: request.is_empty, waits: !request.ends, asks: true };
         let outcome = side.run_request(&self.0, &machine, values, has, request);
         let waits_for_piece = side.waits_for_piece();
-        let stream = |side| Box::new(LuaStream::new(&self.0, machine, side));
+        let stream = Box::new(LuaStream::new(&self.0, machine, Some(side)));
         match outcome {
-            Outcome::Done if answers => OnRequest::Watch(stream(None)),
+            Outcome::Done if stream.goes_on() => OnRequest::Watch(stream),
             Outcome::Done => OnRequest::Pass,
-            Outcome::Wait if waits_for_piece => OnRequest::Watch(stream(Some(side))),
-            Outcome::Wait => OnRequest::Collect(stream(Some(side)), MOST_CONTENT),
-            Outcome::Ask(callout) => OnRequest::Ask(stream(Some(side)), callout),
+            Outcome::Wait if waits_for_piece => OnRequest::Watch(stream),
+            Outcome::Wait => OnRequest::Collect(stream, MOST_CONTENT),
+            Outcome::Ask(callout) => OnRequest::Ask(stream, callout),
             Outcome::Reply(reply) => OnRequest::Answer(reply),
         }
     }
@@ -156,11 +194,13 @@ impl HttpFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         let Some(machine) = self.0.machine(response.route.first()) else { return };
         let Some(function) = machine.on_response.clone() else { return };
-        let Some((mut side, values)) = Side::begin(&self.0, &machine, &function, true) else {
-            return;
-        };
-        let has = Has { ends: response.ends, waits: false };
-        side.run_response(&self.0, &machine, values, has, (response.head, response.facts));
+        let configured = self.0.configured(response.route, response.facts);
+        let begun = Side::begin(&self.0, &machine, &function, Shown::new(true, configured));
+        let Some((mut side, values)) = begun else { return };
+        let has = Has { ends: response.ends, waits: false, asks: false };
+        let request = response.facts.request;
+        let head = (&mut *response.head, request);
+        side.run_response(&self.0, &machine, values, has, head, response.facts);
     }
 }
 

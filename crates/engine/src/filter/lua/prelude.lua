@@ -95,7 +95,9 @@ local Handle = {}
 Handle.__index = Handle
 
 for _, name in ipairs({
-    "headers", "streamInfo", "connection", "timestamp", "timestampString", "base64Escape", "clearRouteCache",
+    "headers", "metadata", "filterContext", "route", "virtualHost", "streamInfo", "connection", "connectionStreamInfo",
+    "timestamp", "timestampString", "base64Escape", "clearRouteCache", "setUpstreamOverrideHost", "importPublicKey",
+    "verifySignature",
 }) do
     Handle[name] = function(self, ...)
         local stream = self[1]
@@ -131,6 +133,14 @@ local options = {
     asynchronous = true, timeout_ms = true, trace_sampled = true, return_duplicate_headers = true, send_xff = true,
 }
 
+-- Without a time there is no limit.
+local function milliseconds(time)
+    if time ~= nil and math.floor(time) < 0 then
+        error("http call timeout must be >= 0", 3)
+    end
+    return time and math.floor(time)
+end
+
 function Handle:httpCall(cluster, headers, body, timeout, asynchronous)
     local duplicates = false
     if type(timeout) == "table" then
@@ -140,14 +150,16 @@ function Handle:httpCall(cluster, headers, body, timeout, asynchronous)
             end
         end
         timeout, asynchronous, duplicates =
-            timeout.timeout_ms or 15000, timeout.asynchronous, timeout.return_duplicate_headers
+            milliseconds(timeout.timeout_ms), timeout.asynchronous, timeout.return_duplicate_headers
     elseif asynchronous ~= nil and type(asynchronous) ~= "boolean" then
         error("http call asynchronous flag must be 'true', 'false', or empty", 2)
+    elseif type(timeout) ~= "number" then
+        error("bad argument #4 to 'httpCall' (number expected, got " .. type(timeout) .. ")", 2)
+    else
+        timeout = milliseconds(timeout)
     end
-    if asynchronous then
-        error("httpCall() that nobody waits for is not there", 2)
-    end
-    return settled(yield(token, "call", cluster, headers, body, timeout, duplicates and true or false))
+    local question = asynchronous and "send" or "call"
+    return settled(yield(token, question, cluster, headers, body, timeout, duplicates and true or false))
 end
 
 return function(stream)

@@ -7,10 +7,11 @@ use std::time::Duration;
 use mlua::{Function, IntoLua as _, Lua, MultiValue, Table, Thread, Value};
 use towpath_proto::{Head, Name};
 
+use super::entries::Configured;
 use super::handle::{Content, Headers, Shared, Shown, StreamHandle, wrong};
-use super::machine::{Asked, Machine};
+use super::machine::{Asked, Machine, Question};
 use super::{Host, values};
-use crate::filter::{Answer, Callout, Failed, OnAnswer, Reply, RequestView};
+use crate::filter::{Answer, Callout, Failed, OnAnswer, Reply, RequestView, WantedHost};
 use crate::format::Facts;
 
 /// What a script waits for.
@@ -33,6 +34,8 @@ pub(super) struct Side {
     /// Pieces of the content have gone by.
     streamed: bool,
     trailers: Option<Shared>,
+    /// How often it has asked another server.
+    calls: u32,
 }
 
 /// What there is of a message.
@@ -42,6 +45,8 @@ pub(super) struct Has {
     pub(super) ends: bool,
     /// What comes can be waited for.
     pub(super) waits: bool,
+    /// Another server can be asked, and waited for.
+    pub(super) asks: bool,
 }
 
 /// How far a script came.
@@ -66,11 +71,12 @@ impl Side {
         host: &Rc<Host>,
         machine: &Rc<Machine>,
         function: &Function,
-        is_response: bool,
+        shown: Shown,
     ) -> Option<(Self, MultiValue)> {
         host.stats.executions.inc();
-        let shared = Rc::new(RefCell::new(Shown::new(is_response)));
-        let handle = StreamHandle { shared: Rc::clone(&shared), notes: Rc::clone(&host.notes) };
+        let shared = Rc::new(RefCell::new(shown));
+        let budget = machine.budget();
+        let handle = StreamHandle { shared: Rc::clone(&shared), host: Rc::clone(host), budget };
         let begun = machine.begin(function, handle);
         let begun = begun.map_err(|error| host.fail(&error, machine)).ok();
         let (thread, handle) = begun?;
@@ -81,6 +87,7 @@ impl Side {
             content: None,
             streamed: false,
             trailers: None,
+            calls: 0,
         };
         Some((side, MultiValue::from_iter([handle])))
     }
@@ -97,11 +104,15 @@ impl Side {
         self.shared.borrow_mut().show(request.head, request.facts, None);
         let outcome = self.run(host, machine, values, has);
         let keeps = self.waits_for_piece();
+        let is_held = matches!(outcome, Outcome::Ask(_)) || self.waits_for_body();
         {
             let mut shown = self.shared.borrow_mut();
-            shown.write_back(request.head, request.facts);
-            let changes = std::mem::take(&mut shown.is_changed) && host.config.clears_route;
-            request.reroutes |= changes || std::mem::take(&mut shown.clears_route);
+            shown.write_back(request.head);
+            // A request that is held gets its route when it goes on.
+            if !is_held {
+                let changes = std::mem::take(&mut shown.is_changed) && host.config.clears_route;
+                request.reroutes |= changes || std::mem::take(&mut shown.clears_route);
+            }
             if keeps {
                 shown.head.clone_from(request.head);
                 shown.is_gone = true;
@@ -121,13 +132,14 @@ impl Side {
         machine: &Rc<Machine>,
         values: MultiValue,
         has: Has,
-        (head, facts): (&mut Head, &Facts<'_>),
+        (head, request): (&mut Head, Option<&Head>),
+        facts: &Facts<'_>,
     ) -> Outcome {
-        self.shared.borrow_mut().show(head, facts, facts.request);
+        self.shared.borrow_mut().show(head, facts, request);
         let outcome = self.run(host, machine, values, has);
-        let keeps = matches!(self.wait, Wait::Chunk | Wait::Trailers);
+        let keeps = self.waits_for_piece();
         let mut shown = self.shared.borrow_mut();
-        shown.write_back(head, facts);
+        shown.write_back(head);
         if keeps {
             shown.head.clone_from(head);
             shown.is_gone = true;
@@ -135,9 +147,19 @@ impl Side {
         outcome
     }
 
-    /// Whether it waits for the next piece of a content that goes on.
+    /// Whether it waits for the next piece of a content that goes on, or its end.
     pub(super) fn waits_for_piece(&self) -> bool {
-        self.wait == Wait::Chunk
+        matches!(self.wait, Wait::Chunk | Wait::Trailers)
+    }
+
+    /// It is not gone on with.
+    pub(super) fn forget(&mut self) {
+        self.wait = Wait::Nothing;
+    }
+
+    /// The host that it wants the request to go to, if it said so since this was last asked.
+    pub(super) fn take_wanted(&self) -> Option<WantedHost> {
+        self.shared.borrow_mut().wanted.take()
     }
 
     pub(super) fn waits_for_body(&self) -> bool {
@@ -180,10 +202,24 @@ impl Side {
         }
         let piece = Content::new(data.to_vec());
         let values = answer(machine.lua(), piece.clone());
-        self.run(host, machine, values, Has { ends: false, waits: true });
-        self.leave_metadata(facts);
+        self.run_with(host, machine, values, Has { ends: false, waits: true, asks: false }, facts);
         if let Some(bytes) = piece.taken_if_changed() {
             *data = bytes;
+        }
+    }
+
+    /// What has come of a request's content while the script waited for something else.
+    pub(super) fn see_kept(
+        &mut self,
+        host: &Rc<Host>,
+        machine: &Rc<Machine>,
+        request: &mut RequestView<'_>,
+    ) {
+        for piece in request.content.iter_mut() {
+            self.see_piece(host, machine, piece, request.facts);
+        }
+        if request.ends && self.waits_for_piece() {
+            self.see_end(host, machine, None, request.facts);
         }
     }
 
@@ -196,27 +232,38 @@ impl Side {
         facts: &Facts<'_>,
     ) {
         let mut trailers = trailers;
-        self.show_trailers(trailers.as_deref_mut());
+        if let Some(trailers) = trailers.as_deref_mut() {
+            self.show_trailers(trailers);
+        }
         let values = match self.wait {
-            Wait::Chunk => MultiValue::new(),
-            Wait::Trailers => self.values_of_trailers(machine.lua()),
-            Wait::Nothing | Wait::Body | Wait::Call { .. } => return self.hide_trailers(trailers),
+            Wait::Chunk => Some(MultiValue::new()),
+            Wait::Trailers => Some(self.values_of_trailers(machine.lua())),
+            Wait::Nothing | Wait::Body | Wait::Call { .. } => None,
         };
-        self.run(host, machine, values, Has { ends: true, waits: false });
-        self.leave_metadata(facts);
-        self.hide_trailers(trailers);
+        if let Some(values) = values {
+            self.run_with(
+                host,
+                machine,
+                values,
+                Has { ends: true, waits: false, asks: false },
+                facts,
+            );
+        }
+        if let Some(trailers) = trailers {
+            self.hide_trailers(trailers);
+        }
     }
 
-    pub(super) fn show_trailers(&mut self, trailers: Option<&mut Head>) {
-        self.trailers = trailers.map(|trailers| {
-            let mut shown = Shown::new(true);
-            (shown.head, shown.is_trailers) = (std::mem::take(trailers), true);
-            Rc::new(RefCell::new(shown))
-        });
+    /// Lends it the trailers.
+    pub(super) fn show_trailers(&mut self, trailers: &mut Head) {
+        let mut shown = Shown::new(true, Configured::default());
+        (shown.head, shown.is_trailers) = (std::mem::take(trailers), true);
+        self.trailers = Some(Rc::new(RefCell::new(shown)));
     }
 
-    pub(super) fn hide_trailers(&mut self, trailers: Option<&mut Head>) {
-        if let (Some(shared), Some(trailers)) = (self.trailers.take(), trailers) {
+    /// Takes them back.
+    pub(super) fn hide_trailers(&mut self, trailers: &mut Head) {
+        if let Some(shared) = self.trailers.take() {
             *trailers = std::mem::take(&mut shared.borrow_mut().head);
         }
     }
@@ -228,13 +275,18 @@ impl Side {
         }
     }
 
-    fn leave_metadata(&self, facts: &Facts<'_>) {
-        let set = std::mem::take(&mut self.shared.borrow_mut().set);
-        if let Some(info) = facts.info {
-            for (namespace, entries) in set {
-                let _ = info.add_metadata(&namespace, entries);
-            }
-        }
+    /// Runs with nothing but what is known of the stream.
+    fn run_with(
+        &mut self,
+        host: &Rc<Host>,
+        machine: &Rc<Machine>,
+        values: MultiValue,
+        has: Has,
+        facts: &Facts<'_>,
+    ) {
+        self.shared.borrow_mut().show_info(facts);
+        self.run(host, machine, values, has);
+        self.shared.borrow_mut().info = None;
     }
 
     fn run(
@@ -253,7 +305,7 @@ impl Side {
                     return Outcome::Done;
                 }
             };
-            match self.answer(asked, machine.lua(), has) {
+            match self.answer(asked, host, machine.lua(), has) {
                 Ok(Next::GoOn(next)) => values = next,
                 Ok(Next::Leave(outcome)) => return outcome,
                 Err(error) => values = refused(machine.lua(), &error),
@@ -261,7 +313,7 @@ impl Side {
         }
     }
 
-    fn answer(&mut self, asked: Asked, lua: &Lua, has: Has) -> mlua::Result<Next> {
+    fn answer(&mut self, asked: Asked, host: &Host, lua: &Lua, has: Has) -> mlua::Result<Next> {
         let (is_response, is_gone) = {
             let shown = self.shared.borrow();
             (shown.is_response, shown.is_gone)
@@ -277,7 +329,6 @@ impl Side {
                 Err(wrong("content is not there for this stream"))
             }
             Asked::Chunk => Ok(self.waits(Wait::Chunk)),
-            Asked::Trailers if !is_response => Err(wrong("trailers() is not there for requests")),
             Asked::Trailers if has.ends => Ok(Next::GoOn(self.values_of_trailers(lua))),
             Asked::Trailers => Ok(self.waits(Wait::Trailers)),
             Asked::Respond { .. } if is_response => {
@@ -289,15 +340,34 @@ impl Side {
             Asked::Respond { headers, body } => {
                 Ok(Next::Leave(Outcome::Reply(reply(&headers, &body)?)))
             }
-            Asked::Call { .. } if is_response || is_gone => {
-                Err(wrong("httpCall() is not there for responses, nor once a request goes on"))
+            Asked::Call { .. } if !has.asks || is_gone => {
+                Err(wrong("httpCall() cannot be waited for here"))
             }
-            Asked::Call { cluster, headers, body, timeout, duplicates } => {
-                let callout = callout(&cluster, &headers, &body, &timeout)?;
+            Asked::Call { request, duplicates } => {
+                let callout = self.callout(&request, host)?;
                 self.wait = Wait::Call { duplicates };
                 Ok(Next::Leave(Outcome::Ask(Box::new(callout))))
             }
+            Asked::Send(request) => {
+                let callout = self.callout(&request, host)?;
+                if !host.notes.send(Callout { max_bytes: 0, ..callout }) {
+                    return Err(wrong("too many calls at once"));
+                }
+                Ok(Next::GoOn(MultiValue::new()))
+            }
         }
+    }
+
+    /// A request to another server, if there is such and this is not one too many.
+    fn callout(&mut self, request: &Question, host: &Host) -> mlua::Result<Callout> {
+        self.calls += 1;
+        if self.calls > MOST_CALLS {
+            return Err(wrong("too many calls of one stream"));
+        }
+        if !host.notes.knows_cluster(&values::text(&request.cluster)?.to_string_lossy()) {
+            return Err(wrong("http call cluster invalid. Must be configured"));
+        }
+        callout(request)
     }
 
     fn answer_body(&mut self, always: bool, lua: &Lua, has: Has) -> mlua::Result<Next> {
@@ -369,12 +439,8 @@ fn reply(headers: &Value, body: &Value) -> mlua::Result<Reply> {
     Ok(reply)
 }
 
-fn callout(
-    cluster: &Value,
-    headers: &Value,
-    body: &Value,
-    timeout: &Value,
-) -> mlua::Result<Callout> {
+fn callout(request: &Question) -> mlua::Result<Callout> {
+    let Question { cluster, headers, body, timeout } = request;
     let (fields, pseudo) = values::fields(table(headers)?)?;
     let of = |name: &str| {
         let found = pseudo.iter().find(|(known, _)| known == name);
@@ -393,27 +459,29 @@ fn callout(
             body
         }
     };
-    let milliseconds = match timeout {
-        Value::Integer(number) => u64::try_from(*number).ok(),
-        Value::Number(number) if *number >= 0.0 => Some(*number as u64),
+    // 0 means no limit.
+    let timeout = match timeout {
+        Value::Integer(milliseconds) if *milliseconds > 0 => {
+            Some(Duration::from_millis(milliseconds.unsigned_abs()))
+        }
         _ => None,
-    };
-    let timeout = match milliseconds {
-        None => return Err(wrong("http call timeout must be >= 0")),
-        Some(0) => return Err(wrong("a call that may take for ever is not there")),
-        Some(milliseconds) => Duration::from_millis(milliseconds),
     };
     crate::filter::callout::mark(&mut head, timeout);
     Ok(Callout {
         cluster: (&*values::text(cluster)?.to_string_lossy()).into(),
         head,
         body: body.into(),
-        timeout,
+        timeout: timeout.unwrap_or(LONGEST).min(LONGEST),
         max_bytes: super::MOST_CONTENT,
         joint: None,
         retry: None,
     })
 }
+
+/// Of one side of a stream.
+const MOST_CALLS: u32 = 1000;
+/// A call without a limit ends after this.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 fn table(value: &Value) -> mlua::Result<&Table> {
     value.as_table().ok_or_else(|| wrong(&format!("table expected, got {}", value.type_name())))

@@ -1,31 +1,39 @@
-//! A stream that a script goes on with.
+//! A stream that a script goes on with: its request, and where it is told of the response.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
-use towpath_proto::{Head, Name};
+use towpath_proto::Head;
 
+use super::answering::Answering;
 use super::machine::Machine;
 use super::side::{Has, Outcome, Side};
 use super::{Host, MOST_CONTENT};
-use crate::filter::{Answer, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter};
+use crate::filter::{
+    Answer, Direction, OnAnswer, Release, Reply, RequestView, ResponseView, Said, Step,
+    StreamFilter, TalkView, WantedHost,
+};
 use crate::format::Facts;
-use crate::record::details;
 
 #[derive(Debug)]
 pub(super) struct LuaStream {
     host: Rc<Host>,
     machine: Rc<Machine>,
     request: Option<Side>,
-    response: Option<Side>,
-    /// Of a response that the script wants as a whole.
-    collected: Vec<u8>,
+    response: Option<Answering>,
+    wanted: Option<WantedHost>,
 }
 
 impl LuaStream {
     pub(super) fn new(host: &Rc<Host>, machine: Rc<Machine>, request: Option<Side>) -> Self {
         let host = Rc::clone(host);
-        Self { host, machine, request, response: None, collected: Vec::new() }
+        let wanted = request.as_ref().and_then(Side::take_wanted);
+        Self { host, machine, request, response: None, wanted }
+    }
+
+    /// Whether it has anything to do with the stream if the script is through with its request.
+    pub(super) fn goes_on(&self) -> bool {
+        self.wanted.is_some() || self.machine.on_response.is_some()
     }
 }
 
@@ -34,8 +42,10 @@ impl StreamFilter for LuaStream {
         let Some(side) = &mut self.request else { return OnAnswer::GoOn };
         let whole = request.content.concat();
         let values = side.values_of_body(&self.machine, whole);
-        let has = Has { ends: true, waits: false };
-        side.run_request(&self.host, &self.machine, values, has, request).on_answer()
+        let has = Has { ends: true, waits: false, asks: true };
+        let outcome = side.run_request(&self.host, &self.machine, values, has, request);
+        self.wanted = side.take_wanted().or(self.wanted.take());
+        outcome.on_answer()
     }
 
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
@@ -43,12 +53,20 @@ impl StreamFilter for LuaStream {
         let values = side.values_of_answer(&self.machine, answer);
         // Of a request whose content was shown already nothing more comes.
         let is_whole = side.body().is_some();
-        let has = Has { ends: request.is_empty || is_whole, waits: !request.is_empty };
+        let has = Has { ends: request.is_empty || is_whole, waits: !request.is_empty, asks: true };
         let outcome = side.run_request(&self.host, &self.machine, values, has, request);
+        self.wanted = side.take_wanted().or(self.wanted.take());
         if matches!(outcome, Outcome::Wait) && side.waits_for_body() {
             return OnAnswer::Collect(MOST_CONTENT);
         }
+        if matches!(outcome, Outcome::Wait) {
+            side.see_kept(&self.host, &self.machine, request);
+        }
         outcome.on_answer()
+    }
+
+    fn wanted_host(&self) -> Option<&WantedHost> {
+        self.wanted.as_ref()
     }
 
     fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
@@ -58,46 +76,50 @@ impl StreamFilter for LuaStream {
         Ok(())
     }
 
-    fn on_request_end(&mut self, facts: &Facts<'_>) -> Result<Bytes, Reply> {
+    fn keeps_request_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> bool {
         if let Some(side) = self.request.as_mut().filter(|side| side.waits_for_piece()) {
-            side.see_end(&self.host, &self.machine, None, facts);
+            side.see_end(&self.host, &self.machine, trailers, facts);
         }
-        Ok(Bytes::new())
+        false
+    }
+
+    fn lend_trailers(&mut self, trailers: &mut Head) {
+        if let Some(side) = &mut self.request {
+            side.show_trailers(trailers);
+        }
+    }
+
+    fn return_trailers(&mut self, trailers: &mut Head) {
+        if let Some(side) = &mut self.request {
+            side.hide_trailers(trailers);
+        }
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
-        let Some(function) = self.machine.on_response.clone() else { return Release::Now };
-        let begun = Side::begin(&self.host, &self.machine, &function, true);
-        let Some((mut side, values)) = begun else { return Release::Now };
-        let has = Has { ends: response.ends, waits: true };
-        let at = (&mut *response.head, response.facts);
-        side.run_response(&self.host, &self.machine, values, has, at);
-        let waits = side.waits_for_body();
-        self.response = Some(side);
-        if waits { Release::AtEnd } else { Release::Now }
+        if let Some(answering) = &mut self.response {
+            answering.leave();
+            return Release::Now;
+        }
+        match Answering::begin(&self.host, response) {
+            Some((answering, release)) => {
+                self.response = Some(answering);
+                release
+            }
+            None => Release::Now,
+        }
     }
 
     fn on_response_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
-        let Some(side) = &mut self.response else { return Ok(()) };
-        if !side.waits_for_body() {
-            side.see_piece(&self.host, &self.machine, data, facts);
-            return Ok(());
-        }
-        if self.collected.len() + data.len() > MOST_CONTENT {
-            self.collected = Vec::new();
-            return Err(Reply::new(
-                500,
-                b"Internal Server Error",
-                details::RESPONSE_PAYLOAD_TOO_LARGE,
-            ));
-        }
-        self.collected.extend_from_slice(&std::mem::take(data));
-        Ok(())
+        self.response.as_mut().map_or(Ok(()), |answering| answering.see_data(data, facts))
+    }
+
+    fn keeps_response_end(&mut self, trailers: Option<&mut Head>, _facts: &Facts<'_>) -> bool {
+        self.response.as_mut().is_some_and(|answering| answering.keeps_end(trailers))
     }
 
     fn on_response_end(&mut self, trailers: Option<&mut Head>, facts: &Facts<'_>) -> Bytes {
-        if let Some(side) = &mut self.response {
-            side.see_end(&self.host, &self.machine, trailers, facts);
+        if let Some(answering) = &mut self.response {
+            answering.see_end(trailers, facts);
         }
         Bytes::new()
     }
@@ -108,18 +130,25 @@ impl StreamFilter for LuaStream {
         trailers: Option<&mut Head>,
         facts: &Facts<'_>,
     ) -> Bytes {
-        let whole = std::mem::take(&mut self.collected);
-        let Some(side) = &mut self.response else { return whole.into() };
-        let mut trailers = trailers;
-        side.show_trailers(trailers.as_deref_mut());
-        let values = side.values_of_body(&self.machine, whole);
-        let has = Has { ends: true, waits: false };
-        side.run_response(&self.host, &self.machine, values, has, (head, facts));
-        side.hide_trailers(trailers);
-        let Some((bytes, is_changed)) = side.body() else { return Bytes::new() };
-        if is_changed {
-            head.set_number(Name::ContentLength, bytes.len() as u64);
+        let answering = self.response.as_mut();
+        answering.map(|answering| answering.release(head, trailers, facts)).unwrap_or_default()
+    }
+
+    fn on_said(&mut self, said: Said, stream: &mut TalkView<'_>) {
+        if let Some(answering) = &mut self.response {
+            answering.on_said(said, stream);
         }
-        bytes.into()
+    }
+
+    fn next_step(&mut self) -> Option<Step> {
+        self.response.as_mut()?.steps.pop_front()
+    }
+
+    fn is_full(&self, way: Direction) -> bool {
+        way == Direction::Response && self.response.as_ref().is_some_and(Answering::is_full)
+    }
+
+    fn held(&self) -> usize {
+        self.response.as_ref().map_or(0, Answering::held)
     }
 }

@@ -1,0 +1,102 @@
+//! `streamInfo()` and `connectionStreamInfo()`: what is known of a stream and of its connection.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mlua::{LuaString, UserData, UserDataMethods, Value};
+
+use super::entries::{Entries, Map, Metadata};
+use super::handle::{Shared, any};
+use super::tls::Tls;
+use super::values;
+use crate::proxied::Proxied;
+use crate::stream_info::{StateObject, Value as Held};
+
+/// `streamInfo()`.
+pub(super) struct Info(pub(super) Shared);
+
+/// `connectionStreamInfo()`.
+pub(super) struct ConnectionInfo(pub(super) Option<Arc<Proxied>>);
+
+/// `streamInfo():filterState()`.
+struct State(Shared);
+
+impl UserData for Info {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("protocol", |_, this, ()| Ok(this.0.borrow().told.protocol));
+        methods.add_method("routeName", |_, this, ()| Ok(this.0.borrow().told.route.to_string()));
+        methods.add_method("virtualClusterName", |_, this, ()| {
+            Ok(this.0.borrow().told.virtual_cluster.to_string())
+        });
+        methods.add_method("requestedServerName", |_, this, ()| {
+            Ok(this.0.borrow().told.server_name.to_string())
+        });
+        methods.add_method("downstreamLocalAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.local.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("downstreamDirectRemoteAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.direct.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("downstreamRemoteAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.remote.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("dynamicMetadata", |_, this, ()| Ok(Metadata(Rc::clone(&this.0))));
+        // What filters leave there they leave as structs.
+        methods.add_method("dynamicTypedMetadata", |_, _, _: LuaString| Ok(Value::Nil));
+        methods.add_method("downstreamDirectLocalAddress", |_, this, ()| {
+            Ok(this.0.borrow().told.local.as_ref().map(ToString::to_string))
+        });
+        methods.add_method("downstreamSslConnection", |_, this, ()| {
+            Ok(this.0.borrow().told.tls.clone().map(Tls))
+        });
+        methods.add_method("filterState", |_, this, ()| Ok(State(Rc::clone(&this.0))));
+    }
+}
+
+impl UserData for ConnectionInfo {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("dynamicMetadata", |_, this, ()| {
+            let metadata = this.0.as_ref().map(|proxied| proxied.metadata());
+            Ok(Map(Entries::Connection(Rc::new(metadata.unwrap_or_default()))))
+        });
+        methods.add_method("dynamicTypedMetadata", |lua, this, namespace: LuaString| {
+            let name = namespace.to_string_lossy();
+            let values = lua.create_table()?;
+            for (of, key, value) in this.0.iter().flat_map(|proxied| proxied.typed()) {
+                if of == &*name {
+                    values.set(key, lua.create_string(value)?)?;
+                }
+            }
+            if values.is_empty() {
+                return Ok(None);
+            }
+            // A `data.core.v3.TlvsMetadata`.
+            lua.create_table_from([("typed_metadata", values)]).map(Some)
+        });
+    }
+}
+
+impl UserData for State {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, this, (name, field): (LuaString, Option<LuaString>)| {
+            let shown = this.0.borrow();
+            let Some(info) = &shown.info else { return Ok(any(None)) };
+            let read = |object: Option<&StateObject>| match (object, &field) {
+                (None, _) => Ok(None),
+                (Some(StateObject { fields: Some(_), value, .. }), None) if value.is_empty() => {
+                    Ok(None)
+                }
+                (Some(object), None) => {
+                    lua.create_string(&object.value).map(|text| Some(Value::String(text)))
+                }
+                (Some(object), Some(field)) => {
+                    let fields = object.fields.as_ref();
+                    let value = fields.and_then(|it| it.get(&*field.to_string_lossy()));
+                    let said = value.filter(|it| matches!(it, Held::String(_) | Held::Number(_)));
+                    said.map(|value| values::to_lua(lua, value)).transpose()
+                }
+            };
+            info.read_state(&name.to_string_lossy(), read).map(any)
+        });
+    }
+}
