@@ -24,6 +24,7 @@ use towpath_proto::{
 };
 
 mod app;
+mod filters;
 mod reload;
 mod requests;
 mod rpc;
@@ -95,6 +96,18 @@ pub(crate) struct Bench {
     streams: Option<Streams>,
     calls: Option<Streams>,
     apps: [Option<app::App>; 2],
+    filtered: [Option<Requests>; 3],
+    alone: Option<filters::Alone>,
+}
+
+impl Bench {
+    fn filtered(&mut self, place: usize, of: fn() -> Requests) -> &mut Requests {
+        self.filtered[place].get_or_insert_with(of)
+    }
+
+    fn alone(&mut self) -> &filters::Alone {
+        self.alone.get_or_insert_with(filters::Alone::new)
+    }
 }
 
 pub(crate) type Operation = fn(&mut Bench);
@@ -112,6 +125,12 @@ pub(crate) const CASES: &[(&str, Operation)] = &[
     ("h2-grpc", |bench| bench.calls.get_or_insert_with(|| Streams::new(Kind::Grpc)).exchange()),
     ("app-http1", |bench| bench.apps[0].get_or_insert_with(app::App::http1).exchange()),
     ("app-http2", |bench| bench.apps[1].get_or_insert_with(app::App::http2).exchange()),
+    ("exchange-jwt", |bench| bench.filtered(0, filters::jwt).exchange()),
+    ("exchange-gzip-16k", |bench| bench.filtered(1, filters::gzip).exchange()),
+    ("exchange-brotli-16k", |bench| bench.filtered(2, filters::brotli).exchange()),
+    ("alone-signature", |bench| bench.alone().signature()),
+    ("alone-gzip-16k", |bench| bench.alone().gzip()),
+    ("alone-brotli-16k", |bench| bench.alone().brotli()),
     ("log-line", Bench::log_line),
     ("bolt-16-calls", |bench| bench.rpc.get_or_insert_with(rpc::Rpc::new).batch()),
     ("reload-1-of-5000-clusters", |bench| {
@@ -173,6 +192,8 @@ impl Bench {
             streams: None,
             calls: None,
             apps: [None, None],
+            filtered: [None, None, None],
+            alone: None,
         }
     }
 

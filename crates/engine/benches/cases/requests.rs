@@ -8,7 +8,7 @@ use bytes::Bytes;
 use towpath_engine::format::Format;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::log::Sink;
-use towpath_engine::snapshot::{AccessLog, Http, SinkId};
+use towpath_engine::snapshot::{AccessLog, Http, SinkId, Snapshot};
 use towpath_engine::worker::Worker;
 use towpath_proto::{ConnectionId, Input, Instant, Machine, Output};
 
@@ -42,18 +42,23 @@ pub(crate) struct Requests {
 impl Requests {
     /// A worker that has carried one exchange.
     pub(crate) fn new(adjust_http: fn(&mut Http)) -> Self {
+        let mut plan = scene::Plan::new(1);
+        plan.adjust_http = adjust_http;
+        let mut snapshot = plan.snapshot();
+        snapshot.sinks.push(Sink::Stdout);
+        Self::of(snapshot, Bytes::from_static(REQUEST), response())
+    }
+
+    /// The same of any request and response.
+    pub(super) fn of(snapshot: Snapshot, request: Bytes, response: Bytes) -> Self {
         let mut requests = Self {
             worker: super::worker(),
             now: Instant::from_nanos(1_000_000),
             client: ConnectionId::new(0, 1),
             origin: ConnectionId::new(1, 1),
-            request: Bytes::from_static(REQUEST),
-            response: response(),
+            request,
+            response,
         };
-        let mut plan = scene::Plan::new(1);
-        plan.adjust_http = adjust_http;
-        let mut snapshot = plan.snapshot();
-        snapshot.sinks.push(Sink::Stdout);
         requests.give(Input::Message(Message::To(ToWorker::Snapshot(Arc::new(snapshot)))));
         let listener = super::listen(&mut requests.worker, requests.now);
         let (local, peer) = (scene::address(scene::HTTP), scene::address(([10, 0, 9, 9], 999)));
