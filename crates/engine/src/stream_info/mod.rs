@@ -4,14 +4,12 @@
 //! thing that is written, and belongs to the stream's record: what writes or reads it has to say that it
 //! [reads the record](crate::filter::FilterConfig::reads_record).
 
-#[cfg(feature = "serving")]
 mod read;
 mod value;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-#[cfg(feature = "serving")]
 pub use read::read_json;
 pub use value::{
     FilterMetadata, JsonStyle, Struct, Value, merge, value_at, weight_of, write_struct,

@@ -132,6 +132,7 @@ suites!(
     jwt_authn,
     grpc_filters,
     grpc_health,
+    grpc_stats,
     transcoder,
     matchers,
     oauth2,
