@@ -152,6 +152,7 @@ suites!(
     callout_retries,
     hash_cookies,
     hashing,
+    set_metadata,
     slow_start,
     subsets,
     sni,
