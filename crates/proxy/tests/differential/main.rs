@@ -78,6 +78,7 @@ suites!(
     tries,
     conditions,
     custom_response,
+    decompressor,
     route_matches,
     weighted,
     headers,
