@@ -136,13 +136,7 @@ impl Exchange {
     ) {
         let details = reason.reset().after_response();
         self.streams.count_tx_reset(index);
-        if let Some(stream) = self.streams.get(index)
-            && let Some(http) = stream.context.http()
-            && stream.came_as_grpc()
-        {
-            // Envoy counts it for calls by gRPC alone.
-            http.stats.rq_reset_after_downstream_response_started.inc();
-        }
+        self.count_reset_call(index);
         // The client sees the end that the upstream made. An end without a reset must not make it look complete.
         let is_delimited = self.streams.get(index).is_some_and(|stream| {
             stream.upgrade == Upgrade::No
@@ -151,6 +145,16 @@ impl Exchange {
         });
         let how = if upstream_ended && is_delimited { Close::Flush } else { Close::FlushReset };
         self.abandon_with(index, details, how, now);
+    }
+
+    /// Counts a response that broke off; as in Envoy, of calls by gRPC alone, which a filter may have made of them.
+    pub(crate) fn count_reset_call(&self, index: StreamIndex) {
+        if let Some(stream) = self.streams.get(index)
+            && let Some(http) = stream.context.http()
+            && (stream.came_as_grpc() || grpc::is_grpc(&stream.request))
+        {
+            http.stats.rq_reset_after_downstream_response_started.inc();
+        }
     }
 
     /// Ends a stream in the middle, by our own decision.

@@ -599,13 +599,24 @@ impl Exchange {
         let body = [lead, reset.reason()].concat().into_bytes();
         let quiet =
             stream.context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
-        self.charge(index, status);
+        let is_held = stream.filters.as_deref().is_some_and(|filters| filters.held.is_some());
+        let details = match is_held {
+            // The host's response has begun, and counts; the client has nothing of it.
+            true => {
+                self.count_reset_call(index);
+                reset.after_response()
+            }
+            false => {
+                self.charge(index, status);
+                reset.before_response()
+            }
+        };
         let mut head = self.env.heads.take();
         head.set_status(status);
         if reset == Reset::Overflow && !quiet {
             head.set(Name::XEnvoyOverloaded, b"true");
         }
-        self.answer(index, head, body, reset.before_response(), now);
+        self.answer(index, head, body, details, now);
     }
 
     /// Counts a status that we answer for a cluster as if it had come from there.

@@ -85,6 +85,15 @@ impl CallStats {
             stats.count(status);
         }
     }
+
+    /// Counts a call that has no `grpc-status`.
+    pub(crate) fn count_outcome(&mut self, facts: &Facts<'_>, succeeds: bool) {
+        if let Some(stats) = self.of(facts) {
+            let outcome = if succeeds { &stats.success } else { &stats.failure };
+            outcome.inc();
+            stats.total.inc();
+        }
+    }
 }
 
 impl GrpcStats {
@@ -133,6 +142,16 @@ impl Frames {
             data = &data[self.advance(data).0..];
         }
         frames
+    }
+
+    /// How many bytes of the start of the frame under way are not here yet, or of the next one's.
+    pub(crate) const fn start_left(&self) -> usize {
+        (FRAME_START - self.start) as usize
+    }
+
+    /// The frame before is over.
+    pub(crate) const fn is_between(&self) -> bool {
+        self.start == 0
     }
 
     /// Goes on to the end of the frame under way, or of the piece: how far that is, and whether the frame is over.

@@ -61,7 +61,8 @@ impl Command {
                             append(out, text.as_bytes());
                         }
                         (StateForm::Plain, Some(_)) if object.value.is_empty() => return false,
-                        (StateForm::Typed, Some(fields)) if object.value.is_empty() => {
+                        // A text that is not their JSON is another form of them.
+                        (StateForm::Typed, Some(fields)) if !object.value.starts_with(b"{") => {
                             write_struct(out, fields, JsonStyle::Protobuf);
                         }
                         (StateForm::Plain, _) => append(out, &object.value),

@@ -28,6 +28,7 @@ fn convert(_converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn F
         methods,
         times: config.flag("enable_upstream_stats"),
         without_dots: config.flag("replace_dots_in_grpc_service_name"),
+        emits_state: config.flag("emit_filter_state"),
     }))
 }
 
@@ -49,8 +50,9 @@ const SUPPORT: &[Entry] = &[
             "stats_for_all_methods",
             "enable_upstream_stats",
             "replace_dots_in_grpc_service_name",
+            "emit_filter_state",
         ],
-        harmless: &[("emit_filter_state", "nothing here reads filter state")],
+        harmless: &[],
         changes: &[],
     },
     Entry {

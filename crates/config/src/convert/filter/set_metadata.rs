@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::set_metadata::{Entry as Written, SetMetadata};
 
 use super::Known;
@@ -14,7 +15,10 @@ const CONFIG: &str = "envoy.extensions.filters.http.set_metadata.v3.Config";
 pub(super) const FILTER: Known = Known {
     config_type: CONFIG,
     convert: |_, config| Some(Arc::new(set_metadata(config))),
-    by_route: None,
+    by_route: Some((CONFIG, |_, config| {
+        let config: Arc<dyn RouteConfig> = Arc::new(set_metadata(config));
+        Some(config)
+    })),
     support: SUPPORT,
 };
 

@@ -31,7 +31,7 @@ impl FilterConfig for GrpcHttp1Bridge {
 
 impl HttpFilter for GrpcHttp1Bridge {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        if !grpc::is_grpc(request.head) {
+        if !grpc::is_grpc(request.head) || request.head.version() == Version::Http2 {
             return OnRequest::Pass;
         }
         if self.without_query
@@ -39,9 +39,6 @@ impl HttpFilter for GrpcHttp1Bridge {
         {
             let path = request.head.path()[..end].to_vec();
             request.head.set_path(&path);
-        }
-        if request.head.version() == Version::Http2 {
-            return OnRequest::Pass;
         }
         OnRequest::Watch(Box::new(Bridged::default()))
     }

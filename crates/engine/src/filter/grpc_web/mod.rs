@@ -150,7 +150,8 @@ impl StreamFilter for Call {
         self.count(facts, trailers);
         let mut block = Vec::new();
         for field in trailers.iter() {
-            block.extend_from_slice(field.name_bytes);
+            // As over HTTP/2, names are in lower case (PROTOCOL-WEB.md).
+            block.extend(field.name_bytes.to_ascii_lowercase());
             block.push(b':');
             block.extend_from_slice(field.value);
             block.extend_from_slice(b"\r\n");

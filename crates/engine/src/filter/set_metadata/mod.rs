@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView};
+use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
 use crate::stats::SetMetadataStats;
 use crate::stream_info::{StreamInfo, Struct, merge};
 
-/// Envoy `set_metadata.v3.Config`. What routes say to it Envoy 1.40 takes and does not read.
+/// Envoy `set_metadata.v3.Config`, of a chain or of a route; that of the most specific route comes after the chain's.
 #[derive(Clone, Debug)]
 pub struct SetMetadata {
     /// What is written, in order.
@@ -24,6 +24,8 @@ pub struct Entry {
     /// `allow_overwrite`: it joins what is in the namespace already. Otherwise it is left out then.
     pub joins: bool,
 }
+
+impl RouteConfig for SetMetadata {}
 
 impl FilterConfig for SetMetadata {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
@@ -44,7 +46,9 @@ struct Instance {
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         if let Some(info) = request.facts.info {
-            for entry in &*self.config.entries {
+            let by_route = request.route.first::<SetMetadata>();
+            let by_route = by_route.map_or(&[][..], |config| &config.entries);
+            for entry in self.config.entries.iter().chain(by_route) {
                 self.write(entry, info);
             }
         }
