@@ -18,7 +18,7 @@ use towpath_engine::filter::{ChainFilter, FilterConfig};
 use towpath_engine::format::Format;
 use towpath_engine::message::{FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::health::{Comparison, HealthFlags, OutlierDetection, Rule, Run};
-use towpath_engine::snapshot::http::Http;
+use towpath_engine::snapshot::http::{Http, Upgrade};
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::route::{Forward, Fraction, HeaderOps, RetryOn};
@@ -228,6 +228,108 @@ fn a_host_has_its_first_connection_whatever_the_limit() {
     bench.accept(HTTP);
     assert!(bench.ask(GET).is_empty());
     assert_eq!((bench.connects, bench.number("cluster.app.upstream_cx_overflow")), (1, 2));
+}
+
+/// A request that wants a new connection is not held up by one that another request has left, and no limit is passed.
+#[test]
+fn a_connection_makes_room_for_a_new_one() {
+    let mut plan = Plan::new(1);
+    plan.cluster.limits.connections = 2;
+    let mut bench = Bench::of(plan.snapshot());
+    bench.exchange(GET, OK);
+    let closing = bench.origin.unwrap();
+    bench.ask(GET);
+    bench.accept(HTTP);
+    bench.ask(GET);
+    let second = bench.origin.unwrap();
+    bench.accept(HTTP);
+    assert!(bench.ask(GET).is_empty(), "it waits for one of the two");
+    bench.give(Input::Ended { connection: closing });
+    assert!(bench.sent().starts_with(b"GET / "), "its turn comes with the third connection");
+    assert_eq!(bench.connects, 3);
+    bench.give(Input::Received { connection: second, chunk: OK.into() });
+    let sent = bench.sent().escape_ascii().to_string();
+    assert!(sent.contains("GET / "), "the one that met the closing connection: {sent}");
+    assert_eq!((bench.connects, bench.closed.contains(&second)), (4, true));
+}
+
+/// Where only its end ends an answer, a reset says that it is not whole.
+#[test]
+fn an_answer_that_stops_early_is_not_taken_for_whole() {
+    for (version, length, is_reset) in [
+        ("1.1", "Transfer-Encoding: chunked\r\n\r\n5\r\n", false),
+        ("1.0", "Transfer-Encoding: chunked\r\n\r\n5\r\n", true),
+        ("1.0", "Content-Length: 9\r\n\r\n", false),
+    ] {
+        let old: fn(&mut Http) = |http| Arc::make_mut(&mut http.http1).accept_http10 = true;
+        let mut bench = bench(|_| {}, old);
+        bench.ask(format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n").as_bytes());
+        bench.answer(format!("HTTP/1.1 200 OK\r\n{length}abc").as_bytes());
+        let connection = bench.origin.unwrap();
+        bench.give(Input::Ended { connection });
+        bench.sent();
+        assert!(bench.closed.contains(&bench.client), "{version}, {length}");
+        assert_eq!(bench.reset.contains(&bench.client), is_reset, "{version}, {length}");
+    }
+}
+
+/// An answer without an error says that others than its host would serve better.
+#[test]
+fn a_host_says_that_it_is_degraded_in_answers_that_are_no_errors() {
+    for (status, count) in [(200, 1), (404, 1), (500, 0), (503, 0)] {
+        let mut plan = Plan::new(1);
+        plan.cluster.outliers = Some(OutlierDetection { detects_degraded: true, ..outliers(0) });
+        let mut bench = Bench::of(plan.snapshot());
+        let field = "X-Envoy-Degraded: 1\r\nContent-Length: 0\r\n\r\n";
+        bench.exchange(GET, format!("HTTP/1.1 {status} So\r\n{field}").as_bytes());
+        let told = bench.told.iter().filter(|it| matches!(it, FromWorker::Degraded { .. }));
+        assert_eq!(told.count(), count, "{status}");
+    }
+}
+
+/// What is under way on a host that is left out is answered, and none of its connections is used again.
+#[test]
+fn connections_to_a_host_that_is_left_out_end() {
+    for (ejected, failed_check) in [(true, false), (false, true)] {
+        let mut snapshot = Plan::new(1).snapshot();
+        let cluster = snapshot.intern("app");
+        let mut bench = Bench::of(snapshot);
+        bench.ask(GET);
+        let idle = bench.origin.unwrap();
+        bench.accept(HTTP);
+        bench.ask(GET);
+        let busy = bench.origin.unwrap();
+        bench.give(Input::Received { connection: idle, chunk: OK.into() });
+        bench.sent();
+        let known = HealthFlags { ejected, failed_check, ..HealthFlags::WELL };
+        let hosts = Arc::new([(origin_address(1), known)].into());
+        bench.give(Input::Message(Message::To(ToWorker::Health { cluster, hosts })));
+        bench.sent();
+        assert_eq!(bench.closed, [idle]);
+        assert!(bench.answer(OK).starts_with(b"HTTP/1.1 200 "));
+        assert_eq!(bench.closed, [idle, busy]);
+    }
+}
+
+/// The time for an answer is none of a tunnel's.
+#[test]
+fn a_tunnel_outlasts_the_time_for_an_answer() {
+    let mut bench = bench(
+        |forward| forward.timeout = Some(Duration::from_millis(50)),
+        |http| {
+            let kind = "websocket".into();
+            http.upgrades.push(Upgrade { kind, enabled: true, ends_connect: false });
+        },
+    );
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    bench.ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}").as_bytes());
+    bench.answer(format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}").as_bytes());
+    let connection = bench.client;
+    bench.give(Input::Ended { connection });
+    bench.sent();
+    assert!(bench.wait(100).is_empty());
+    assert!(!bench.closed.contains(&bench.client));
+    assert_eq!(bench.answer(b"late"), b"late");
 }
 
 /// The errors of a host from before it was left out do not count when it is back.

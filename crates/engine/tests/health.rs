@@ -41,6 +41,8 @@ fn who_fails_is_left_out_and_comes_back() {
             setup.set_behaviour(2, behaviour);
             setup.run(ENOUGH);
             assert_eq!(setup.well(), [true, false, true], "{behaviour:?}");
+            let timed_out = setup.health_flags(2).unwrap().timed_out;
+            assert_eq!(timed_out, behaviour == Behaviour::Silent, "{behaviour:?}");
             setup.ask_for(milliseconds(400));
             assert_eq!(setup.served(), BTreeSet::from([1, 3]), "{behaviour:?}");
             setup.set_behaviour(2, Behaviour::Well);

@@ -20,35 +20,43 @@ use scene::filters::{add_asked_cluster, add_filter};
 use scene::{Plan, origin_address, retries};
 use towpath_engine::filter::ext_authz::{ExtAuthz, HttpService, Service, SharedExtAuthz};
 use towpath_engine::matcher::{HeaderMatcher, HeaderTest};
+use towpath_engine::snapshot::cluster::{Balancer, Balancing};
 use towpath_engine::snapshot::route::{
-    Forward, HeaderOps, OmittedHosts, RateLimitedBackOff, ResetHeader, RetryOn,
+    Forward, HeaderOps, OmittedHosts, RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy,
 };
 use towpath_engine::stream_info::Value;
 use towpath_proto::{Address, HeaderName};
 
 #[test]
 fn the_time_for_one_attempt_does_not_go_on_while_the_next_is_waited_for() {
-    let mut plan = Plan::new(1);
-    plan.adjust_forward = |forward| {
-        let mut policy = retries(RetryOn::STATUS_5XX, 1);
-        policy.per_try_timeout = Some(Duration::from_millis(1));
-        (policy.base_interval, policy.max_interval) = (LONG, LONG);
-        forward.timeout = None;
-        forward.retry = Some(Arc::new(policy));
-    };
-    let mut rig = Rig::new(plan);
-    let busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec();
-    rig.script = Some(Script { pieces: vec![busy], close: false });
-    let client = rig.connect();
-    let outcome = rig.ask(client, b"GET /case HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(outcome.received.escape_ascii().to_string(), "", "it is tried again");
-    // The wait is drawn below `LONG`; the time for an attempt is a thousandth of it.
-    rig.wait(Duration::from_millis(1));
-    rig.wait(LONG);
-    let outcome = rig.take();
-    let answer = &outcome.answers(&[]).whole[0];
-    assert_eq!(answer.status, 200);
-    assert!(answer.keeps_alive());
+    for is_idle in [false, true] {
+        let mut plan = Plan::new(1);
+        plan.adjust_forward = match is_idle {
+            false => |forward| waits_long(forward, |policy| policy.per_try_timeout = Some(SHORT)),
+            true => |forward| waits_long(forward, |it| it.per_try_idle_timeout = Some(SHORT)),
+        };
+        let mut rig = Rig::new(plan);
+        let busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec();
+        rig.script = Some(Script { pieces: vec![busy], close: false });
+        let client = rig.connect();
+        let outcome = rig.ask(client, b"GET /case HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(outcome.received.escape_ascii().to_string(), "", "it is tried again");
+        // The wait is drawn below `LONG`; the time for an attempt is a thousandth of it.
+        rig.wait(SHORT);
+        rig.wait(LONG);
+        let outcome = rig.take();
+        let answer = &outcome.answers(&[]).whole[0];
+        assert_eq!(answer.status, 200, "idle: {is_idle}");
+        assert!(answer.keeps_alive());
+    }
+}
+
+fn waits_long(forward: &mut Forward, adjust: fn(&mut RetryPolicy)) {
+    let mut policy = retries(RetryOn::STATUS_5XX, 1);
+    adjust(&mut policy);
+    (policy.base_interval, policy.max_interval) = (LONG, LONG);
+    forward.timeout = None;
+    forward.retry = Some(Arc::new(policy));
 }
 
 /// The rig's clock begins at the second 1,700,000,000 since 1970.
@@ -119,6 +127,28 @@ fn a_canary_gets_first_attempts_and_no_retries() {
     firsts.sort();
     firsts.dedup();
     assert_eq!(firsts, [origin_address(1), origin_address(2)]);
+}
+
+/// Envoy's `previous_hosts`: the hosts that a request has been to are not picked again.
+#[test]
+fn a_retry_goes_to_another_host() {
+    let mut plan = Plan::new(2);
+    plan.cluster.balancing = Balancing::new(Balancer::Random);
+    plan.adjust_forward = |forward| {
+        let mut policy = retries(RetryOn::STATUS_5XX, 1);
+        (policy.avoid_previous_hosts, policy.host_attempts) = (true, 100);
+        forward.retry = Some(Arc::new(policy));
+    };
+    let mut bench = Bench::of(plan.snapshot());
+    for _ in 0..16 {
+        bench.ask(GET);
+        assert!(bench.answer(BUSY).is_empty());
+        assert!(bench.wait(25).starts_with(b"GET / "));
+        assert!(bench.answer(OK).starts_with(b"HTTP/1.1 200 "));
+    }
+    for attempts in bench.asked.chunks(2) {
+        assert_ne!(attempts[0].1, attempts[1].1);
+    }
 }
 
 /// The wait is drawn below a bound that doubles with each retry.
@@ -228,6 +258,7 @@ fn the_time_for_one_attempt_counts_where_it_is_shorter_than_that_for_all() {
     }
 }
 
+const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(1);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const BUSY: &[u8] = b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

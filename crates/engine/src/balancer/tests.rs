@@ -158,9 +158,14 @@ fn priorities(shape: &[(usize, usize, usize)]) -> Vec<Host> {
 }
 
 fn percents(shape: &[(usize, usize, usize)]) -> Vec<(u64, usize, Class)> {
+    percents_below(shape, 50)
+}
+
+/// The same with another threshold of panic.
+fn percents_below(shape: &[(usize, usize, usize)], panic: u8) -> Vec<(u64, usize, Class)> {
     let hosts = priorities(shape);
     let balancer = balancer(Policy::RoundRobin, &hosts);
-    Load::new(&balancer.sizes().collect::<Vec<_>>(), 50).percents()
+    Load::new(&balancer.sizes().collect::<Vec<_>>(), panic).percents()
 }
 
 /// The tables of Envoy's documentation on priority levels, degraded endpoints and the panic threshold.
@@ -178,6 +183,16 @@ fn traffic_spills_over_as_envoy_documents() {
     assert_eq!(percents(&[(0, 100, 0)]), [(100, 0, Degraded)]);
     assert_eq!(percents(&[(5, 20, 75), (5, 0, 95)]).iter().map(|s| s.0).sum::<u64>(), 100);
     assert_eq!(percents(&[(50, 50, 0)]), [(70, 0, Healthy), (30, 0, Degraded)]);
+}
+
+/// Too few are healthy of all priorities together: each has a share of all the traffic by what it has.
+#[test]
+fn without_panic_priorities_share_what_none_of_them_can_take() {
+    use Class::{Degraded, Healthy};
+    let shared = percents_below(&[(10, 0, 90), (30, 0, 70)], 0);
+    assert_eq!(shared, [(25, 0, Healthy), (75, 1, Healthy)]);
+    let shared = percents_below(&[(10, 30, 60), (0, 0, 100)], 0);
+    assert_eq!(shared, [(25, 0, Healthy), (75, 0, Degraded)]);
 }
 
 #[test]

@@ -644,4 +644,25 @@ mod tests {
         let size = size_of::<Connection>() + size_of::<Option<Box<Connection>>>();
         assert!(size <= 448, "{size}");
     }
+
+    /// Servers end a connection that is asked too often while it carries nothing else.
+    #[test]
+    fn a_quiet_peer_is_asked_less_and_less() {
+        let (begin, ms) = (Instant::from_nanos(1_000_000), Duration::from_millis);
+        let mut contact = Contact::new(Window::new(1, 1, Duration::ZERO, begin), begin);
+        let (mut now, mut received) = (begin, 0);
+        for pause in [0, 4000, 30_000, 300_000, 300_000] {
+            if pause > 0 {
+                assert!(!contact.ask(now + ms(pause - 1)), "{pause}");
+            }
+            now += ms(pause);
+            assert!(contact.ask(now), "{pause}");
+            assert!(!contact.ask(now + ms(1_000_000)), "it has not answered");
+            received += PONG_BYTES;
+            assert_eq!(contact.hear(received, now), Some(now));
+        }
+        // What else comes is a stream's.
+        contact.hear(received + 1, now);
+        assert!(contact.ask(now));
+    }
 }

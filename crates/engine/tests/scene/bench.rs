@@ -13,7 +13,7 @@ use towpath_engine::snapshot::{Snapshot, cluster::Endpoint};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::{
-    Address, AttemptId, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output,
+    Address, AttemptId, Close, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output,
     ReadInterest,
 };
 
@@ -40,6 +40,8 @@ pub struct Bench {
     pub cancelled: Vec<AttemptId>,
     /// Connections that the worker has closed.
     pub closed: Vec<ConnectionId>,
+    /// Those of them that were reset.
+    pub reset: Vec<ConnectionId>,
     /// Connections that are not read.
     pub unread: HashSet<ConnectionId>,
     /// Access-log lines.
@@ -78,6 +80,7 @@ impl Bench {
             asked: Vec::new(),
             cancelled: Vec::new(),
             closed: Vec::new(),
+            reset: Vec::new(),
             unread: HashSet::new(),
             lines: Vec::new(),
             told: Vec::new(),
@@ -175,7 +178,12 @@ impl Bench {
                     bytes.extend_from_slice(&chunk);
                     self.give(Input::Sent { connection, bytes: chunk.len() });
                 }
-                Output::Close { connection, .. } => self.closed.push(connection),
+                Output::Close { connection, how } => {
+                    self.closed.push(connection);
+                    if matches!(how, Close::FlushReset | Close::Abort) {
+                        self.reset.push(connection);
+                    }
+                }
                 Output::ReadInterest { connection, interest: ReadInterest::Off } => {
                     self.unread.insert(connection);
                 }

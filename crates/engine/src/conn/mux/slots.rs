@@ -162,6 +162,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_to_another_use_of_a_number_is_nobodys() {
+        let mut slots = Slots::default();
+        let (number, id) = open(&mut slots).unwrap();
+        for other in [id.wrapping_sub(1 << 16), id.wrapping_add(1 << 16)] {
+            assert_eq!(slots.answer(other), Owner::Unknown);
+        }
+        assert_eq!(slots.answer(id), Owner::Call(number));
+    }
+
+    #[test]
     fn the_number_of_a_call_that_was_given_up_waits_for_its_answer() {
         let mut slots = Slots::default();
         let (late, late_id) = open(&mut slots).unwrap();
