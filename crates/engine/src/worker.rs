@@ -5,6 +5,8 @@
 //! Workers share nothing but the snapshot (read only) and the counters (each has its own). This file only
 //! hands on: each event goes to the file that is named for it.
 
+use std::sync::Arc;
+
 use towpath_proto::tls::Fault;
 use towpath_proto::{ConnectionId, Failure, Input, Instant, Machine, Output};
 
@@ -144,7 +146,8 @@ impl Worker {
             Message::To(ToWorker::Snapshot(snapshot)) => {
                 let before = std::mem::replace(&mut self.exchange.snapshot, snapshot);
                 self.exchange.env.logs.resize(self.exchange.snapshot.sinks.len());
-                self.exchange.env.notes.see(&self.exchange.snapshot);
+                let snapshot = Arc::clone(&self.exchange.snapshot);
+                self.exchange.env.notes.see_clusters(move |name| snapshot.has_cluster(name));
                 self.exchange.take_dns_caches();
                 self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);

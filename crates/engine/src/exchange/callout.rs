@@ -420,7 +420,14 @@ impl Exchange {
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-        let is_of = |asker: &Asker| matches!(asker, Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) if it.serial == of);
+        let is_of = |asker: &Asker| match asker {
+            Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) => it.serial == of,
+            Asker::Dropped
+            | Asker::Reporter { .. }
+            | Asker::Exporter { .. }
+            | Asker::Entries(_)
+            | Asker::Log { .. } => false,
+        };
         running.askers.retain(|asker| !is_of(asker));
         if !running.askers.is_empty() {
             return;

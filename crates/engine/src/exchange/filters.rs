@@ -10,7 +10,7 @@ use towpath_proto::head::Version;
 use crate::conn::Connection;
 use crate::conn::context::HttpContext;
 use crate::exchange::Exchange;
-use crate::exchange::callout::{Asker, FilterOf};
+use crate::exchange::callout::FilterOf;
 use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
@@ -22,8 +22,7 @@ use crate::exchange::passing::{
 use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::talk::Talks;
 use crate::filter::{
-    Answer, Callout, Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView,
-    StreamFilter,
+    Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
 use crate::grpc;
 use crate::ids::{Side, StreamIndex};
@@ -435,29 +434,6 @@ impl Exchange {
         if goes_on {
             self.go_on_collected(index, waiting, now);
         }
-    }
-
-    /// Asks another server on behalf of a filter. Its answer comes as [`Exchange::go_on_answered`].
-    fn ask(
-        &mut self,
-        index: StreamIndex,
-        place: usize,
-        resume: Resume,
-        callout: Callout,
-        now: Instant,
-    ) {
-        let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
-        let filter = FilterOf { stream: index, serial, place };
-        let callout = self.call_out(Asker::Filter(filter), callout, now);
-        let stream = self.streams.get_mut(index);
-        if let Some(filters) = stream.and_then(|stream| stream.filters.as_mut()) {
-            filters.waiting = Some(Waiting { place, until: Until::Answer(callout), resume });
-        }
-    }
-
-    /// A filter has the answer that it waited for.
-    pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: Answer, now: Instant) {
-        self.go_on_with(filter, |watcher, request| watcher.on_answer(answer, request), now);
     }
 
     /// A filter has what it waited for.

@@ -5,12 +5,12 @@
 use towpath_proto::Instant;
 
 use crate::exchange::Exchange;
-use crate::exchange::callout::FilterOf;
+use crate::exchange::callout::{Asker, FilterOf};
 use crate::exchange::filters::{FilterStatus, Resume, Until, Waiting, Walk};
 use crate::exchange::names::AtFilter;
 use crate::exchange::stream::Progress;
 use crate::exchange::timers::HttpTimer;
-use crate::filter::{Resolve, Wait};
+use crate::filter::{Answer, Callout, Resolve, Wait};
 use crate::ids::StreamIndex;
 
 impl Exchange {
@@ -55,6 +55,29 @@ impl Exchange {
             Some(reply) => self.answer_by_filter(index, reply, now),
             None => self.go_on_behind(index, place, waiting.resume, now),
         }
+    }
+
+    /// Asks another server on behalf of a filter. Its answer comes as [`Exchange::go_on_answered`].
+    pub(super) fn ask(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        resume: Resume,
+        callout: Callout,
+        now: Instant,
+    ) {
+        let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
+        let filter = FilterOf { stream: index, serial, place };
+        let callout = self.call_out(Asker::Filter(filter), callout, now);
+        let stream = self.streams.get_mut(index);
+        if let Some(filters) = stream.and_then(|stream| stream.filters.as_mut()) {
+            filters.waiting = Some(Waiting { place, until: Until::Answer(callout), resume });
+        }
+    }
+
+    /// A filter has the answer that it waited for.
+    pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: Answer, now: Instant) {
+        self.go_on_with(filter, |watcher, request| watcher.on_answer(answer, request), now);
     }
 
     /// Lets a request wait on behalf of a filter. It goes on with [`Exchange::go_on_waited`].

@@ -1,10 +1,9 @@
 //! What scripts have to say, on its way to the program's own log, and requests of theirs that nobody waits for.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::fmt;
 
 use super::Callout;
-use crate::snapshot::Snapshot;
 
 /// What scripts of a worker have said since it was last looked at. What is too much is dropped.
 #[derive(Debug, Default)]
@@ -12,8 +11,16 @@ pub struct Notes {
     waiting: RefCell<Vec<Note>>,
     calls: RefCell<Vec<Callout>>,
     any: Cell<bool>,
-    /// What clusters there are.
-    snapshot: RefCell<Option<Arc<Snapshot>>>,
+    clusters: RefCell<Option<Clusters>>,
+}
+
+/// Whether there is a cluster of a name.
+struct Clusters(Box<dyn Fn(&str) -> bool>);
+
+impl fmt::Debug for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clusters").finish_non_exhaustive()
+    }
 }
 
 /// One line.
@@ -68,15 +75,12 @@ impl Notes {
     /// Whether there is a cluster of this name.
     #[must_use]
     pub fn knows_cluster(&self, name: &str) -> bool {
-        self.snapshot.borrow().as_ref().is_some_and(|snapshot| {
-            let id = snapshot.cluster_id(name);
-            id.and_then(|id| snapshot.clusters.get(id.0 as usize)).is_some_and(Option::is_some)
-        })
+        self.clusters.borrow().as_ref().is_some_and(|clusters| (clusters.0)(name))
     }
 
-    /// The worker has another snapshot.
-    pub(crate) fn see(&self, snapshot: &Arc<Snapshot>) {
-        self.snapshot.replace(Some(Arc::clone(snapshot)));
+    /// Who knows what clusters there are from here on.
+    pub(crate) fn see_clusters(&self, know: impl Fn(&str) -> bool + 'static) {
+        self.clusters.replace(Some(Clusters(Box::new(know))));
     }
 
     /// Whether there are lines or requests.
@@ -141,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_alone_is_no_cluster() {
+    fn clusters_are_those_that_were_told_last() {
         let notes = Notes::default();
         assert!(!notes.knows_cluster("app"));
-        let mut snapshot = Snapshot::default();
-        snapshot.intern("wanted");
-        notes.see(&Arc::new(snapshot));
-        assert!(!notes.knows_cluster("wanted"), "a route names it, but it is not there");
+        notes.see_clusters(|name| name == "app");
+        assert!(notes.knows_cluster("app") && !notes.knows_cluster("other"));
+        notes.see_clusters(|_| false);
+        assert!(!notes.knows_cluster("app"));
     }
 }

@@ -97,6 +97,13 @@ impl Snapshot {
         self.cluster_ids.get(name).copied()
     }
 
+    /// Whether there is a cluster of this name, and not only its name.
+    #[must_use]
+    pub(crate) fn has_cluster(&self, name: &str) -> bool {
+        let cluster = self.cluster_id(name).and_then(|id| self.clusters.get(id.0 as usize));
+        cluster.is_some_and(Option::is_some)
+    }
+
     /// The id of a name, new if need be.
     pub fn intern(&mut self, name: &str) -> ClusterId {
         if let Some(id) = self.cluster_ids.get(name) {

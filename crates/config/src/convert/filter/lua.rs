@@ -132,3 +132,18 @@ const SUPPORT: &[Entry] = &[
         changes: &[],
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_are_not_there_are_named_once() {
+        let script = "local s = handle:stats() -- and handle:sessionId()\nhandle:stats():counter('a')\n\
+                      handle:headers():setHttp1ReasonPhrase ('x')";
+        assert_eq!(missing(script), ["setHttp1ReasonPhrase", "stats"]);
+        assert!(
+            missing("handle:metadata() handle:route() stats(handle) handle:mystats()").is_empty()
+        );
+    }
+}

@@ -3,10 +3,16 @@
 local token, spent = ...
 local yield, error, type = coroutine.yield, error, type
 
--- Whoever has used up its instructions is not to go on by catching the error.
-local function guarded(...)
+local match, tostring = string.match, tostring
+
+-- Whoever has used up its instructions is not to go on by catching the error. What is caught is a text, as in Envoy.
+local function guarded(is_well, ...)
     spent()
-    return ...
+    if not is_well and type((...)) == "userdata" then
+        local text = match(tostring((...)), "^[^\n]*")
+        return is_well, match(text, "^runtime error: (.*)") or text
+    end
+    return is_well, ...
 end
 
 local raw_pcall, raw_xpcall, raw_resume = pcall, xpcall, coroutine.resume

@@ -44,7 +44,7 @@ impl StreamFilter for LuaStream {
         let values = side.values_of_body(&self.machine, whole);
         let has = Has { ends: true, waits: false, asks: true };
         let outcome = side.run_request(&self.host, &self.machine, values, has, request);
-        self.wanted = side.take_wanted().or(self.wanted.take());
+        self.wanted = side.take_wanted().or_else(|| self.wanted.take());
         outcome.on_answer()
     }
 
@@ -55,7 +55,7 @@ impl StreamFilter for LuaStream {
         let is_whole = side.body().is_some();
         let has = Has { ends: request.is_empty || is_whole, waits: !request.is_empty, asks: true };
         let outcome = side.run_request(&self.host, &self.machine, values, has, request);
-        self.wanted = side.take_wanted().or(self.wanted.take());
+        self.wanted = side.take_wanted().or_else(|| self.wanted.take());
         if matches!(outcome, Outcome::Wait) && side.waits_for_body() {
             return OnAnswer::Collect(MOST_CONTENT);
         }

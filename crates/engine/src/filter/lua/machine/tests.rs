@@ -104,6 +104,24 @@ fn scripts_for_lua_5_1_find_what_they_call() {
 }
 
 #[test]
+fn what_is_caught_is_a_text() {
+    let machine = machine("");
+    let failing = machine.lua.create_function(|_, ()| Err::<(), _>(mlua::Error::runtime("why")));
+    machine.lua.globals().set("failing", failing.unwrap()).unwrap();
+    for (caught, text) in [
+        ("select(2, pcall(failing)) .. '!'", "why!"),
+        ("select(2, pcall(error, 'other')) .. '!'", "other!"),
+        ("select(2, coroutine.resume(coroutine.create(failing))) .. '!'", "why!"),
+        ("type(select(2, pcall(error, {})))", "table"),
+        ("select('#', pcall(error))", "2"),
+        ("select('#', pcall(function() return 1, nil end))", "3"),
+    ] {
+        let found: String = machine.lua.load(format!("return {caught}")).eval().unwrap();
+        assert_eq!(found, text, "{caught}");
+    }
+}
+
+#[test]
 fn a_script_is_loaded_before_it_serves() {
     assert!(matches!(Script::new("function", "s"), Err(ScriptError::Syntax(_))));
     let failed = Script::new("local json = require('cjson')", "s");
