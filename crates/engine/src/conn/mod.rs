@@ -166,6 +166,8 @@ pub(crate) struct Particulars {
     pub(crate) is_read: bool,
     /// Its chain lets in fewer.
     pub(crate) over_rate: bool,
+    /// Why rules have refused it.
+    pub(crate) termination: &'static str,
     /// What its TLS says, once that was asked for.
     secured: Option<Arc<DownstreamTls>>,
 }

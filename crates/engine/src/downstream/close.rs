@@ -230,14 +230,21 @@ impl Listeners {
             );
             record.connection = downstream.serial;
             record.proxied = downstream.proxied().cloned();
-            if downstream.particulars.as_ref().is_some_and(|it| it.over_rate) {
-                record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            let mut state = &[][..];
+            if let Some(particulars) = &downstream.particulars {
+                if particulars.over_rate {
+                    record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+                }
+                record.downstream_direct_remote = Some(connection.direct_peer().clone());
+                record.server_name = particulars.server_name.clone();
+                record.fingerprints = particulars.fingerprints.clone();
+                record.termination = particulars.termination;
+                state = &particulars.state;
             }
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
             record.end = Some(now);
-            let context = context.clone();
-            env.log_connection(&context.listener, &context.chain.name, &record, now);
+            env.log_connection(&context.listener, &context.chain.name, &record, state, now);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::record::Record;
 use crate::snapshot::log::LogTarget;
 use crate::snapshot::{AccessLog, Listener, SinkId};
 use crate::stats::Registry;
+use crate::stream_info::{StateObject, StreamInfo};
 
 /// Lines that wait for company.
 #[derive(Debug, Default)]
@@ -118,12 +119,18 @@ impl Env {
         listener: &Listener,
         chain: &str,
         record: &Record,
+        state: &[(Box<str>, StateObject)],
         now: Instant,
     ) {
         if !listener.access_logs.is_empty() {
-            let info = record.proxied.as_ref().map(|proxied| proxied.info());
+            let proxied = record.proxied.as_ref();
+            let info = proxied.map_or_else(StreamInfo::default, |proxied| proxied.info());
+            for (name, object) in state {
+                // It is as much as a connection may hold, at most.
+                let _ = info.set_state(name, object.clone());
+            }
             let mut facts = Facts::new(record, now);
-            facts.info = info.as_ref();
+            facts.info = Some(&info);
             facts.epoch_unix_ns = self.clock.epoch_unix_ns;
             facts.hostname = &self.clock.hostname;
             facts.listener = &listener.name;

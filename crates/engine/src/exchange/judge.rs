@@ -112,6 +112,9 @@ impl Exchange {
             return false;
         };
         let streams = connection.streams.all();
+        if let Some(downstream) = connection.downstream_mut() {
+            downstream.particulars.get_or_insert_default().termination = details;
+        }
         self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
         for index in streams {
             if let Some(stream) = self.streams.get_mut(index) {

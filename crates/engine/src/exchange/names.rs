@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use towpath_proto::{Close, Instant};
 
+use crate::conn::Connection;
 use crate::exchange::Exchange;
 use crate::exchange::choice::note_choice;
 use crate::exchange::clients::{asks, whom, whom_of_tcp};
@@ -174,9 +175,7 @@ impl Exchange {
     ) -> bool {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let client = self.conns.table.get(stream.downstream.connection);
-        let asked = client.and_then(|client| client.downstream()?.server_name().cloned());
-        let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return true };
-        let host = with_port(&asked, forward.port);
+        let Some(host) = wanted_by_client(client, forward.port) else { return true };
         let waiter = Waiter { stream: index.0, serial: stream.serial, place: Some(0) };
         match self.env.names.look_up(&forward.cache, &host, waiter) {
             Lookup::Known(_) | Lookup::Unknown => true,
@@ -271,11 +270,10 @@ impl Exchange {
         let mut port = if cluster.config.tls.is_some() { 443 } else { 80 };
         let host = if let Kind::Tcp(_) = stream.kind {
             let client = self.conns.table.get(stream.downstream.connection);
-            let asked = client.and_then(|client| client.downstream()?.server_name().cloned());
             if let Some(forward) = &stream.context.chain.filters.sni_forward {
                 port = forward.port;
             }
-            with_port(asked.as_deref().unwrap_or_default(), port)
+            wanted_by_client(client, port).unwrap_or_default()
         } else {
             wanted_by_request(stream, true, port)
         };
@@ -323,15 +321,29 @@ fn wanted_by_request(stream: &Stream, by_state: bool, default_port: u16) -> Stri
             })
         })
     };
-    let port = state("envoy.upstream.dynamic_port").and_then(|port| port.parse().ok());
+    let port = state(PORT).and_then(|port| port.parse().ok());
     let port = port.filter(|port| *port != 0).unwrap_or(default_port);
-    let host = state("envoy.upstream.dynamic_host").unwrap_or_else(|| {
+    let host = state(HOST).unwrap_or_else(|| {
         let head = stream.request.present();
         let host = head.map(|head| String::from_utf8_lossy(head.authority()).into_owned());
         host.unwrap_or_default()
     });
     if host.is_empty() { host } else { with_port(&host, port) }
 }
+
+/// The same of a connection of opaque bytes: where its filter state says, else what its hello asks for.
+fn wanted_by_client(client: Option<&Connection>, default_port: u16) -> Option<String> {
+    let downstream = client?.downstream()?;
+    let state = |name: &str| std::str::from_utf8(&downstream.state(name)?.value).ok();
+    let host = state(HOST).or_else(|| downstream.server_name().map(|name| &**name));
+    let port = state(PORT).and_then(|port| port.parse().ok()).filter(|port| *port != 0);
+    let host = host.filter(|host| !host.is_empty())?;
+    Some(with_port(host, port.unwrap_or(default_port)))
+}
+
+/// Objects of the filter state that say where a stream wants to go.
+const HOST: &str = "envoy.upstream.dynamic_host";
+const PORT: &str = "envoy.upstream.dynamic_port";
 
 /// What is said of a name that has no address.
 fn unresolved(fault: NameFault) -> Reply {

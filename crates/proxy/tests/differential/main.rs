@@ -123,6 +123,7 @@ suites!(
     compression,
     cors,
     credential_injector,
+    answers,
     api_key_auth,
     bandwidth_limit,
     basic_auth,
