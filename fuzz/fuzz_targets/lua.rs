@@ -1,5 +1,5 @@
-//! Scripts that call what a stream's handle has, in any order and with any arguments: nothing panics, a script ends, and
-//! what it leaves of a request is a head that can be sent.
+//! Scripts that call what a stream's handle has, in any order and with any arguments: nothing panics, a script ends,
+//! and what it leaves of a request is a head that can be sent.
 #![no_main]
 
 use std::fmt::Write as _;

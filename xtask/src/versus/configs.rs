@@ -63,8 +63,8 @@ impl Kind {
         matches!(self, Self::H2ToH2 | Self::Grpc)
     }
 
-    /// Whether this proxy can do it: the floor has no HTTP/2, nginx speaks it to origins of gRPC alone, and a server that
-    /// is asked by gRPC is Envoy's way.
+    /// Whether this proxy can do it: the floor has no HTTP/2, nginx speaks it to origins of gRPC alone, and a server
+    /// that is asked by gRPC is Envoy's way.
     pub(super) fn suits(self, contender: &str) -> bool {
         match contender {
             "towpath" | "envoy" => true,

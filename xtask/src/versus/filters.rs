@@ -57,6 +57,9 @@ pub(super) const TOKEN: &str = "Authorization: Bearer eyJhbGciOiJSUzI1NiIsImtpZC
      8gX2p9MjXBeKRYITnsXGD3VQv2w3fhdYlmI-0HxiI5tB0skhhZZZfcaFW0XpyxRFNi3jTZIEWWOY_iEUHaeTp0Tvfw10_5rnpcPFBem-NNrGkO2ou\
      T9xJoPBoHuR9DwFEqQ\r\n";
 
+const KEYS_BEFORE: &str = r#"{"keys": [{"kty": "RSA", "kid": "rsa", "e": "AQAB", "n": ""#;
+const KEYS_BEHIND: &str = "\"}]}";
+
 /// Each request's token is checked by a key that the file has.
 pub(super) fn jwt(_: &Path, _: u16) -> Parts {
     Parts {
@@ -69,7 +72,7 @@ pub(super) fn jwt(_: &Path, _: u16) -> Parts {
                 many:
                   issuer: many
                   local_jwks:
-                    inline_string: '{{\"keys\": [{{\"kty\": \"RSA\", \"kid\": \"rsa\", \"n\": \"{KEY}\", \"e\": \"AQAB\"}}]}}'
+                    inline_string: '{KEYS_BEFORE}{KEY}{KEYS_BEHIND}'
               rules:
               - {{ match: {{ prefix: / }}, requires: {{ provider_name: many }} }}"
         ),

@@ -42,7 +42,7 @@ fn what_a_page_shows_can_be_loaded() {
             shown += 1;
             let text = bootstrap(filter, text.contains("(network filter)"), name == "router");
             let loaded =
-                load(&Sources::file(Source::yaml("page.yaml", &*text)), &Options::default());
+                load(&Sources::file(Source::yaml("page.yaml", &text)), &Options::default());
             if let Err(error) = loaded {
                 panic!("{name}: {error}\n{text}");
             }

@@ -4,6 +4,7 @@
 //! thing that is written, and belongs to the stream's record: what writes or reads it has to say that it
 //! [reads the record](crate::filter::FilterConfig::reads_record).
 
+#[cfg(feature = "serving")]
 mod read;
 mod value;
 
@@ -11,6 +12,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+#[cfg(feature = "serving")]
 pub use read::read_json;
 pub use value::{
     FilterMetadata, JsonStyle, Struct, Value, merge, value_at, weight_of, write_struct,

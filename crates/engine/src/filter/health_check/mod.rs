@@ -1,5 +1,5 @@
-//! `envoy.filters.http.health_check`: whether this proxy wants traffic, whether clusters are well enough for it, or what
-//! the host behind it says, kept for a while.
+//! `envoy.filters.http.health_check`: whether this proxy wants traffic, whether clusters are well enough for it, or
+//! what the host behind it says, kept for a while.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
