@@ -152,6 +152,11 @@ impl Side {
         matches!(self.wait, Wait::Chunk | Wait::Trailers)
     }
 
+    /// Whether the script goes on later.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.wait != Wait::Nothing
+    }
+
     /// It is not gone on with.
     pub(super) fn forget(&mut self) {
         self.wait = Wait::Nothing;

@@ -28,6 +28,8 @@ impl LuaStream {
     pub(super) fn new(host: &Rc<Host>, machine: Rc<Machine>, request: Option<Side>) -> Self {
         let host = Rc::clone(host);
         let wanted = request.as_ref().and_then(Side::take_wanted);
+        // Of a script that is through nothing is kept.
+        let request = request.filter(Side::is_waiting);
         Self { host, machine, request, response: None, wanted }
     }
 
