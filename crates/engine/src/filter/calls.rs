@@ -86,6 +86,7 @@ impl CallStats {
         }
     }
 
+    #[cfg(feature = "serving")]
     /// Counts a call that has no `grpc-status`.
     pub(crate) fn count_outcome(&mut self, facts: &Facts<'_>, succeeds: bool) {
         if let Some(stats) = self.of(facts) {
@@ -144,11 +145,13 @@ impl Frames {
         frames
     }
 
+    #[cfg(feature = "serving")]
     /// How many bytes of the start of the frame under way are not here yet, or of the next one's.
     pub(crate) const fn start_left(&self) -> usize {
         (FRAME_START - self.start) as usize
     }
 
+    #[cfg(feature = "serving")]
     /// The frame before is over.
     pub(crate) const fn is_between(&self) -> bool {
         self.start == 0

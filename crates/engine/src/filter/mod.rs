@@ -36,6 +36,7 @@ pub mod grpc_http1_bridge;
 pub mod grpc_json_transcoder;
 #[cfg(feature = "serving")]
 pub mod grpc_service;
+#[cfg(feature = "serving")]
 pub mod grpc_stats;
 pub mod grpc_web;
 pub mod header_mutation;
