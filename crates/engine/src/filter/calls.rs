@@ -86,8 +86,8 @@ impl CallStats {
         }
     }
 
-    #[cfg(feature = "serving")]
     /// Counts a call that has no `grpc-status`.
+    #[cfg(feature = "serving")]
     pub(crate) fn count_outcome(&mut self, facts: &Facts<'_>, succeeds: bool) {
         if let Some(stats) = self.of(facts) {
             let outcome = if succeeds { &stats.success } else { &stats.failure };
@@ -145,14 +145,14 @@ impl Frames {
         frames
     }
 
-    #[cfg(feature = "serving")]
     /// How many bytes of the start of the frame under way are not here yet, or of the next one's.
+    #[cfg(feature = "serving")]
     pub(crate) const fn start_left(&self) -> usize {
         (FRAME_START - self.start) as usize
     }
 
-    #[cfg(feature = "serving")]
     /// The frame before is over.
+    #[cfg(feature = "serving")]
     pub(crate) const fn is_between(&self) -> bool {
         self.start == 0
     }
