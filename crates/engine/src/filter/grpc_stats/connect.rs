@@ -49,7 +49,7 @@ impl Streamed {
 }
 
 fn is_success(last: &[u8]) -> bool {
-    read_json(last).is_some_and(|said| said.get("error").is_none())
+    read_json(last).is_some_and(|said| !said.contains_key("error"))
 }
 
 /// The flag of the last frame.
