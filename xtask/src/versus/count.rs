@@ -54,8 +54,9 @@ pub(super) const JOBS: [Job; 11] = [
     Job::with("access", filters::access),
     Job::with("jwt", filters::jwt),
     Job::with("json", filters::json),
-    Job::with("spans-1", filters::few_spans),
-    Job::with("spans-100", filters::all_spans),
+    // Which requests have a span follows from their ids.
+    Job { edge: true, ..Job::with("spans-1", filters::few_spans) },
+    Job { edge: true, ..Job::with("spans-100", filters::all_spans) },
 ];
 
 const CONNECTIONS: usize = 16;
