@@ -18,7 +18,12 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let pieces = cut(bytes, u64::from(*seed));
     let wanted = frames(bytes);
     for pieces in [&whole[..], &pieces] {
-        let config = GrpcStatistics { methods: Methods::All, times: false, without_dots: false };
+        let config = GrpcStatistics {
+            methods: Methods::All,
+            times: false,
+            without_dots: false,
+            emits_state: false,
+        };
         let mut call = begin(&config, b"application/grpc");
         assert_eq!(call.request(pieces).as_deref(), Some(bytes));
         assert_eq!(call.response(&mut answer(), pieces), bytes);
