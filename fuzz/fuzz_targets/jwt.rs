@@ -8,13 +8,8 @@ use towpath_engine::filter::{FilterConfig, OnRequest};
 use towpath_fuzz::filters::{Watched, of_chain};
 use towpath_proto::{Head, Name};
 
-/// Two that hold until 2100; what is signed of each comes before its last dot.
-const SIGNED: [&str; 2] = [
-    "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.eyJpc3MiOiJvbmUiLCJleHAiOjQxMDI0NDQ4MDAsImF1ZCI6InNob3AiLCJzdWIiOiJtZSIsImEi\
-     OnsiYiI6ImRlZXAifSwibGlzdCI6WzEsIjx4PiIsbnVsbF0sIm51bWJlciI6NywicmVhbCI6LTEuMjUsImZsYWciOnRydWUsInNjb3BlIjoicmVhZC\
-     Agd3JpdGUiLCJzdWIyIjo1LCJjLmQiOnsiZSI6ImRvdHRlZCJ9fQ",
-    "eyJhbGciOiJSUzI1NiIsImtpZCI6InJzYSJ9.eyJpc3MiOiJtYW55IiwiZXhwIjo0MTAyNDQ0ODAwfQ",
-];
+/// What is signed of each token among the seeds: all before its last dot.
+const SIGNED: &str = include_str!("../src/signed.txt");
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let [choice, data @ ..] = data else { return };
@@ -35,7 +30,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         return;
     }
     let signed = token.trim_matches(' ').rsplit_once('.').map_or("", |(signed, _)| signed);
-    assert!(SIGNED.contains(&signed), "{token} is believed: {outcome:?}");
+    assert!(SIGNED.lines().any(|line| line == signed), "{token} is believed: {outcome:?}");
 });
 
 fn config() -> Arc<dyn FilterConfig> {
