@@ -13,14 +13,13 @@ use mlua::{LuaString, MetaMethod, UserData, UserDataMethods, Variadic};
 use towpath_proto::head::{HeaderName, Version};
 use towpath_proto::{Address, Head};
 
-use super::Host;
 use super::entries::{Configured, Entries, Map, Place};
 use super::info::{ConnectionInfo, Info};
 use super::keys::Key;
 use super::machine::Budget;
 use super::tls::Tls;
 use crate::filter::WantedHost;
-use crate::filter::notes::NoteLevel;
+use crate::filter::notes::{NoteLevel, Notes};
 use crate::format::Facts;
 use crate::proxied::Proxied;
 use crate::record::DownstreamTls;
@@ -156,14 +155,17 @@ impl Shown {
 /// The stream handle's own part.
 pub(super) struct StreamHandle {
     pub(super) shared: Shared,
-    pub(super) host: Rc<Host>,
+    /// Not the whole host, which has the state in which this lies.
+    pub(super) notes: Rc<Notes>,
+    /// What the filter is called.
+    pub(super) name: Arc<str>,
     pub(super) budget: Budget,
 }
 
 impl StreamHandle {
     fn place(&self, of: impl FnOnce(&Configured) -> &FilterMetadata) -> Place {
         let metadata = of(&self.shared.borrow().configured).clone();
-        Place { metadata, filter: self.host.name() }
+        Place { metadata, filter: Arc::clone(&self.name) }
     }
 }
 
@@ -214,11 +216,11 @@ impl UserData for StreamHandle {
         methods.add_method("connection", |_, this, ()| Ok(Connection(Rc::clone(&this.shared))));
         methods.add_method("log", |_, this, (level, text): (usize, LuaString)| {
             let level = LEVELS.get(level.wrapping_sub(1)).copied().unwrap_or(NoteLevel::Info);
-            this.host.notes.add(level, &text.to_string_lossy());
+            this.notes.add(level, &text.to_string_lossy());
             Ok(())
         });
         methods.add_method("metadata", |_, this, ()| {
-            let names = [&this.host.name(), &Arc::from(USUAL_NAME)];
+            let names = [&this.name, &Arc::from(USUAL_NAME)];
             let shown = this.shared.borrow();
             Ok(Map(Entries::under(&shown.configured.route, &names)))
         });

@@ -76,7 +76,12 @@ impl Side {
         host.stats.executions.inc();
         let shared = Rc::new(RefCell::new(shown));
         let budget = machine.budget();
-        let handle = StreamHandle { shared: Rc::clone(&shared), host: Rc::clone(host), budget };
+        let handle = StreamHandle {
+            shared: Rc::clone(&shared),
+            notes: Rc::clone(&host.notes),
+            name: host.name(),
+            budget,
+        };
         let begun = machine.begin(function, handle);
         let begun = begun.map_err(|error| host.fail(&error, machine)).ok();
         let (thread, handle) = begun?;

@@ -164,3 +164,19 @@ fn what_a_script_keeps_shows_nothing_of_a_stream_that_is_over() {
         machine.lua().load("return kept:streamInfo():dynamicMetadata():get('a')").eval().unwrap();
     assert!(after.is_nil());
 }
+
+/// What a script keeps of a stream's handle lies in its state, which the filter has.
+#[test]
+fn a_filter_that_is_gone_takes_its_states_along() {
+    let source = "function envoy_on_response(handle) kept = handle end";
+    let script = Arc::new(Script::new(source, "test").unwrap());
+    let machine = Rc::new(Machine::new(&script).unwrap());
+    let host = host();
+    host.machines.borrow_mut().push((script, Rc::clone(&machine)));
+    let function = machine.on_response.clone().unwrap();
+    let begun = Side::begin(&host, &machine, &function, Shown::new(true, Configured::default()));
+    assert!(begun.is_some());
+    let gone = Rc::downgrade(&machine);
+    drop((begun, function, machine, host));
+    assert!(gone.upgrade().is_none());
+}
