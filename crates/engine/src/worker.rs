@@ -152,7 +152,6 @@ impl Worker {
                 self.exchange.update_clusters(&before, now);
                 self.exchange.update_listeners(now);
                 self.exchange.take_overload();
-                self.exchange.env.hashes_records = self.exchange.snapshot.hashes_records();
                 self.exchange.end_lost_calls(now);
             }
             Message::To(ToWorker::Hosts { cluster, endpoints }) => {

@@ -74,7 +74,7 @@ pub(crate) struct Env {
     pub(crate) names: Rc<Names>,
     /// What the process's load asks for, where the configuration has an overload manager.
     pub(crate) overload: Option<Box<Overload>>,
-    /// A cluster's hash asks for what is only known of recorded streams.
+    /// Some cluster's hash has asked for what is only known of recorded streams.
     pub(crate) hashes_records: bool,
 }
 

@@ -86,11 +86,6 @@ impl Snapshot {
         self.clusters.get(id.0 as usize)?.as_ref()
     }
 
-    /// Whether a cluster's own hash asks for what is only known of recorded streams.
-    pub(crate) fn hashes_records(&self) -> bool {
-        self.clusters.iter().flatten().any(|cluster| cluster.hashes_records())
-    }
-
     /// The id of a cluster name.
     #[must_use]
     pub fn cluster_id(&self, name: &str) -> Option<ClusterId> {
