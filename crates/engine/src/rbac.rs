@@ -132,7 +132,16 @@ impl Rules {
         Self(Kind::Tree { tree, logs })
     }
 
-    /// Whether it asks for what only the record of a stream has.
+    /// Whether it asks for more than a request's head.
+    #[must_use]
+    pub fn reads_record(&self) -> bool {
+        match &self.0 {
+            Kind::Policies { policies, .. } => policies.iter().any(Policy::reads_record),
+            Kind::Tree { tree, .. } => tree.reads_record(),
+        }
+    }
+
+    /// Whether it has conditions, which ask for more than a connection has.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         match &self.0 {
@@ -190,6 +199,11 @@ impl Policy {
         Self { condition, ..self }
     }
 
+    fn reads_record(&self) -> bool {
+        let mut rules = self.permissions.iter().chain(&self.principals);
+        self.condition.is_some() || rules.any(Rule::reads_record)
+    }
+
     fn takes(&self, subject: &Subject<'_>) -> bool {
         let one_takes = |rules: &[Rule]| rules.iter().any(|rule| rule.takes(subject));
         one_takes(&self.permissions)
@@ -199,6 +213,22 @@ impl Policy {
 }
 
 impl Rule {
+    fn reads_record(&self) -> bool {
+        match self {
+            Self::Any | Self::Header(_) | Self::Path(_) | Self::Template(_) => false,
+            Self::All(rules) | Self::AnyOf(rules) => rules.iter().any(Self::reads_record),
+            Self::Not(rule) => rule.reads_record(),
+            // The route is known without it.
+            Self::RouteMetadata(_) => false,
+            Self::Address(..)
+            | Self::Port(_)
+            | Self::ServerName(_)
+            | Self::Authenticated(_)
+            | Self::Metadata(_)
+            | Self::FilterState(_) => true,
+        }
+    }
+
     fn takes(&self, subject: &Subject<'_>) -> bool {
         match self {
             Self::Any => true,

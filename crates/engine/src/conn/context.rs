@@ -1,5 +1,6 @@
 //! What a connection keeps of the filter chain that took it.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::snapshot::listener::{
     NetworkRbac, TcpConnects, TcpLogOptions, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
-use crate::snapshot::route::ClusterChoice;
+use crate::snapshot::route::{ClusterChoice, RouteTable};
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
     BoltStats, ConnectionLimitStats, ConnectionRateStats, GreetingStats, Http2Stats, HttpStats,
@@ -108,6 +109,8 @@ pub(crate) struct HttpContext {
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
     /// A filter is told of the ends of streams.
     pub(crate) tells_ends: bool,
+    /// A filter does something with responses of any stream.
+    pub(crate) filters_responses: bool,
 }
 
 /// An HTTP filter in its chain.
@@ -119,12 +122,25 @@ pub(crate) struct PlacedFilter {
     pub(crate) filter: Rc<dyn HttpFilter>,
     /// It is told of the ends of streams.
     pub(crate) sees_ends: bool,
+    /// Some route says something to it, or may.
+    pub(crate) is_named: bool,
 }
 
 impl PlacedFilter {
-    /// Filters as one worker has them.
-    pub(crate) fn start(filters: &[ChainFilter], scope: &FilterScope) -> Rc<[Self]> {
+    /// Filters as one worker has them, to which these routes speak, if they are known.
+    pub(crate) fn start(
+        filters: &[ChainFilter],
+        scope: &FilterScope,
+        routes: Option<&RouteTable>,
+    ) -> Rc<[Self]> {
+        let named: Option<BTreeSet<&str>> =
+            routes.map(|routes| routes.overrides().map(|it| &*it.filter).collect());
+        // What has no name is said to any filter.
+        let is_named = |filter: &ChainFilter| {
+            named.as_ref().is_none_or(|it| it.contains(&*filter.name) || it.contains(""))
+        };
         let placed = |filter: &ChainFilter| Self {
+            is_named: is_named(filter),
             name: Arc::clone(&filter.name),
             disabled: filter.disabled,
             filter: filter.config.start(scope),

@@ -574,14 +574,20 @@ impl Env {
             self.index,
         );
         let tracer = config.tracing.as_ref().and_then(|tracing| tracing.provider.as_ref());
+        let filters = PlacedFilter::start(&config.filters, &scope, Some(&config.routes));
         HttpContext {
             tracing_stats: scope.stats("http_tracing"),
             tracer_stats: tracer.map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
             config: Arc::clone(config),
             plain: PlainRoutes::of(config),
             counted: CountedRoutes::of(&config.routes, &scope),
-            filters: PlacedFilter::start(&config.filters, &scope),
-            upstream_filters: PlacedFilter::start(&config.upstream_filters, &scope),
+            filters_responses: filters.iter().any(|it| it.filter.response_filter().is_some()),
+            filters,
+            upstream_filters: PlacedFilter::start(
+                &config.upstream_filters,
+                &scope,
+                Some(&config.routes),
+            ),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,

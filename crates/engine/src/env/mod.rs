@@ -74,8 +74,8 @@ pub(crate) struct Env {
     pub(crate) names: Rc<Names>,
     /// What the process's load asks for, where the configuration has an overload manager.
     pub(crate) overload: Option<Box<Overload>>,
-    /// Some cluster's hash has asked for what is only known of recorded streams.
-    pub(crate) hashes_records: bool,
+    /// The choice of some cluster's hosts has asked for what is only known of recorded streams.
+    pub(crate) reads_records: bool,
 }
 
 impl Env {
@@ -108,7 +108,7 @@ impl Env {
             notes: Rc::default(),
             names: Rc::default(),
             overload: None,
-            hashes_records: false,
+            reads_records: false,
         }
     }
 }

@@ -587,6 +587,9 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return true };
+        if stream.filters.is_none() && !http.filters_responses {
+            return true;
+        }
         let mut head = stream.response.take();
         let mut filters = stream.filters.take();
         if let Some(filters) = &mut filters {
@@ -618,7 +621,9 @@ impl Exchange {
             let release = match watcher {
                 Some((_, watcher)) => watcher.on_response_head(&mut view),
                 None => {
-                    filter.filter.on_response(&mut view);
+                    if let Some(filter) = filter.filter.response_filter() {
+                        filter.on_response(&mut view);
+                    }
                     Release::Now
                 }
             };

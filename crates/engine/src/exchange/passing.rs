@@ -136,8 +136,9 @@ impl<'a> Levels<'a> {
     }
 
     pub(super) fn of_filter(&self, filter: &'a PlacedFilter) -> RouteConfigs<'a> {
+        let routed = self.routed.filter(|_| filter.is_named);
         let levels =
-            self.routed.map_or([&[][..]; 4], |Routed { route, host, table, weighted, .. }| {
+            routed.map_or([&[][..]; 4], |Routed { route, host, table, weighted, .. }| {
                 let weighted = weighted.map_or(&[][..], |weighted| &weighted.filters);
                 [weighted, &route.filters, &host.filters, &table.filters]
             });

@@ -50,7 +50,7 @@ impl Exchange {
     fn update_cluster(&mut self, snapshot: &Snapshot, index: usize, now: Instant) {
         let id = ClusterId(u32::try_from(index).unwrap_or(u32::MAX));
         // Once one asks for it, it stays: recording more than is asked for changes nothing that is seen.
-        self.env.hashes_records |= snapshot.cluster(id).is_some_and(|it| it.hashes_records());
+        self.env.reads_records |= snapshot.cluster(id).is_some_and(|it| it.reads_records());
         match (snapshot.cluster(id), self.upstreams.clusters.get(id)) {
             (None, None) => {}
             (Some(wanted), Some(live)) if live.may_become(wanted) => {

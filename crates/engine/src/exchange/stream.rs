@@ -376,7 +376,7 @@ impl Streams {
         let serial_of_stream = env.serial.next_stream();
         stream.serial = serial_of_stream;
         let span = connection.open_span(serial_of_stream);
-        let wanted = stream.context.is_recorded || span.is_some() || env.hashes_records;
+        let wanted = stream.context.is_recorded || span.is_some() || env.reads_records;
         if let Some(recording) = stream.recorder.begin(wanted) {
             recording.span = span;
             recording.wire.downstream_received = connection.accounted;

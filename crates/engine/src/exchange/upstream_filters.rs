@@ -148,7 +148,8 @@ impl Exchange {
             if route.disables(filter.disabled) {
                 continue;
             }
-            filter.filter.on_response(&mut ResponseView {
+            let Some(filter) = filter.filter.response_filter() else { continue };
+            filter.on_response(&mut ResponseView {
                 head: &mut head,
                 ends,
                 facts: &facts,

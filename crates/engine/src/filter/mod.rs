@@ -113,8 +113,10 @@ pub trait HttpFilter: fmt::Debug {
         OnRequest::Pass
     }
 
-    /// A response begins, of a stream that no [`StreamFilter`] of this filter goes with.
-    fn on_response(&self, _response: &mut ResponseView<'_>) {}
+    /// What it does with responses of streams that no [`StreamFilter`] of it goes with, if it does anything.
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        None
+    }
 
     /// Trailers come, of a stream that it sees between the router and a host.
     fn on_trailers(&self, _trailers: &mut TrailersView<'_>) {}
@@ -123,6 +125,12 @@ pub trait HttpFilter: fmt::Debug {
     ///
     /// [see ends]: FilterConfig::sees_ends
     fn on_end(&self, _ended: &Ended<'_>) {}
+}
+
+/// What a filter does with responses that begin.
+pub trait ResponseFilter: fmt::Debug {
+    /// A response begins.
+    fn on_response(&self, response: &mut ResponseView<'_>);
 }
 
 /// A stream that is over.
@@ -516,7 +524,14 @@ pub struct ChainFilter {
 }
 
 /// What a route, a virtual host or a table says to a filter.
-pub trait RouteConfig: Any + fmt::Debug + Send + Sync {}
+pub trait RouteConfig: Any + fmt::Debug + Send + Sync {
+    /// Whether the filter reads the record of a stream for it, though it does not [by itself].
+    ///
+    /// [by itself]: FilterConfig::reads_record
+    fn reads_record(&self) -> bool {
+        false
+    }
+}
 
 /// One entry of `typed_per_filter_config`.
 #[derive(Clone, Debug)]

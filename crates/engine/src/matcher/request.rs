@@ -79,10 +79,12 @@ impl RareTests {
             && self.state.is_empty()
     }
 
-    /// Whether the client's TLS is asked about.
+    /// Whether more is asked about than the request's head.
     #[must_use]
-    pub fn asks_tls(&self) -> bool {
+    pub fn read_record(&self) -> bool {
         self.certificate != CertificateMatch::default()
+            || !self.metadata.is_empty()
+            || !self.state.is_empty()
     }
 
     /// Whether a request passes.

@@ -142,6 +142,12 @@ impl Input {
         )
     }
 
+    /// Whether it is a part of neither head: what only the record of a stream has.
+    #[must_use]
+    pub const fn is_of_record(&self) -> bool {
+        !matches!(self, Self::RequestHeader(_) | Self::QueryParameter(_)) && !self.is_of_response()
+    }
+
     /// Whether it is a part of a response's head.
     #[must_use]
     pub const fn is_of_response(&self) -> bool {

@@ -84,6 +84,14 @@ impl<A> Tree<A> {
             .or_else(|| self.otherwise.as_ref().and_then(|otherwise| otherwise.find(subject)))
     }
 
+    /// Whether it looks at more than heads.
+    #[must_use]
+    pub fn reads_record(&self) -> bool {
+        let mut reads = false;
+        self.inputs(&mut |input| reads |= input.is_of_record());
+        reads
+    }
+
     /// Calls `visit` with all that the tree looks at.
     pub fn inputs(&self, visit: &mut impl FnMut(&Input)) {
         let outcomes: Vec<&Outcome<A>> = match &self.branches {

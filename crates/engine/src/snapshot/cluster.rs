@@ -9,9 +9,9 @@ use super::dns::DnsOptions;
 use super::happy_eyeballs::HappyEyeballs;
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
-use super::override_host::{MetadataPath, OverrideHosts};
+use super::override_host::{HostSource, MetadataPath, OverrideHosts};
 use super::proxy_header::ProxyHeaders;
-use super::route::{HashPolicy, HashSource};
+use super::route::HashPolicy;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
@@ -150,16 +150,13 @@ pub struct AskedNames {
 }
 
 impl Cluster {
-    /// Whether its own hash asks for what is only known of recorded streams.
+    /// Whether the choice of its hosts asks for what is only known of recorded streams.
     #[must_use]
-    pub(crate) fn hashes_records(&self) -> bool {
-        let asks = |policy: &HashPolicy| match policy.source {
-            HashSource::SourceAddress | HashSource::FilterState(_) => true,
-            HashSource::Header(..) | HashSource::Cookie { .. } | HashSource::QueryParameter(_) => {
-                false
-            }
-        };
-        self.hash.iter().any(asks)
+    pub(crate) fn reads_records(&self) -> bool {
+        let of_metadata = |source: &HostSource| matches!(source, HostSource::Metadata(_));
+        matches!(&self.discovery, Discovery::OriginalDestination(it) if it.metadata.is_some())
+            || self.hash.iter().any(HashPolicy::reads_record)
+            || self.override_hosts.as_ref().is_some_and(|it| it.sources.iter().any(of_metadata))
     }
 
     /// Whether hosts of it are spoken to under TLS.

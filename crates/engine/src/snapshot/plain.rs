@@ -3,10 +3,10 @@
 use super::http::Http;
 use super::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HashPolicy, HashSource, HeaderOps, HostRewrite,
-    PathRewrite, RedirectPath, Route, RouteTable, VirtualHost, WeightedCluster, request_ops,
-    response_ops,
+    PathRewrite, RedirectPath, Route, RouteTable, VirtualHost, request_ops, response_ops,
 };
 use crate::filter::ChainFilter;
+use crate::matcher::tree::Tree;
 
 /// The answers for each route of a table, by the numbers of its host and of itself.
 #[derive(Debug)]
@@ -100,20 +100,24 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
         || !http.early_mutations.is_empty()
         || http.filters.iter().chain(&http.upstream_filters).any(asks)
         || changes_heads(&http.routes)
-        || http.routes.hosts.iter().flat_map(|host| &host.routes).any(|route| asks_record(route))
+        || http.routes.overrides().filter_map(|it| it.config.as_ref()).any(|it| it.reads_record())
+        || http.routes.hosts.iter().any(asks_record)
 }
 
-/// Whether a route asks for what is only known of recorded streams.
-fn asks_record(route: &Route) -> bool {
-    let asks_tls = route.rare.as_ref().is_some_and(|rare| rare.asks_tls());
-    asks_tls
+/// Whether the choice of a route of a host, or what becomes of a request there, asks for what is only known of recorded
+/// streams.
+fn asks_record(host: &VirtualHost) -> bool {
+    host.matcher.as_ref().is_some_and(Tree::reads_record)
+        || host.routes.iter().any(|route| route_asks_record(route))
+}
+
+fn route_asks_record(route: &Route) -> bool {
+    route.rare.as_ref().is_some_and(|rare| rare.read_record())
         || match &route.action {
             Action::Forward(forward) => {
-                let hashes_client =
-                    |policy: &HashPolicy| matches!(policy.source, HashSource::SourceAddress);
                 matches!(forward.path, PathRewrite::Format(_))
                     || matches!(forward.host, HostRewrite::Format(_))
-                    || forward.hash.iter().any(hashes_client)
+                    || forward.hash.iter().any(HashPolicy::reads_record)
             }
             Action::Redirect(redirect) => matches!(redirect.path, RedirectPath::Format(_)),
             Action::Direct { .. } => false,
@@ -126,14 +130,7 @@ fn changes_heads(table: &RouteTable) -> bool {
             !(are_empty(request_ops(table, host, route, weighted))
                 && are_empty(response_ops(table, host, route, weighted)))
         };
-        let clusters: &[WeightedCluster] = match &route.action {
-            Action::Forward(forward) => match &forward.cluster {
-                ClusterChoice::Weighted { clusters, .. } => clusters,
-                ClusterChoice::One(_) | ClusterChoice::Header(_) => &[],
-            },
-            Action::Redirect(_) | Action::Direct { .. } => &[],
-        };
-        changes(None) || clusters.iter().any(|weighted| changes(Some(weighted)))
+        changes(None) || route.weighted_clusters().iter().any(|weighted| changes(Some(weighted)))
     };
     table.hosts.iter().any(|host| host.routes.iter().any(|route| of_route(table, host, route)))
 }

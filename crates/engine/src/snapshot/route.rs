@@ -268,6 +268,38 @@ pub enum MirrorCluster {
     Header(HeaderName),
 }
 
+impl RouteTable {
+    /// What is said to filters, at any level.
+    pub(crate) fn overrides(&self) -> impl Iterator<Item = &FilterOverride> {
+        self.filters.iter().chain(self.hosts.iter().flat_map(VirtualHost::overrides))
+    }
+}
+
+impl VirtualHost {
+    fn overrides(&self) -> impl Iterator<Item = &FilterOverride> {
+        let of_routes = self.routes.iter().flat_map(|route| route.overrides());
+        self.filters.iter().chain(of_routes)
+    }
+}
+
+impl Route {
+    fn overrides(&self) -> impl Iterator<Item = &FilterOverride> {
+        let of_clusters = self.weighted_clusters().iter().flat_map(|it| &it.filters);
+        self.filters.iter().chain(of_clusters)
+    }
+
+    /// The clusters among which its requests are divided.
+    pub(crate) fn weighted_clusters(&self) -> &[WeightedCluster] {
+        match &self.action {
+            Action::Forward(forward) => match &forward.cluster {
+                ClusterChoice::Weighted { clusters, .. } => clusters,
+                ClusterChoice::One(_) | ClusterChoice::Header(_) => &[],
+            },
+            Action::Redirect(_) | Action::Direct { .. } => &[],
+        }
+    }
+}
+
 /// Envoy `RouteAction.HashPolicy`.
 #[derive(Debug)]
 pub struct HashPolicy {
@@ -275,6 +307,19 @@ pub struct HashPolicy {
     pub source: HashSource,
     /// `terminal`: what comes after it counts only where there is no hash yet.
     pub is_terminal: bool,
+}
+
+impl HashPolicy {
+    /// Whether what is hashed is only known of recorded streams.
+    #[must_use]
+    pub const fn reads_record(&self) -> bool {
+        match self.source {
+            HashSource::SourceAddress | HashSource::FilterState(_) => true,
+            HashSource::Header(..) | HashSource::Cookie { .. } | HashSource::QueryParameter(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// What of a request is hashed.

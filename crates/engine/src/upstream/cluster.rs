@@ -592,7 +592,7 @@ fn start_filters(config: &Cluster, env: &Env) -> Rc<[PlacedFilter]> {
     let name = Arc::clone(&config.stat_name);
     let mut scope = FilterScope::new(name, notes, registry, env.index);
     scope.is_of_cluster = true;
-    PlacedFilter::start(&config.filters, &scope)
+    PlacedFilter::start(&config.filters, &scope, None)
 }
 
 /// What all workers have in use of a cluster.

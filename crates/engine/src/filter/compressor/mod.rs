@@ -23,8 +23,8 @@ pub use self::library::{Brotli, BrotliMode, Gzip, GzipStrategy, Library, Zstd};
 pub use super::coding::Coding;
 use super::coding::list;
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
-    RouteConfig, StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseFilter,
+    ResponseView, RouteConfig, StreamFilter,
 };
 use crate::format::Facts;
 use crate::stats::{CompressorResponseStats, CompressorStats, Scope};
@@ -155,6 +155,12 @@ impl HttpFilter for Instance {
         OnRequest::Watch(Box::new(stream))
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         // It has not seen the request, which was answered before it came here.
         let mut stream = Compression {

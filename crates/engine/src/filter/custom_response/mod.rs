@@ -6,8 +6,8 @@ use std::sync::Arc;
 use towpath_proto::Head;
 
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
-    RouteConfig, StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseFilter,
+    ResponseView, RouteConfig, StreamFilter,
 };
 use crate::format::{Facts, Format};
 use crate::header_ops::{HeaderOps, Subject as Whose};
@@ -54,6 +54,12 @@ impl HttpFilter for Instance {
         OnRequest::Watch(Box::new(Watched { config: self.config.clone() }))
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         self.config.replace(response);
     }

@@ -18,8 +18,8 @@ use self::library::Decoder;
 pub use self::library::Library;
 use super::coding::{forbids_transform, list};
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
-    StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseFilter,
+    ResponseView, StreamFilter,
 };
 use crate::format::Facts;
 use crate::stats::{BrotliStats, DecompressorStats, Scope, ZlibStats, ZstdStats};
@@ -140,6 +140,12 @@ impl HttpFilter for Instance {
         }))
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         // Only answers of this proxy come here, which it does not compress.
         if !response.ends {

@@ -11,8 +11,8 @@ use towpath_proto::Head;
 pub use self::query::QueryMutation;
 use self::trailers::Trailing;
 use super::{
-    Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView,
-    RouteConfig, RouteConfigs, TrailersView,
+    Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter,
+    ResponseView, RouteConfig, RouteConfigs, TrailersView,
 };
 use crate::format::Facts;
 use crate::header_ops::{HeaderMutations, Scratch, Subject};
@@ -80,8 +80,8 @@ impl HttpFilter for Instance {
         }
     }
 
-    fn on_response(&self, response: &mut ResponseView<'_>) {
-        self.config.change_response(response);
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
     }
 
     fn on_trailers(&self, view: &mut TrailersView<'_>) {
@@ -91,6 +91,12 @@ impl HttpFilter for Instance {
                 mutations.apply(view.trailers, view.way, view.facts, view.scratch);
             }
         });
+    }
+}
+
+impl ResponseFilter for Instance {
+    fn on_response(&self, response: &mut ResponseView<'_>) {
+        self.config.change_response(response);
     }
 }
 

@@ -10,8 +10,8 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use towpath_proto::Head;
 
 use super::{
-    ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView,
-    RouteConfig,
+    ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter,
+    ResponseView, RouteConfig,
 };
 use crate::cookie::cookie;
 use crate::expression::Regex;
@@ -123,6 +123,12 @@ impl HttpFilter for Instance {
         OnRequest::Pass
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         let HeaderToMetadata(rules) = response.route.first().unwrap_or(&self.config);
         if let Some(info) = response.facts.info {

@@ -10,7 +10,7 @@ use towpath_proto::{Instant, Name};
 
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Release, Reply, RequestView,
-    ResponseView, StreamFilter,
+    ResponseFilter, ResponseView, StreamFilter,
 };
 use crate::format::Facts;
 use crate::matcher::HeaderMatcher;
@@ -95,6 +95,12 @@ impl HttpFilter for Rc<Instance> {
         }
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Rc<Instance> {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         tell(response);
     }

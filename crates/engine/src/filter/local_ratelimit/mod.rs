@@ -177,7 +177,12 @@ impl Limit {
     }
 }
 
-impl RouteConfig for LocalRateLimit {}
+impl RouteConfig for LocalRateLimit {
+    fn reads_record(&self) -> bool {
+        let Limit { response, unenforced, descriptors, .. } = &*self.limit;
+        !(response.is_empty() && unenforced.is_empty() && descriptors.is_empty())
+    }
+}
 
 impl FilterConfig for LocalRateLimit {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
@@ -186,8 +191,7 @@ impl FilterConfig for LocalRateLimit {
     }
 
     fn reads_record(&self) -> bool {
-        let Limit { response, unenforced, descriptors, .. } = &*self.limit;
-        !(response.is_empty() && unenforced.is_empty() && descriptors.is_empty())
+        RouteConfig::reads_record(self)
     }
 }
 

@@ -31,8 +31,8 @@ use self::side::{Has, Outcome, Side};
 use self::stream::LuaStream;
 use super::notes::{NoteLevel, Notes};
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, RouteConfig,
-    RouteConfigs,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter, ResponseView,
+    RouteConfig, RouteConfigs,
 };
 use crate::format::Facts;
 use crate::stats::{LuaStats, Scope};
@@ -190,6 +190,12 @@ impl HttpFilter for Instance {
         }
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
     /// Of a stream whose request did not come here: its content cannot be waited for.
     fn on_response(&self, response: &mut ResponseView<'_>) {
         let Some(machine) = self.0.machine(response.route.first()) else { return };

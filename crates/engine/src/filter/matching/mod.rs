@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseView, StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter, ResponseView,
+    StreamFilter,
 };
-use crate::matcher::Input;
 use crate::matcher::tree::Tree;
 
 /// A filter behind a matcher.
@@ -28,11 +28,7 @@ impl FilterConfig for Matching {
     }
 
     fn reads_record(&self) -> bool {
-        let mut reads = self.inner.reads_record();
-        self.tree.inputs(&mut |input| {
-            reads |= !input.is_of_request() || matches!(input, Input::Attributes);
-        });
-        reads
+        self.inner.reads_record() || self.tree.reads_record()
     }
 }
 
@@ -51,8 +47,16 @@ impl HttpFilter for Instance {
         }
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        self.inner.response_filter().map(|_| self as &dyn ResponseFilter)
+    }
+}
+
+impl ResponseFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
-        self.inner.on_response(response);
+        if let Some(inner) = self.inner.response_filter() {
+            inner.on_response(response);
+        }
     }
 }
 

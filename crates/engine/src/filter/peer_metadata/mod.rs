@@ -7,8 +7,8 @@ use std::sync::Arc;
 use towpath_proto::Head;
 
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, RequestView, ResponseView,
-    StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, RequestView, ResponseFilter,
+    ResponseView, StreamFilter,
 };
 use crate::format::Facts;
 use crate::mesh::{Peers, StreamMesh};
@@ -117,6 +117,12 @@ impl HttpFilter for Instance {
         OnRequest::Watch(Box::new(Answering { config: Rc::clone(config), said }))
     }
 
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
     fn on_response(&self, response: &mut ResponseView<'_>) {
         if self.config.reads_responses {
             self.take(response.head, response.facts.found, Side::Upstream);

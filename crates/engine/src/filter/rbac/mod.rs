@@ -28,7 +28,11 @@ pub struct Rbac {
 #[derive(Clone, Debug)]
 pub struct RbacPerRoute(pub Rbac);
 
-impl RouteConfig for RbacPerRoute {}
+impl RouteConfig for RbacPerRoute {
+    fn reads_record(&self) -> bool {
+        self.0.reads_record()
+    }
+}
 
 impl FilterConfig for Rbac {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
@@ -43,9 +47,9 @@ impl FilterConfig for Rbac {
         Rc::new(Instance { config: self.clone(), stats, shadow_stats })
     }
 
-    /// Addresses, what the client's certificate says, and the metadata.
+    /// What it says itself is kept where something else reads it.
     fn reads_record(&self) -> bool {
-        true
+        [&self.rules, &self.shadow].into_iter().flatten().any(Rules::reads_record)
     }
 }
 
