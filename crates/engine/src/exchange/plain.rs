@@ -178,6 +178,9 @@ fn attach_plain(
     connection.streams.bind(number, index);
     connection.deadlines.clear(ConnectionTimer::Idle as usize);
     cluster.request_began(pool_key, now);
+    if stream.recorder.is_followed() {
+        stream.tell_trace();
+    }
     env.name_attempt(stream);
     conns.encode_for(id, env);
     if let Some(connection) = conns.table.get_mut(id) {
@@ -214,13 +217,13 @@ impl Env {
     }
 }
 
-/// Whether a request asks for nothing but an answer, and is not traced; of its content nothing has come, nor does a
+/// Whether a request asks for nothing but an answer, and no attempt of it is traced; of its content nothing has come, nor does a
 /// filter look at it.
 fn is_plain_request(stream: &Stream) -> bool {
     (stream.request_end == Progress::Ended || stream.filters.is_none())
         && stream.body.len() == 0
         && stream.upgrade == Upgrade::No
-        && !stream.recorder.is_followed()
+        && !stream.recorder.follows_attempts()
         && stream.request.get(Name::Upgrade).is_none()
         && stream.request.get(Name::Expect).is_none()
         && matches!(stream.kind, Kind::Http(_))

@@ -168,6 +168,14 @@ impl Recorder {
         self.0.as_ref().is_some_and(|it| it.span.is_some() || it.traced.is_some())
     }
 
+    /// Whether its attempts are followed too.
+    #[inline]
+    pub(crate) fn follows_attempts(&self) -> bool {
+        self.0.as_ref().is_some_and(|it| {
+            it.span.is_some() || it.traced.as_ref().is_some_and(|it| it.has_attempts)
+        })
+    }
+
     /// Whether an attempt under way has a span, or is to be logged.
     #[inline]
     pub(crate) fn has_attempt(&self) -> bool {

@@ -112,8 +112,8 @@ impl Exchange {
         let random = self.env.random.next();
         // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
         let wants_tls = stream.choose_route(http, &self.snapshot, random);
-        if let Some(tracing) = &http.config.tracing {
-            self.begin_tracing(index, tracing, pass);
+        if http.config.tracing.is_some() {
+            self.begin_tracing(index, &http.config, pass);
         }
         if http.config.log_on_new_request {
             self.log_under_way(index, DOWNSTREAM_START, now);
@@ -480,11 +480,10 @@ impl Exchange {
 
     /// Tells a server which attempt of its request this is, of which trace, and how long it may take.
     pub(super) fn name_attempt(&mut self, index: StreamIndex, attempts: u64, now: Instant) {
-        let Some(stream) = self.streams.get(index) else { return };
-        if stream.recorder.is_followed() {
-            self.tell_trace(index);
-        }
         let Some(stream) = self.streams.get_mut(index) else { return };
+        if stream.recorder.is_followed() {
+            stream.tell_trace();
+        }
         let context = stream.context.clone();
         let (Some(http), Some(routed)) =
             (context.http(), stream.route.and_then(|route| Routed::of(&context, route)))

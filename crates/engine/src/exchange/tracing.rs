@@ -20,8 +20,8 @@ use crate::format::Facts;
 use crate::free_slot;
 use crate::ids::{ResetReason, StreamIndex};
 use crate::record::Record;
-use crate::snapshot::Node;
 use crate::snapshot::tracing::{Provider, RouteTracing, Tracing};
+use crate::snapshot::{Http, Node};
 use crate::tracer::report::{Load, Next, Reporter, Stats};
 use crate::tracer::{
     Attempt, Finished, Outcome, Reason, RequestTags, Traced, begin, decide, decorate, request_tags,
@@ -73,6 +73,25 @@ impl Stream {
         self.recorder.recording_mut()?.traced.as_mut()
     }
 
+    /// An attempt has its connection: the server is told the span's id.
+    pub(crate) fn tell_trace(&mut self) {
+        let context = self.context.clone();
+        let tracing = context.http().and_then(|http| http.config.tracing.as_ref());
+        let Some(tracing) = tracing else { return };
+        let Some(recording) = self.recorder.recording_mut() else { return };
+        let Some(traced) = &mut recording.traced else { return };
+        let span = match &mut traced.attempt {
+            Some(attempt) => {
+                attempt.connected = true;
+                Some(&attempt.span)
+            }
+            None => traced.span.as_ref(),
+        };
+        if let (Some(span), Some(provider), false) = (span, &tracing.provider, tracing.silent) {
+            span.inject(&provider.dialect, &mut self.request);
+        }
+    }
+
     fn route_tracing(&self) -> Option<&RouteTracing> {
         self.routed()?.route.tracing.as_deref()
     }
@@ -80,7 +99,8 @@ impl Stream {
 
 impl Exchange {
     /// Begins the span of a request that has its route.
-    pub(crate) fn begin_tracing(&mut self, index: StreamIndex, tracing: &Tracing, pass: Pass) {
+    pub(crate) fn begin_tracing(&mut self, index: StreamIndex, http: &Http, pass: Pass) {
+        let Some(tracing) = &http.tracing else { return };
         let Some(stream) = self.streams.get_mut(index) else { return };
         let random = &mut self.env.random;
         let sampling = stream.route_tracing().and_then(|it| it.sampling);
@@ -100,7 +120,9 @@ impl Exchange {
         stream.request.put(head, &mut self.env.heads);
         stream.recorder.note(|record| record.traceable = reason.traces());
         if let Some(recording) = stream.recorder.recording_mut() {
-            recording.traced = Some(Traced { span, attempt: None, decorated, reason });
+            let has_attempts = has_attempt_spans(http);
+            recording.traced =
+                Some(Traced { span, attempt: None, decorated, reason, has_attempts });
         }
     }
 
@@ -132,7 +154,7 @@ impl Exchange {
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let Some(tracing) = &http.config.tracing else { return };
-        if !(tracing.spawns_upstream || http.config.router.starts_child_span) {
+        if !has_attempt_spans(&http.config) {
             return;
         }
         let cluster = self.upstreams.clusters.get(stream.cluster);
@@ -149,28 +171,8 @@ impl Exchange {
         if name.is_empty() {
             name = format!("router {} egress", cluster.as_deref().unwrap_or_default()).into_bytes();
         }
-        let span = span.child(name, &mut self.env.random);
+        let span = span.child(name.into(), &mut self.env.random);
         traced.attempt = Some(Attempt { span, start: now, retries, connected: false });
-    }
-
-    /// An attempt has its connection: the server is told the span's id.
-    pub(crate) fn tell_trace(&mut self, index: StreamIndex) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
-        let tracing = context.http().and_then(|http| http.config.tracing.as_ref());
-        let Some(tracing) = tracing else { return };
-        let Some(recording) = stream.recorder.recording_mut() else { return };
-        let Some(traced) = &mut recording.traced else { return };
-        let span = match &mut traced.attempt {
-            Some(attempt) => {
-                attempt.connected = true;
-                Some(&attempt.span)
-            }
-            None => traced.span.as_ref(),
-        };
-        if let (Some(span), Some(provider), false) = (span, &tracing.provider, tracing.silent) {
-            span.inject(&provider.dialect, &mut stream.request);
-        }
     }
 
     /// An attempt is over, if it has a span or is to be logged.
@@ -254,7 +256,7 @@ impl Exchange {
             let mut name = Vec::new();
             operation.write(&mut name, &facts);
             if !name.is_empty() {
-                span.name = name;
+                span.name = name.into();
             }
         }
         let start_ns = since_1970(&facts, facts.record.start);
@@ -330,11 +332,17 @@ impl Exchange {
             }
         } else if let Some(said) = said {
             if let (Some(span), false) = (&mut traced.span, said.is_empty()) {
-                span.name = said;
+                span.name = said.into();
             }
             stream.response.remove(Name::XEnvoyDecoratorOperation);
         }
     }
+}
+
+/// Whether attempts have spans of their own.
+fn has_attempt_spans(http: &Http) -> bool {
+    let spawns = |tracing: &Tracing| tracing.spawns_upstream || http.router.starts_child_span;
+    http.tracing.as_ref().is_some_and(spawns)
 }
 
 fn tags_of<'a>(

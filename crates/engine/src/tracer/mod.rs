@@ -10,6 +10,7 @@ pub(crate) mod tags;
 
 mod zipkin;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use towpath_proto::{Head, Instant, Name};
@@ -130,6 +131,8 @@ pub(crate) struct Traced {
     pub(crate) decorated: Option<Arc<str>>,
     /// Why it is traced, or not, which counts with its answer.
     pub(crate) reason: Reason,
+    /// Attempts have spans of their own.
+    pub(crate) has_attempts: bool,
 }
 
 /// The span of an attempt.
@@ -158,7 +161,7 @@ pub(crate) struct Span {
     /// `tracestate`, as it came.
     state: Box<[u8]>,
     /// Its name, where it is sampled.
-    pub(crate) name: Vec<u8>,
+    pub(crate) name: Cow<'static, [u8]>,
 }
 
 /// A span that is over.
@@ -278,7 +281,7 @@ impl Span {
             has_remote_parent: false,
             single: false,
             state: Box::default(),
-            name: Vec::new(),
+            name: Cow::Borrowed(&[]),
         }
     }
 
@@ -288,9 +291,9 @@ impl Span {
             return;
         }
         self.name = match (&provider.dialect, tracing.is_egress) {
-            (Dialect::Zipkin(_), _) => head.authority().to_vec(),
-            (Dialect::OpenTelemetry(_), false) => b"ingress".to_vec(),
-            (Dialect::OpenTelemetry(_), true) => [b"egress ", head.authority()].concat(),
+            (Dialect::Zipkin(_), _) => head.authority().to_vec().into(),
+            (Dialect::OpenTelemetry(_), false) => b"ingress".into(),
+            (Dialect::OpenTelemetry(_), true) => [b"egress ", head.authority()].concat().into(),
         };
     }
 
@@ -299,7 +302,7 @@ impl Span {
     }
 
     /// That of an attempt of the request.
-    pub(crate) fn child(&self, name: Vec<u8>, random: &mut Random) -> Self {
+    pub(crate) fn child(&self, name: Cow<'static, [u8]>, random: &mut Random) -> Self {
         let ids = self.ids.below(random);
         Self { ids, is_client: true, has_remote_parent: false, name, ..self.clone() }
     }
@@ -343,7 +346,7 @@ pub(crate) fn decorate(
         head.remove(Name::XEnvoyDecoratorOperation);
     }
     if let (Some(span), Some(name)) = (span.filter(|span| span.sampled), name) {
-        span.name = name;
+        span.name = name.into();
     }
     told.map(|decorator| Arc::clone(&decorator.operation))
 }

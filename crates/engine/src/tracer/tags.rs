@@ -1,11 +1,13 @@
 //! What spans say of requests and of their attempts, in Envoy's names.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use towpath_proto::{Head, Name, Version};
 
 use crate::format::Facts;
 use crate::grpc::{is_grpc, status_of};
+use crate::number::{AddressText, Decimal};
 use crate::record::Record;
 use crate::snapshot::Node;
 use crate::snapshot::tracing::{CustomTag, TagSource};
@@ -13,19 +15,48 @@ use crate::stream_info::{JsonStyle, Value};
 
 /// Names and values; a name that is set again has its last value.
 #[derive(Debug, Default)]
-pub(crate) struct Tags(Vec<(Cow<'static, str>, Vec<u8>)>);
+pub(crate) struct Tags {
+    entries: Vec<(Cow<'static, str>, Range<usize>)>,
+    /// The values, one behind the other.
+    text: Vec<u8>,
+}
 
 impl Tags {
-    fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Vec<u8>>) {
-        let name = name.into();
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, before)) => *before = value.into(),
-            None => self.0.push((name, value.into())),
+    /// Room for what most spans say.
+    fn with_room() -> Self {
+        Self { entries: Vec::with_capacity(20), text: Vec::with_capacity(320) }
+    }
+
+    /// Adds one whose name is not there yet.
+    fn add(&mut self, name: &'static str, value: impl AsRef<[u8]>) {
+        self.add_parts(name, &[value.as_ref()]);
+    }
+
+    fn add_parts(&mut self, name: &'static str, parts: &[&[u8]]) {
+        let value = self.write(parts);
+        self.entries.push((Cow::Borrowed(name), value));
+    }
+
+    fn add_number(&mut self, name: &'static str, value: u64) {
+        self.add(name, Decimal::new().write(value));
+    }
+
+    fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl AsRef<[u8]>) {
+        let (name, value) = (name.into(), self.write(&[value.as_ref()]));
+        match self.entries.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, before)) => *before = value,
+            None => self.entries.push((name, value)),
         }
     }
 
+    fn write(&mut self, parts: &[&[u8]]) -> Range<usize> {
+        let start = self.text.len();
+        parts.iter().for_each(|part| self.text.extend_from_slice(part));
+        start..self.text.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+        self.entries.iter().map(|(name, value)| (&**name, &self.text[value.clone()]))
     }
 
     /// Whether they say that it failed.
@@ -34,7 +65,8 @@ impl Tags {
     }
 
     pub(crate) fn weight(&self) -> usize {
-        self.iter().map(|(name, value)| name.len() + value.len() + 48).sum()
+        let names = self.entries.iter().map(|(name, _)| name.len() + 48).sum::<usize>();
+        names + self.text.len()
     }
 }
 
@@ -52,37 +84,39 @@ pub(crate) struct RequestTags<'a> {
 pub(crate) fn request_tags(of: &RequestTags<'_>) -> Tags {
     let RequestTags { facts, node, max_path, custom } = *of;
     let record = facts.record;
-    let mut tags = Tags::default();
-    tags.set("node_id", node.id.as_bytes());
-    tags.set("zone", node.zone.as_bytes());
+    let mut tags = Tags::with_room();
+    tags.add("node_id", node.id.as_bytes());
+    tags.add("zone", node.zone.as_bytes());
     if let Some(head) = facts.request {
         let or_dash = |name| head.get(name).unwrap_or(b"-");
         if let Some(id) = head.get(Name::XRequestId) {
-            tags.set("guid:x-request-id", id);
+            tags.add("guid:x-request-id", id);
         }
-        tags.set("http.url", url(head, max_path));
-        tags.set("http.method", head.method_bytes());
-        tags.set("downstream_cluster", or_dash(Name::XEnvoyDownstreamServiceCluster));
-        tags.set("user_agent", or_dash(Name::UserAgent));
-        tags.set("http.protocol", record.protocol.map_or("-", Version::as_str));
+        tags.add_parts("http.url", &url(head, max_path));
+        tags.add("http.method", head.method_bytes());
+        tags.add("downstream_cluster", or_dash(Name::XEnvoyDownstreamServiceCluster));
+        tags.add("user_agent", or_dash(Name::UserAgent));
+        tags.add("http.protocol", record.protocol.map_or("-", Version::as_str));
         if let Some(address) = &record.downstream_direct_remote {
-            let ip = address.ip().map(|address| address.ip().to_string());
-            tags.set("peer.address", ip.unwrap_or_else(|| address.to_string()));
+            match address.ip() {
+                Some(address) => tags.add("peer.address", AddressText::of(address.ip()).as_bytes()),
+                None => tags.add("peer.address", address.to_string()),
+            }
         }
         if let Some(id) = head.get(Name::XClientTraceId) {
-            tags.set("guid:x-client-trace-id", id);
+            tags.add("guid:x-client-trace-id", id);
         }
         if is_grpc(head) {
-            tags.set("grpc.path", head.path());
-            tags.set("grpc.authority", head.authority());
-            tags.set("grpc.content_type", head.get(Name::ContentType).unwrap_or_default());
+            tags.add("grpc.path", head.path());
+            tags.add("grpc.authority", head.authority());
+            tags.add("grpc.content_type", head.get(Name::ContentType).unwrap_or_default());
             if let Some(timeout) = head.get(Name::GrpcTimeout) {
-                tags.set("grpc.timeout", timeout);
+                tags.add("grpc.timeout", timeout);
             }
         }
     }
-    tags.set("request_size", record.bytes_received.to_string());
-    tags.set("response_size", record.bytes_sent.to_string());
+    tags.add_number("request_size", record.bytes_received);
+    tags.add_number("response_size", record.bytes_sent);
     add_common(&mut tags, facts, record.status, &flags(record));
     add_custom(&mut tags, custom, facts);
     add_grpc(&mut tags, facts.response, facts.trailers);
@@ -109,23 +143,23 @@ pub(crate) fn try_tags(of: &RequestTags<'_>, outcome: Outcome<'_>) -> Tags {
     let RequestTags { facts, custom, .. } = *of;
     let Outcome { retries, connected, status, canceled, failed } = outcome;
     let record = facts.record;
-    let mut tags = Tags::default();
+    let mut tags = Tags::with_room();
     if retries > 0 {
-        tags.set("retry.count", retries.to_string());
+        tags.add_number("retry.count", retries.into());
     }
     if canceled {
-        tags.set("canceled", &b"true"[..]);
+        tags.add("canceled", b"true");
     }
     if let Some((reason, _)) = failed {
-        tags.set("error", &b"true"[..]);
-        tags.set("error.reason", reason);
+        tags.set("error", b"true");
+        tags.add("error.reason", reason);
     }
     let protocol = record.upstream_protocol.filter(|_| connected);
-    tags.set("http.protocol", protocol.map_or("-", Version::as_str));
+    tags.add("http.protocol", protocol.map_or("-", Version::as_str));
     if let Some(address) = &record.upstream_host {
         let address = address.to_string();
-        tags.set("upstream_address", &*address);
-        tags.set("peer.address", address);
+        tags.add("upstream_address", &address);
+        tags.add("peer.address", address);
     }
     add_common(&mut tags, facts, status, failed.map_or("-", |(_, flag)| flag));
     add_custom(&mut tags, custom, facts);
@@ -133,15 +167,15 @@ pub(crate) fn try_tags(of: &RequestTags<'_>, outcome: Outcome<'_>) -> Tags {
 }
 
 fn add_common(tags: &mut Tags, facts: &Facts<'_>, status: u16, flags: &str) {
-    tags.set("component", &b"proxy"[..]);
+    tags.add("component", &b"proxy"[..]);
     if !facts.cluster.is_empty() {
-        tags.set("upstream_cluster", facts.cluster);
-        tags.set("upstream_cluster.name", facts.cluster_stat_name);
+        tags.add("upstream_cluster", facts.cluster);
+        tags.add("upstream_cluster.name", facts.cluster_stat_name);
     }
-    tags.set("http.status_code", status.to_string());
-    tags.set("response_flags", flags);
+    tags.add_number("http.status_code", status.into());
+    tags.add("response_flags", flags);
     if status == 0 || status >= 500 {
-        tags.set("error", &b"true"[..]);
+        tags.set("error", b"true");
     }
 }
 
@@ -155,7 +189,7 @@ fn add_grpc(tags: &mut Tags, response: Option<&Head>, trailers: Option<&Head>) {
             tags.set("grpc.message", message);
         }
         if status_of(head).is_some_and(|status| SERVERS_FAULT.contains(&status)) {
-            tags.set("error", &b"true"[..]);
+            tags.set("error", b"true");
         }
     }
 }
@@ -207,13 +241,13 @@ fn text_of(value: Option<&Value>) -> Option<Vec<u8>> {
 }
 
 /// The request's URL as it came, its path not longer than so.
-fn url(head: &Head, max_path: usize) -> Vec<u8> {
+fn url(head: &Head, max_path: usize) -> [&[u8]; 4] {
     let path = head.get(Name::XEnvoyOriginalPath).unwrap_or_else(|| head.path());
     let path = path.get(..max_path).unwrap_or(path);
-    [head.scheme(), b"://", head.authority(), path].concat()
+    [head.scheme(), b"://", head.authority(), path]
 }
 
-fn flags(record: &Record) -> String {
+fn flags(record: &Record) -> Cow<'static, str> {
     let names: Vec<&str> = record.flags.short_names().collect();
-    if names.is_empty() { "-".to_owned() } else { names.join(",") }
+    if names.is_empty() { "-".into() } else { names.join(",").into() }
 }

@@ -102,7 +102,7 @@ fn reporter(batch: usize, most_waiting: usize, registry: &Registry) -> Reporter 
 
 fn finished(name: &[u8]) -> Finished {
     let mut span = Span::of(Ids { trace: 1, span: 2, parent: 0 }, true);
-    span.name = name.to_vec();
+    span.name = name.to_vec().into();
     let tags = Tags::default();
     Finished { span, start_ns: 1_000, end_ns: 3_000, tags, events: Vec::new() }
 }
