@@ -27,12 +27,20 @@ pub fn json_string(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Escapes what was appended since `start`. Most values need nothing and are only looked at.
 pub(crate) fn escape_tail(out: &mut Vec<u8>, start: usize) {
-    let tail = &out[start..];
-    if tail.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
-        return;
+    if has_escaped(&out[start..]) {
+        escape(out, start);
     }
-    let text = tail.to_vec();
-    out.truncate(start);
+}
+
+/// Whether a string of JSON has these bytes in another form.
+pub(crate) fn has_escaped(bytes: &[u8]) -> bool {
+    // Without a branch for each byte.
+    bytes.iter().fold(false, |some, byte| some | IS_ESCAPED[usize::from(*byte)])
+}
+
+#[cold]
+fn escape(out: &mut Vec<u8>, start: usize) {
+    let text = out.split_off(start);
     let utf8 = std::str::from_utf8(&text).is_ok();
     for byte in text {
         match (byte, short_escape(byte.into()).filter(|_| utf8)) {
@@ -47,6 +55,17 @@ pub(crate) fn escape_tail(out: &mut Vec<u8>, start: usize) {
         }
     }
 }
+
+/// All but what is ASCII, is no control character, and has no meaning in a string.
+const IS_ESCAPED: [bool; 256] = {
+    let mut all = [true; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        all[byte as usize] = matches!(byte, b'"' | b'\\');
+        byte += 1;
+    }
+    all
+};
 
 /// The characters that have an escape of their own (RFC 8259 §7).
 pub(crate) const fn short_escape(character: char) -> Option<&'static str> {

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use memchr::memchr2;
 use towpath_proto::Address;
 
 use crate::cidr::Prefix;
@@ -285,8 +286,7 @@ fn details_of(name: &str) -> &'static str {
 
 /// A path without its query and its fragment.
 fn without_query(path: &[u8]) -> &[u8] {
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#'));
-    &path[..end.unwrap_or(path.len())]
+    &path[..memchr2(b'?', b'#', path).unwrap_or(path.len())]
 }
 
 /// The details of what is refused because no policy takes it.

@@ -3,6 +3,7 @@
 use super::time::TimeFormat;
 use crate::field::Field;
 use crate::format::cel::Expression;
+use crate::json::has_escaped;
 use crate::record::Heads;
 
 /// How an object of the filter state is shown.
@@ -721,6 +722,26 @@ impl Command {
             Self::Metadata(..)
                 | Self::FilterState { form: StateForm::Typed, .. }
                 | Self::Cel { typed: true, .. }
+        )
+    }
+
+    /// Whether its value never has what JSON escapes.
+    pub(super) fn is_plain(&self) -> bool {
+        if let Self::StartTime(format) | Self::EmitTime(format) = self {
+            // What stands between the parts of a time is the same at any time.
+            let mut sample = Vec::new();
+            format.write(&mut sample, 0);
+            return !has_escaped(&sample);
+        }
+        matches!(
+            self,
+            Self::Protocol
+                | Self::ResponseFlags
+                | Self::ResponseFlagsLong
+                | Self::TraceId
+                | Self::SpanId
+                | Self::UniqueId
+                | Self::AccessLogType
         )
     }
 

@@ -1,6 +1,6 @@
 //! `json_format`: a tree of keys, literals and commands, written as one line.
 
-use super::append::Short;
+use super::append::{Short, append};
 use super::parse::parts;
 use super::{Command, Facts, FormatError, FormatOptions, Part};
 use crate::json::{escape_tail, json_string, number_text};
@@ -28,10 +28,18 @@ pub(super) enum Node {
     /// Ready bytes.
     Literal(Box<[u8]>),
     Null,
-    /// One command: its own type, `null` when missing.
-    Value {
+    /// One command whose value has a type of its own; `null` when missing, as of the next two.
+    Typed {
         command: Command,
         max_length: Option<usize>,
+    },
+    /// One command whose value is a number.
+    Number(Command),
+    /// One command whose value is a string. Some need no look at what may be escaped.
+    String {
+        command: Command,
+        max_length: Option<usize>,
+        is_plain: bool,
     },
     /// Several pieces: a string.
     Text(Box<[Part]>),
@@ -70,7 +78,14 @@ impl Node {
     fn text(parts: Vec<Part>) -> Self {
         match <[Part; 1]>::try_from(parts) {
             Ok([Part::Command { before, command, max_length }]) if before == Short::default() => {
-                Self::Value { command, max_length }
+                if command.is_typed() {
+                    Self::Typed { command, max_length }
+                } else if command.is_number() {
+                    Self::Number(command)
+                } else {
+                    let is_plain = max_length.is_none() && command.is_plain();
+                    Self::String { command, max_length, is_plain }
+                }
             }
             Ok([Part::Literal(text)]) => Self::string(text.as_bytes()),
             Ok(parts) => Self::Text(parts.into()),
@@ -85,38 +100,39 @@ impl Node {
         Self::Literal(text.into())
     }
 
-    const fn max_length(&self) -> Option<usize> {
-        if let Self::Value { max_length, .. } = self { *max_length } else { None }
-    }
-
     /// Appends the value. False when it is empty and `omit_empty`: then nothing is appended.
     pub(super) fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>, omit_empty: bool) -> bool {
         match self {
             Self::Literal(bytes) => out.extend_from_slice(bytes),
             Self::Null => return null(out, omit_empty),
-            Self::Value { command, .. } if command.is_typed() => {
-                let (start, max_length) = (out.len(), self.max_length());
-                if !command.write_typed(out, facts, max_length) {
+            Self::Typed { command, max_length } => {
+                let start = out.len();
+                if !command.write_typed(out, facts, *max_length) {
                     out.truncate(start);
                     return null(out, omit_empty);
                 }
             }
-            Self::Value { command, max_length } => {
+            Self::Number(command) => {
                 let start = out.len();
-                if !command.is_number() {
-                    out.push(b'"');
-                }
                 if !command.write(out, facts) {
                     out.truncate(start);
                     return null(out, omit_empty);
                 }
-                if !command.is_number() {
-                    if let Some(length) = max_length {
-                        out.truncate(start + 1 + length);
-                    }
-                    escape_tail(out, start + 1);
-                    out.push(b'"');
+            }
+            Self::String { command, max_length, is_plain } => {
+                let start = out.len();
+                out.push(b'"');
+                if !command.write(out, facts) {
+                    out.truncate(start);
+                    return null(out, omit_empty);
                 }
+                if let Some(length) = max_length {
+                    out.truncate(start + 1 + length);
+                }
+                if !is_plain {
+                    escape_tail(out, start + 1);
+                }
+                out.push(b'"');
             }
             Self::Text(parts) => {
                 out.push(b'"');
@@ -133,7 +149,7 @@ impl Node {
                 for (key, value) in fields {
                     let mark = out.len();
                     separate(out, start);
-                    out.extend_from_slice(key);
+                    append(out, key);
                     if !value.write(out, facts, omit_empty) {
                         out.truncate(mark);
                     }

@@ -66,7 +66,9 @@ impl Node {
     fn asks_upstream_tls(&self) -> bool {
         match self {
             Self::Literal(_) | Self::Null => false,
-            Self::Value { command, .. } => command.asks_upstream_tls(),
+            Self::Typed { command, .. } | Self::Number(command) | Self::String { command, .. } => {
+                command.asks_upstream_tls()
+            }
             Self::Text(parts) => parts.iter().any(Part::asks_upstream_tls),
             Self::Object(entries) => entries.iter().any(|(_, node)| node.asks_upstream_tls()),
             Self::List(nodes) => nodes.iter().any(Self::asks_upstream_tls),

@@ -359,3 +359,18 @@ fn ids_of_a_stream_and_its_trace() {
     assert_eq!((one.len(), other.len()), (36, 36));
     assert_ne!(one, other);
 }
+
+#[test]
+fn what_stands_in_a_time_is_escaped_in_json() {
+    let record = record();
+    let said = |text: &str| {
+        let template = JsonTemplate::Object(vec![("a".into(), JsonTemplate::Text(text.into()))]);
+        let mut out = Vec::new();
+        let format = Format::json(&template, &FormatOptions::default()).unwrap();
+        format.write(&mut out, &Facts::new(&record, Instant::ZERO));
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(said("%EMIT_TIME(%Y)%"), "{\"a\":\"1970\"}\n");
+    assert_eq!(said("%EMIT_TIME(\"%Y\\)%"), "{\"a\":\"\\\"1970\\\\\"}\n");
+    assert_eq!(said("%EMIT_TIME(%Y)%é"), "{\"a\":\"1970é\"}\n");
+}

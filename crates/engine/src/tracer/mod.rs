@@ -84,11 +84,10 @@ pub(crate) fn decide(
         return Reason::Sampled;
     }
     let Some(id) = head.get(Name::XRequestId) else { return Reason::NotTraceable };
-    let first = id.get(..8).and_then(|first| std::str::from_utf8(first).ok());
-    let Some(drawn) = first.and_then(|first| u64::from_str_radix(first, 16).ok()) else {
+    let Some(drawn) = id.first_chunk().and_then(number_of_digits) else {
         return Reason::NotTraceable;
     };
-    let drawn = drawn % 10_000;
+    let drawn = u64::from(drawn) % 10_000;
     let is_uuid = id.len() == UUID_LENGTH;
     let before = if is_uuid { Reason::of_digit(id[REASON_AT]) } else { Reason::NotTraceable };
     let mut reason = before;
@@ -114,6 +113,11 @@ pub(crate) fn decide(
         head.set_array(Name::XRequestId, &packed);
     }
     reason
+}
+
+/// The number that eight hexadecimal digits are.
+fn number_of_digits(digits: &[u8; 8]) -> Option<u32> {
+    digits.iter().try_fold(0, |number, digit| Some(number << 4 | char::from(*digit).to_digit(16)?))
 }
 
 const UUID_LENGTH: usize = 36;

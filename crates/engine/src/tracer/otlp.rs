@@ -57,7 +57,7 @@ fn write_span(message: &mut Message, of: &Finished) {
 }
 
 fn attribute(pair: &mut Message, name: &str, value: &[u8]) {
-    pair.text(1, name.as_bytes()).message(2, |any| {
+    pair.bytes(1, name.as_bytes()).message(2, |any| {
         any.text(1, value);
     });
 }

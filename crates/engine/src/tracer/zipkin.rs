@@ -112,7 +112,7 @@ fn write_binary(message: &mut Message, of: &Finished, service: &str, config: &Zi
     }
     for (name, value) in tags(of) {
         message.message(11, |tag| {
-            tag.text(1, name.as_bytes()).text(2, value);
+            tag.bytes(1, name.as_bytes()).text(2, value);
         });
     }
     if !span.is_client && config.shares {
