@@ -43,7 +43,7 @@ pub(super) enum Node {
     },
     /// Several pieces: a string.
     Text(Box<[Part]>),
-    /// Keys with their quotes and colon.
+    /// Keys with their quotes and colon, and the comma before them where none is left out.
     Object(Box<[(Box<[u8]>, Self)]>),
     List(Box<[Self]>),
 }
@@ -64,8 +64,12 @@ impl Node {
             JsonTemplate::Object(fields) => {
                 let mut sorted: Vec<_> = fields.iter().collect();
                 sorted.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
-                let fields = sorted.into_iter().map(|(key, value)| {
+                let fields = sorted.into_iter().enumerate().map(|(index, (key, value))| {
                     let mut text = Vec::new();
+                    // Where all are written, it is known which are behind another.
+                    if index > 0 && !options.omit_empty_values {
+                        text.push(b',');
+                    }
                     json_string(&mut text, key.as_bytes());
                     text.push(b':');
                     Ok((text.into_boxed_slice(), Self::new(value, options)?))
@@ -148,7 +152,9 @@ impl Node {
                 out.push(b'{');
                 for (key, value) in fields {
                     let mark = out.len();
-                    separate(out, start);
+                    if omit_empty {
+                        separate(out, start);
+                    }
                     append(out, key);
                     if !value.write(out, facts, omit_empty) {
                         out.truncate(mark);

@@ -36,10 +36,15 @@ impl Direction {
 
     /// Whether the content is long enough, or its length unknown.
     pub(super) fn takes_length(&self, head: &Head) -> bool {
-        let Some(length) = head.get(Name::ContentLength) else { return true };
-        let length = std::str::from_utf8(length).ok().and_then(|it| it.trim().parse::<u64>().ok());
-        length.is_some_and(|length| length >= self.min_length.into())
+        head.get(Name::ContentLength).is_none()
+            || content_length(head).is_some_and(|length| length >= self.min_length.into())
     }
+}
+
+/// `content-length`, where it is a number.
+pub(super) fn content_length(head: &Head) -> Option<u64> {
+    let length = head.get(Name::ContentLength)?;
+    std::str::from_utf8(length).ok()?.trim().parse().ok()
 }
 
 /// `content-type` without parameters.

@@ -177,19 +177,24 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
-    /// What becomes of a piece. Codings write to memory, which does not fail.
-    pub(super) fn piece(&mut self, plain: &[u8]) -> io::Result<Bytes> {
+    /// What becomes of a piece, to its last byte if it is to be flushed. Codings write to memory, which does not fail.
+    pub(super) fn piece(&mut self, plain: &[u8], flushes: bool) -> io::Result<Bytes> {
         let coded = match self {
-            Self::Gzip(deflate) => deflate.run(plain, DeflateFlush::SyncFlush)?,
+            Self::Gzip(deflate) if flushes => deflate.run(plain, DeflateFlush::SyncFlush)?,
+            Self::Gzip(deflate) => deflate.run(plain, DeflateFlush::NoFlush)?,
             Self::Brotli(None) => Vec::new(),
             Self::Brotli(Some(writer)) => {
                 writer.write_all(plain)?;
-                writer.flush()?;
+                if flushes {
+                    writer.flush()?;
+                }
                 mem::take(writer.get_mut())
             }
             Self::Zstd(writer) => {
                 writer.write_all(plain)?;
-                writer.flush()?;
+                if flushes {
+                    writer.flush()?;
+                }
                 mem::take(writer.get_mut())
             }
         };
@@ -319,11 +324,14 @@ mod tests {
             vec![b'x'; 300_000],
             (0..100_000).map(|_| random()).collect(),
         ];
-        for library in libraries() {
+        let all = || libraries().into_iter().flat_map(|it| [(it.clone(), true), (it, false)]);
+        for (library, flushes) in all() {
             for plain in &plains {
                 let mut encoder = library.encoder().unwrap();
                 let mut coded = Vec::new();
-                plain.chunks(7777).for_each(|piece| coded.extend(encoder.piece(piece).unwrap()));
+                for piece in plain.chunks(7777) {
+                    coded.extend(encoder.piece(piece, flushes).unwrap());
+                }
                 coded.extend(encoder.finish().unwrap());
                 assert!(decoded(library.coding(), &coded) == *plain, "{library:?}");
                 assert!(coded.len() < plain.len() + plain.len() / 4 + 600, "{library:?}");
@@ -337,7 +345,7 @@ mod tests {
             let mut encoder = library.encoder().unwrap();
             let mut decoder = super::super::super::decompressor::tests::decoder(library.coding());
             for piece in [&b"first "[..], b"second ", b"third"] {
-                let coded = encoder.piece(piece).unwrap();
+                let coded = encoder.piece(piece, true).unwrap();
                 let plain = decoder.decode(&coded);
                 assert_eq!(plain, piece, "{library:?}");
             }

@@ -17,7 +17,7 @@ use towpath_proto::{Head, Name};
 
 use self::choice::{Candidate, Choice, Decision};
 pub use self::direction::Direction;
-use self::direction::{add_vary, change_etag, may_be_coded, media_type};
+use self::direction::{add_vary, change_etag, content_length, may_be_coded, media_type};
 use self::library::Encoder;
 pub use self::library::{Brotli, BrotliMode, Gzip, GzipStrategy, Library, Zstd};
 pub use super::coding::Coding;
@@ -189,8 +189,38 @@ struct Compression {
     library: Option<Library>,
     /// The client asks for another protocol.
     tunnels: bool,
-    request: Option<Encoder>,
-    response: Option<Encoder>,
+    request: Option<Coded>,
+    response: Option<Coded>,
+}
+
+/// Content that is compressed.
+struct Coded {
+    encoder: Encoder,
+    /// What is to come, where its head says so.
+    left: Option<u64>,
+}
+
+impl Coded {
+    /// The content of a message with this head.
+    fn begin(library: &Library, head: &Head) -> Option<Self> {
+        Some(Self { encoder: library.encoder()?, left: content_length(head) })
+    }
+
+    /// What becomes of a piece. What is in it does not wait for the next one; its end follows the last one at once.
+    fn piece(&mut self, data: &Bytes, stats: &CompressorStats) -> Result<Bytes, Reply> {
+        let length = data.len() as u64;
+        self.left = self.left.map(|left| left.saturating_sub(length));
+        let coded = self.encoder.piece(data, self.left != Some(0)).map_err(|_| failed())?;
+        stats.total_uncompressed_bytes.add(length);
+        stats.total_compressed_bytes.add(coded.len() as u64);
+        Ok(coded)
+    }
+
+    fn finish(&mut self, stats: &CompressorStats) -> Result<Bytes, Reply> {
+        let coded = self.encoder.finish().map_err(|_| failed())?;
+        stats.total_compressed_bytes.add(coded.len() as u64);
+        Ok(coded)
+    }
 }
 
 /// Why a response stays as it is.
@@ -206,14 +236,14 @@ enum Skipped {
 
 impl StreamFilter for Compression {
     fn on_request_data(&mut self, data: &mut Bytes, _facts: &Facts<'_>) -> Result<(), Reply> {
-        let Some(encoder) = &mut self.request else { return Ok(()) };
-        *data = code(encoder, &self.shared.request_stats, data)?;
+        let Some(coded) = &mut self.request else { return Ok(()) };
+        *data = coded.piece(data, &self.shared.request_stats)?;
         Ok(())
     }
 
     fn on_request_end(&mut self, _facts: &Facts<'_>) -> Result<Bytes, Reply> {
-        let Some(encoder) = &mut self.request else { return Ok(Bytes::new()) };
-        finish(encoder, &self.shared.request_stats)
+        let Some(coded) = &mut self.request else { return Ok(Bytes::new()) };
+        coded.finish(&self.shared.request_stats)
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
@@ -222,14 +252,14 @@ impl StreamFilter for Compression {
     }
 
     fn on_response_data(&mut self, data: &mut Bytes, _facts: &Facts<'_>) -> Result<(), Reply> {
-        let Some(encoder) = &mut self.response else { return Ok(()) };
-        *data = code(encoder, &self.shared.response_stats, data)?;
+        let Some(coded) = &mut self.response else { return Ok(()) };
+        *data = coded.piece(data, &self.shared.response_stats)?;
         Ok(())
     }
 
     fn on_response_end(&mut self, _trailers: Option<&mut Head>, _facts: &Facts<'_>) -> Bytes {
-        let Some(encoder) = &mut self.response else { return Bytes::new() };
-        finish(encoder, &self.shared.response_stats).unwrap_or_default()
+        let Some(coded) = &mut self.response else { return Bytes::new() };
+        coded.finish(&self.shared.response_stats).unwrap_or_default()
     }
 
     fn shared(&self) -> Option<&dyn Any> {
@@ -257,7 +287,7 @@ impl Compression {
         let codes = direction.filter(is_long).is_some_and(|direction| {
             direction.takes_type(media_type(head)) && head.get(Name::ContentEncoding).is_none()
         });
-        self.request = if codes { self.library().encoder() } else { None };
+        self.request = if codes { Coded::begin(self.library(), head) } else { None };
         if self.request.is_none() {
             stats.not_compressed.inc();
             return;
@@ -279,7 +309,7 @@ impl Compression {
         let is_chosen = asks && self.is_chosen(head);
         let length = head.get(Name::ContentLength).map(<[u8]>::to_vec);
         self.response =
-            if is_chosen && skipped.is_none() { self.library().encoder() } else { None };
+            if is_chosen && skipped.is_none() { Coded::begin(self.library(), head) } else { None };
         let coding = self.library().coding().name();
         if self.response.is_some() {
             change_etag(head, config.weakens_etag);
@@ -380,19 +410,6 @@ fn tell(head: &mut Head, coding: &str, skipped: Option<Skipped>, compressed: boo
 
 fn is_tunnel(head: &Head) -> bool {
     head.method() == Method::Connect || head.get(Name::Upgrade).is_some()
-}
-
-fn code(encoder: &mut Encoder, stats: &CompressorStats, data: &Bytes) -> Result<Bytes, Reply> {
-    let coded = encoder.piece(data).map_err(|_| failed())?;
-    stats.total_uncompressed_bytes.add(data.len() as u64);
-    stats.total_compressed_bytes.add(coded.len() as u64);
-    Ok(coded)
-}
-
-fn finish(encoder: &mut Encoder, stats: &CompressorStats) -> Result<Bytes, Reply> {
-    let coded = encoder.finish().map_err(|_| failed())?;
-    stats.total_compressed_bytes.add(coded.len() as u64);
-    Ok(coded)
 }
 
 /// The coding has no memory.
