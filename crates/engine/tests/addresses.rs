@@ -47,7 +47,7 @@ fn the_next_address_is_tried_after_a_while() {
         assert_eq!(asked(&bench), first(count + 1));
         assert_eq!(sent.starts_with(b"GET / "), count == 2);
     }
-    assert_eq!(bench.cancelled.len(), 2, "nobody waits for the others");
+    assert_eq!(bench.cancelled.len(), 2, "no request waits for the others");
     let number = |name| bench.number(&format!("cluster.app.upstream_cx_{name}"));
     assert_eq!((number("total"), number("active"), number("connect_fail")), (3, 1, 0));
 }

@@ -20,12 +20,10 @@ use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::filter::jwt_authn::{
-    Audiences, JwtAuthn, KeySource, Lifetime, Provider, RemoteKeys, Requirement, Rule,
-    SharedJwtAuthn,
+    JwtAuthn, KeySource, Provider, RemoteKeys, SharedJwtAuthn,
 };
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::route::{PathMatch, Text};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
 use towpath_proto::{Close, ConnectionId, HeaderName, Input, Instant};
@@ -38,56 +36,24 @@ const KEYS: &str =
     r#"{"keys":[{"kty":"oct","kid":"k1","k":"c2VjcmV0LW9mLTMyLWJ5dGVzLWZvci10ZXN0aW5nLTE"}]}"#;
 
 fn provider(timeout: Duration, cache_duration: Duration) -> Provider {
-    Provider {
-        issuer: "far".into(),
-        audiences: Audiences::default(),
-        subjects: None,
-        lifetime: Lifetime::Any,
-        keys: KeySource::Remote(RemoteKeys {
-            cluster: "keys".into(),
-            authority: "keys.test".into(),
-            path: "/".into(),
-            timeout,
-            cache_duration,
-            retry: None,
-        }),
-        forwards: false,
-        headers: vec![(HeaderName::new("x-token").unwrap(), [].into())],
-        parameters: Vec::new(),
-        cookies: Vec::new(),
-        payload_header: None,
-        pads_payload: false,
-        payload_key: "".into(),
-        header_key: "".into(),
-        failure_key: "".into(),
-        divided_claims: Vec::new(),
-        clock_skew_seconds: 60,
-        cache: None,
-        claims: Vec::new(),
-        clears_route: false,
-    }
+    let keys = RemoteKeys {
+        cluster: "keys".into(),
+        authority: "keys.test".into(),
+        path: "/".into(),
+        timeout,
+        cache_duration,
+        retry: None,
+    };
+    let mut provider = Provider::new("far", KeySource::Remote(keys));
+    provider.headers = vec![(HeaderName::new("x-token").unwrap(), [].into())];
+    provider
 }
 
 /// A filter that asks the server at `origin_address(9)`, before a route to that at `origin_address(1)`.
 fn snapshot(provider: Provider) -> Snapshot {
     let mut snapshot = Plan::new(1).snapshot();
     add_asked_cluster(&mut snapshot, "keys");
-    let providers = vec![provider];
-    let rule = Rule {
-        path: PathMatch::Prefix(Text::new("/", true)),
-        headers: Vec::new(),
-        query: Vec::new(),
-        requirement: Some(Arc::new(Requirement::of_provider(&providers, 0, None))),
-    };
-    let config = JwtAuthn {
-        providers,
-        rules: vec![rule],
-        state_rules: None,
-        named: Vec::new(),
-        bypasses_preflight: false,
-        silent: false,
-        stat_prefix: "".into(),
-    };
+    let config = JwtAuthn::of_provider(provider);
     add_filter(&mut snapshot, "jwt", SharedJwtAuthn(Arc::new(config)));
     snapshot
 }

@@ -6,6 +6,9 @@
     reason = "a test that cannot go on has failed; a script answers to what it cares about"
 )]
 
+#[path = "http2/raw.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a part of another test")]
+mod raw;
 #[path = "scene/rig.rs"]
 mod rig;
 mod scene;
@@ -20,8 +23,9 @@ use scene::bench::Bench;
 use scene::filters::add_filter;
 use towpath_engine::filter::buffer::Buffer;
 use towpath_engine::message::{Message, ToWorker};
-use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::overload::{Action, Overload, Point, Track, Trigger};
+use towpath_engine::snapshot::{Http2, Snapshot};
 use towpath_proto::Input;
 
 /// One resource for each action and point, in their order.
@@ -174,13 +178,18 @@ fn send_part(bench: &mut Bench, length: usize) {
 
 /// The control thread measures: pressure is what is held, of 1 MB.
 fn measure(bench: &mut Bench) -> u64 {
-    let held = bench.number(HELD);
+    let pressure = bench.number(HELD) as f64 / 1e6;
+    reset_at(bench, &overload(), pressure);
+    bench.number(HELD)
+}
+
+/// The worker is told of a pressure on the resource that has streams reset.
+fn reset_at(bench: &mut Bench, overload: &Overload, pressure: f64) {
     let mut pressures = vec![Some(0.0); RESOURCES];
-    pressures[Action::ResetStreams as usize] = Some(held as f64 / 1e6);
-    let levels = overload().levels(&pressures);
+    pressures[Action::ResetStreams as usize] = Some(pressure);
+    let levels = overload.levels(&pressures);
     bench.give(Input::Message(Message::To(ToWorker::Overload(levels))));
     bench.sent();
-    bench.number(HELD)
 }
 
 #[test]
@@ -207,4 +216,50 @@ fn streams_that_hold_little_are_left_alone() {
     }
     measure(&mut bench);
     assert_eq!((bench.number(HELD), bench.number(RESET)), (600_000, 0));
+}
+
+/// A client that asks over HTTP/2 for answers of these lengths, in order, and opens no window for them: of the streams
+/// nothing else is left.
+fn behind_a_closed_window(track: Track, lengths: &[usize]) -> Bench {
+    let mut plan = Plan::new(1);
+    plan.adjust_http = |http| {
+        let options = Arc::default();
+        http.http2 = Some(Arc::new(Http2 { options, choice: Choice::Always, keepalive: None }));
+    };
+    let mut snapshot = plan.snapshot();
+    snapshot.overload = Some(Arc::new(Overload { track, ..overload() }));
+    let mut bench = Bench::of(snapshot);
+    bench.ask(&raw::opening(0).0);
+    for (&length, id) in lengths.iter().zip((1..).step_by(2)) {
+        assert!(has(&bench.ask(&raw::request_of(id, &[])), "GET / HTTP/1.1"));
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        bench.answer(&[head.into_bytes(), vec![b'x'; length]].concat());
+    }
+    bench
+}
+
+#[test]
+fn small_answers_behind_a_closed_window_are_left_alone() {
+    let lengths = [[30_000; 20].as_slice(), &[40_000; 13]].concat();
+    let mut bench = behind_a_closed_window(Track(16), &lengths);
+    assert_eq!((measure(&mut bench), bench.number(RESET)), (1_120_000, 0));
+    assert_eq!((measure(&mut bench), bench.number(RESET)), (600_000, 13));
+    // More is held than should be, and yet they wait on.
+    assert_eq!((measure(&mut bench), bench.number(RESET)), (600_000, 13));
+    // Their client may still have them: two frames.
+    let window = [0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 0, 0x75, 0x30];
+    assert_eq!(bench.ask(&window).len(), 9 + 9 + 30_000);
+}
+
+#[test]
+fn the_level_says_which_answers_behind_a_closed_window_are_reset() {
+    let scaled = Trigger { monitor: Action::ResetStreams as usize, from: 0.0, full: 1.0 };
+    let overload = Overload { actions: vec![(Action::ResetStreams, vec![scaled])], ..overload() };
+    // Classes begin at 512, 1024, 2048, 4096 bytes.
+    let mut bench = behind_a_closed_window(Track(10), &[511, 512, 2047, 4095, 4096, 9000]);
+    for (pressure, left) in [(0.5, 7165), (0.6, 7165), (0.7, 3070), (1.0, 511)] {
+        reset_at(&mut bench, &overload, pressure);
+        assert_eq!(bench.number(HELD), left, "{pressure}");
+    }
+    assert_eq!(bench.number(RESET), 5);
 }

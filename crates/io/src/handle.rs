@@ -71,7 +71,7 @@ impl<T> Handle<T> {
     }
 
     /// Asks the driver's resolver for a name, as `Output::Resolve` of the machine would. The answer is the machine's,
-    /// which has asked somebody else before.
+    /// which has asked another resolver before.
     ///
     /// # Errors
     /// When the driver is gone or too many messages wait.

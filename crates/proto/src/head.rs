@@ -489,14 +489,18 @@ impl Head {
     #[must_use]
     pub fn byte_size(&self) -> usize {
         let pseudo = |name: &str, length: usize| if length == 0 { 0 } else { name.len() + length };
-        let fields: usize =
-            self.iter().map(|field| field.name_bytes.len() + field.value.len()).sum();
-        fields
+        self.field_bytes()
             + pseudo(":method", if self.status() == 0 { self.method_bytes().len() } else { 0 })
             + pseudo(":scheme", self.scheme().len())
             + pseudo(":authority", self.authority().len())
             + pseudo(":path", self.path().len())
             + pseudo(":status", if self.0.status == 0 { 0 } else { 3 })
+    }
+
+    /// The same without pseudo-fields, as of trailers.
+    #[must_use]
+    pub fn field_bytes(&self) -> usize {
+        self.iter().map(|field| field.name_bytes.len() + field.value.len()).sum()
     }
 
     /// Begins a request as a parser found it; the target stands in for the path until it is taken apart.

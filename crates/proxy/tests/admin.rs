@@ -26,6 +26,29 @@ fn istio_sees_that_it_is_ready() {
 }
 
 #[test]
+fn what_is_counted_of_a_host_stands_in_envoys_order() {
+    let (_, text) = start().get("/clusters");
+    let names = text.lines().filter_map(|line| line.split("::").nth(2));
+    let names: Vec<_> = names.skip_while(|name| !name.starts_with("cx_")).take(10).collect();
+    assert_eq!(
+        names,
+        [
+            "cx_active",
+            "cx_connect_fail",
+            "cx_total",
+            "rq_active",
+            "rq_error",
+            "rq_pending_active",
+            "rq_success",
+            "rq_timeout",
+            "rq_total",
+            "hostname",
+        ],
+        "{text}"
+    );
+}
+
+#[test]
 fn answers_have_envoys_shape() {
     let proxy = start();
     let listener = proxy.listener("ingress");

@@ -26,7 +26,7 @@ use crate::{Chunk, Client, Error, Question, Response, Sender};
 
 /// A server of DNS over HTTPS, for [`Builder::dns_over_https`](crate::Builder::dns_over_https).
 #[derive(Clone, PartialEq, Eq)]
-#[must_use = "nobody is asked until an engine has it"]
+#[must_use = "no server is asked until an engine has it"]
 pub struct DnsOverHttps {
     url: String,
     host: String,
@@ -98,7 +98,7 @@ impl DnsOverHttps {
         })
     }
 
-    /// The addresses of the server's name, so that nobody is asked for it; by default the system is.
+    /// The addresses of the server's name, so that no server is asked for it; by default the system is.
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         self.addresses = addresses.into_iter().collect();
         self
@@ -110,8 +110,8 @@ impl DnsOverHttps {
         self
     }
 
-    /// Asks the system for a name when the server gives no answer, where by default that is a failure. Whoever can keep
-    /// the server from answering then decides who is asked.
+    /// Asks the system for a name when the server gives no answer, where by default that is a failure. An
+    /// attacker who keeps the server from answering then decides who is asked.
     pub const fn or_system(mut self) -> Self {
         self.falls_back = true;
         self
@@ -156,7 +156,7 @@ impl Server {
         // RFC 8484 §4.1: the same question has the same bytes, so its number is 0.
         let message = question(0, &asking.name, kind, true);
         let limit = self.options.timeout;
-        // It does not keep the engine running: whoever waits for the name does.
+        // It does not keep the engine running: the request that waits for the name does.
         let request = Client::new(Arc::clone(&asking.shared), None)
             .post(&self.options.url, message)
             .header("content-type", MEDIA_TYPE)
@@ -187,7 +187,7 @@ impl Server {
             }
             Err(Some(_)) if self.options.falls_back => question.leave_to_system(),
             Err(Some(fault)) => {
-                // Where it is an answer nobody waits for another.
+                // Where it is an answer, no other is waited for.
                 if !fault.is_final() {
                     self.failures.add(question.name(), fault, Instant::now());
                 }

@@ -63,12 +63,12 @@ impl Kind {
         matches!(self, Self::H2ToH2 | Self::Grpc)
     }
 
-    /// Whether this proxy can do it: the floor has no HTTP/2, nginx speaks it to origins of gRPC alone, and a server
-    /// that is asked by gRPC is Envoy's way.
-    pub(super) fn suits(self, contender: &str) -> bool {
+    /// Whether this proxy can do it, with [`Extras::parts`] or without: the floor has no HTTP/2, nginx speaks it to
+    /// origins of gRPC alone, and a server that is asked by gRPC is Envoy's way.
+    pub(super) fn suits(self, contender: &str, has_parts: bool) -> bool {
         match contender {
             "towpath" | "envoy" => true,
-            _ if self == Self::Asked => false,
+            _ if has_parts || self == Self::Asked => false,
             "floor" => !self.is_h2(),
             "nginx" => self != Self::H2ToH2,
             "nghttpx" => self != Self::Tcp,

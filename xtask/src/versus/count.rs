@@ -38,10 +38,6 @@ impl Job {
     const fn with(name: &'static str, parts: fn(&Path, u16) -> Parts) -> Self {
         Self { parts: Some(parts), ..Self::of(name) }
     }
-
-    fn suits(&self, contender: &str) -> bool {
-        self.parts.is_none() || ["towpath", "envoy"].contains(&contender)
-    }
 }
 
 pub(super) const JOBS: [Job; 11] = [
@@ -104,7 +100,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
     for job in JOBS.iter().filter(|job| jobs.is_empty() || jobs.iter().any(|it| it == job.name)) {
         let mut counts = Vec::new();
         for contender in &chosen {
-            let suits = job.suits(contender.name);
+            let suits = job.kind.suits(contender.name, job.parts.is_some());
             counts.push(suits.then(|| per_request(contender, job)).transpose()?);
         }
         println!("{}", row(job.name, &counts));

@@ -294,7 +294,7 @@ impl Scene {
             extras.parts = filters::asked(&folder, port);
         }
         let mut running = Vec::new();
-        for contender in programs.contenders.iter().filter(|it| kind.suits(it.name)) {
+        for contender in programs.contenders.iter().filter(|it| kind.suits(it.name, false)) {
             let proxy = contender.start(kind, &extras, origin_port, &folder)?;
             match kind {
                 Kind::Http | Kind::Tcp | Kind::Asked => check(&proxy)?,

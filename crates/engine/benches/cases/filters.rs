@@ -9,10 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use towpath_engine::filter::FilterConfig;
 use towpath_engine::filter::compressor::{Brotli, Compressor, Gzip, Library, Responses};
-use towpath_engine::filter::jwt_authn::{
-    Audiences, JwtAuthn, KeySource, Keys, Lifetime, Provider, Requirement, Rule, SharedJwtAuthn,
-};
-use towpath_engine::snapshot::route::{PathMatch, Text};
+use towpath_engine::filter::jwt_authn::{JwtAuthn, KeySource, Keys, Provider, SharedJwtAuthn};
 use towpath_proto::HeaderName;
 use zlib_rs::{DeflateConfig, DeflateFlush};
 
@@ -132,43 +129,10 @@ pub(super) fn jwt() -> Requests {
     let keys = format!(
         "{{\"keys\": [{{\"kty\": \"RSA\", \"kid\": \"rsa\", \"n\": \"{MODULUS}\", \"e\": \"AQAB\"}}]}}"
     );
-    let provider = Provider {
-        issuer: "many".into(),
-        audiences: Audiences::default(),
-        subjects: None,
-        lifetime: Lifetime::Any,
-        keys: KeySource::Local(Arc::new(Keys::parse(keys.as_bytes()).unwrap())),
-        forwards: false,
-        headers: vec![(HeaderName::new("authorization").unwrap(), b"Bearer "[..].into())],
-        parameters: Vec::new(),
-        cookies: Vec::new(),
-        payload_header: None,
-        pads_payload: false,
-        payload_key: "".into(),
-        header_key: "".into(),
-        failure_key: "".into(),
-        divided_claims: Vec::new(),
-        clock_skew_seconds: 60,
-        cache: None,
-        claims: Vec::new(),
-        clears_route: false,
-    };
-    let providers = vec![provider];
-    let rule = Rule {
-        path: PathMatch::Prefix(Text::new("/", true)),
-        headers: Vec::new(),
-        query: Vec::new(),
-        requirement: Some(Arc::new(Requirement::of_provider(&providers, 0, None))),
-    };
-    let config = JwtAuthn {
-        providers,
-        rules: vec![rule],
-        state_rules: None,
-        named: Vec::new(),
-        bypasses_preflight: false,
-        silent: false,
-        stat_prefix: "".into(),
-    };
+    let keys = KeySource::Local(Arc::new(Keys::parse(keys.as_bytes()).unwrap()));
+    let mut provider = Provider::new("many", keys);
+    provider.headers = vec![(HeaderName::new("authorization").unwrap(), b"Bearer "[..].into())];
+    let config = JwtAuthn::of_provider(provider);
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
     through(SharedJwtAuthn(Arc::new(config)), request, &[b'x'; 1024])
 }

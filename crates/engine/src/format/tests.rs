@@ -45,9 +45,12 @@ fn said(format: &Format) -> String {
     let (record, request) = (record(), request());
     let mut response = Head::response(200);
     response.append_bytes(b"x-up", b"a");
+    let mut trailers = Head::default();
+    trailers.append_bytes(b"x-end", b"b");
     let facts = Facts {
         request: Some(&request),
         response: Some(&response),
+        trailers: Some(&trailers),
         cluster: "c",
         cluster_stat_name: "c",
         route: "rt2",
@@ -74,6 +77,7 @@ fn commands_say_what_envoy_says() {
         ),
         ("%REQ(X-NO)%|%REQ(X-EMPTY)%|%REQ(X-EMPTY?X-A)%", "-||"),
         ("%RESP(X-UP)% %RESP(:STATUS)% %RESP(x-no)% %TRAILER(x)%", "a 200 - -"),
+        ("%TRAILER(x-end)% %RESPONSE_HEADERS_BYTES% %RESPONSE_TRAILERS_BYTES%", "b 15 6"),
         ("%REQ_WITHOUT_QUERY(X-N?:PATH)%", "/p%41/x"),
         ("%START_TIME% %START_TIME(%s.%3f)%", "2026-11-20T11:51:42.354Z 1795175502.354"),
         ("%EMIT_TIME(%s)%", "1795175503"),

@@ -184,7 +184,9 @@ impl Command {
             Self::ResponseFlags => names(out, record.flags, record.flags.short_names()),
             Self::ResponseFlagsLong => names(out, record.flags, record.flags.long_names()),
             Self::ResponseHeadersBytes => size(out, facts.response),
-            Self::ResponseTrailersBytes => size(out, facts.trailers),
+            Self::ResponseTrailersBytes => {
+                number(out, facts.trailers.map_or(0, Head::field_bytes) as u64)
+            }
             Self::ResponseTxDuration => {
                 milliseconds(out, record.upstream_first_received, record.response_end)
             }

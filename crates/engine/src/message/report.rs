@@ -78,7 +78,7 @@ pub enum Answerer {
     System,
     /// The app.
     App,
-    /// A server of DNS over HTTPS (RFC 8484), or nobody, for this fault of it.
+    /// A server of DNS over HTTPS (RFC 8484); with a fault it has, no answer came.
     Https(Option<HttpsFault>),
 }
 

@@ -129,7 +129,7 @@ pub struct TcpProbe {
     pub send: Arc<[u8]>,
     /// `receive`: all of them must come, in this order. A connection is enough when there is none.
     pub receive: Vec<Arc<[u8]>>,
-    /// `proxy_protocol_config`: the header that each check begins with. It is nobody's, and has no TLVs.
+    /// `proxy_protocol_config`: the header that each check begins with. It names no client, and has no TLVs.
     pub header: Option<ProxyHeader>,
 }
 

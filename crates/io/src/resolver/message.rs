@@ -39,7 +39,7 @@ pub fn encode_name(name: &str) -> Option<Vec<u8>> {
     (wire.len() <= 255).then_some(wire)
 }
 
-/// Whether DNS is to be asked for a name, and nobody else may know it: it has a dot, stands below none of `local`,
+/// Whether DNS is to be asked for a name, and no other source may know it: it has a dot, stands below none of `local`,
 /// `localhost` and `onion` (RFC 6761, RFC 6762, RFC 7686), and is no spelling of an address.
 #[must_use]
 pub fn is_of_dns(name: &str) -> bool {

@@ -1,5 +1,6 @@
 //! `/clusters`: clusters and their hosts, the counts of all workers added up.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -86,7 +87,9 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
         let [region, zone, sub_zone] = locality(&host.endpoint.locality);
         let at = &host.endpoint.address;
         let of_host = |origin: usize| rates.hosts.get(at).and_then(|rates| rates[origin]);
-        for (count, value) in gauges(&host.counts).into_iter().chain(counters(&host.counts)) {
+        let counts: BTreeMap<_, _> =
+            gauges(&host.counts).into_iter().chain(counters(&host.counts)).collect();
+        for (count, value) in counts {
             let _ = writeln!(text, "{name}::{at}::{count}::{value}");
         }
         let _ = write!(

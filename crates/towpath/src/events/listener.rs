@@ -178,7 +178,7 @@ async fn tell(mut events: Events, mut listener: Box<dyn Listener>, control: Arc<
     let outcome = tell_until_end(&mut events, &mut *listener, &control).await;
     events.phase = Phase::Over;
     control.lock().is_over = true;
-    // Whoever panics in its end has heard of it.
+    // A listener that panics in its end has heard of it.
     let _ = catch_unwind(AssertUnwindSafe(|| listener.on_end(outcome)));
 }
 

@@ -22,7 +22,7 @@ pub use self::requirement::{Audiences, Lenience, Requirement, Tokens};
 use self::state::Shared;
 use self::walk::Walk;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
-use crate::matcher::{HeaderMatcher, PathMatch, QueryMatcher, StringMatcher};
+use crate::matcher::{HeaderMatcher, PathMatch, QueryMatcher, StringMatcher, Text};
 use crate::record::details::worded;
 use crate::retry_policy::RetryPolicy;
 use crate::uri::without_query;
@@ -92,6 +92,38 @@ pub struct Provider {
     pub claims: Vec<ClaimHeader>,
     /// `clear_route_cache`: a request that gets such headers or metadata is routed anew.
     pub clears_route: bool,
+}
+
+impl Provider {
+    /// `clock_skew_seconds` where nothing is said.
+    pub const CLOCK_SKEW_SECONDS: u64 = 60;
+
+    /// For tokens of all audiences, however long they are valid, of which nothing is kept. Where they stand is still to
+    /// be said.
+    #[must_use]
+    pub fn new(issuer: &str, keys: KeySource) -> Self {
+        Self {
+            issuer: issuer.into(),
+            audiences: Audiences::default(),
+            subjects: None,
+            lifetime: Lifetime::Any,
+            keys,
+            forwards: false,
+            headers: Vec::new(),
+            parameters: Vec::new(),
+            cookies: Vec::new(),
+            payload_header: None,
+            pads_payload: false,
+            payload_key: "".into(),
+            header_key: "".into(),
+            failure_key: "".into(),
+            divided_claims: Vec::new(),
+            clock_skew_seconds: Self::CLOCK_SKEW_SECONDS,
+            cache: None,
+            claims: Vec::new(),
+            clears_route: false,
+        }
+    }
 }
 
 /// How long tokens of a provider may still be valid.
@@ -238,6 +270,27 @@ impl HttpFilter for Instance {
 }
 
 impl JwtAuthn {
+    /// All requests must show a token of this provider.
+    #[must_use]
+    pub fn of_provider(provider: Provider) -> Self {
+        let providers = vec![provider];
+        let rule = Rule {
+            path: PathMatch::Prefix(Text::new("/", true)),
+            headers: Vec::new(),
+            query: Vec::new(),
+            requirement: Some(Arc::new(Requirement::of_provider(&providers, 0, None))),
+        };
+        Self {
+            providers,
+            rules: vec![rule],
+            state_rules: None,
+            named: Vec::new(),
+            bypasses_preflight: false,
+            silent: false,
+            stat_prefix: "".into(),
+        }
+    }
+
     /// Takes away what only the filter itself may say.
     fn sanitize(&self, head: &mut Head) {
         for provider in &self.providers {

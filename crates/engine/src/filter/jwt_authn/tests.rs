@@ -15,27 +15,10 @@ pub(super) fn unsigned(header: &str, payload: &str) -> String {
 
 /// A provider of local keys that takes tokens from where they usually stand.
 pub(super) fn provider(issuer: &str) -> Provider {
-    Provider {
-        issuer: issuer.into(),
-        audiences: Audiences::default(),
-        subjects: None,
-        lifetime: Lifetime::Any,
-        keys: KeySource::Local(Arc::default()),
-        forwards: false,
-        headers: vec![(HeaderName::new("authorization").unwrap(), b"Bearer "[..].into())],
-        parameters: vec![b"access_token"[..].into()],
-        cookies: Vec::new(),
-        payload_header: None,
-        pads_payload: false,
-        payload_key: "".into(),
-        header_key: "".into(),
-        failure_key: "".into(),
-        divided_claims: Vec::new(),
-        clock_skew_seconds: 60,
-        cache: None,
-        claims: Vec::new(),
-        clears_route: false,
-    }
+    let mut provider = Provider::new(issuer, KeySource::Local(Arc::default()));
+    provider.headers = vec![(HeaderName::new("authorization").unwrap(), b"Bearer "[..].into())];
+    provider.parameters = vec![b"access_token"[..].into()];
+    provider
 }
 
 #[test]

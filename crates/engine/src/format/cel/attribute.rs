@@ -155,7 +155,10 @@ impl Attribute {
             Self::ResponseHeadersBytes => int(size(head)),
             Self::Trailers => Some(Value::Fields(trailers)),
             Self::ResponseSize => int(record.bytes_sent),
-            Self::ResponseTotalSize => int(record.bytes_sent + size(head) + size(trailers)),
+            Self::ResponseTotalSize => {
+                let trailers = trailers.map_or(0, Head::field_bytes) as u64;
+                int(record.bytes_sent + size(head) + trailers)
+            }
             Self::BackendLatency => {
                 between(record.upstream_first_sent, record.upstream_last_received)
             }

@@ -30,6 +30,8 @@ fn said(text: &str) -> String {
     request.append_bytes(b"X-Two", b"b");
     let mut response = Head::response(503);
     response.append_bytes(b"x-said", b"no");
+    let mut trailers = Head::default();
+    trailers.append_bytes(b"x-after", b"yes");
     let (record, info) = (record(), StreamInfo::default());
     let inner = Struct::from([
         ("n".into(), stream_info::Value::Number(2.5)),
@@ -41,6 +43,7 @@ fn said(text: &str) -> String {
         info: Some(&info),
         request: Some(&request),
         response: Some(&response),
+        trailers: Some(&trailers),
         cluster: "app",
         route: "named",
         epoch_unix_ns: 1_700_000_000_000_000_000,
@@ -85,6 +88,8 @@ fn attributes_are_looked_up_by_their_names() {
         ("response.flags", "32"),
         ("response.headers['x-said']", "no"),
         ("response.trailers['x-said']", "-"),
+        ("response.trailers['x-after']", "yes"),
+        ("response.total_size - response.size - response.headers_bytes", "10"),
         ("connection.requested_server_name", "sni.test"),
         ("connection.mtls", "false"),
         ("connection.tls_version", "-"),

@@ -48,7 +48,7 @@ impl Converter<'_> {
             header_key: message.text("header_in_metadata").into(),
             failure_key: message.text("failed_status_in_metadata").into(),
             divided_claims: divided.map(|(text, _)| text.into()).collect(),
-            clock_skew_seconds: skew.unwrap_or(DEFAULT_SKEW_SECONDS),
+            clock_skew_seconds: skew.unwrap_or(Provider::CLOCK_SKEW_SECONDS),
             cache: message.message("jwt_cache_config").map(cache_limits),
             claims: self.claims(message)?,
             clears_route: message.flag("clear_route_cache"),
@@ -160,7 +160,6 @@ fn taken_apart(url: &str) -> Option<(&str, &str)> {
     }
 }
 
-const DEFAULT_SKEW_SECONDS: u64 = 60;
 const DEFAULT_CACHE: Duration = Duration::from_secs(600);
 const MOST_JWKS_BYTES: usize = 1 << 20;
 
