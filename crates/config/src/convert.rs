@@ -134,8 +134,6 @@ pub(crate) struct Converter<'a> {
     pub(crate) named_secrets: Vec<&'a Message>,
     /// A digest of them.
     pub(crate) secrets: u64,
-    /// Some cluster is spoken to under TLS.
-    pub(crate) upstream_tls: bool,
     /// Some clients are spoken to under TLS.
     pub(crate) downstream_tls: bool,
     /// The access logs that are read are a listener's.

@@ -408,7 +408,6 @@ pub(crate) fn converter<'a>(
             .map(|resources| resources.messages("secrets").collect())
             .unwrap_or_default(),
         secrets: 0,
-        upstream_tls: false,
         downstream_tls: false,
         logs_connections: false,
         bolt_clusters: Vec::new(),

@@ -139,7 +139,6 @@ impl Converter<'_> {
         FormatOptions {
             environment: Some(&environment),
             zone: Some(zone::local),
-            upstream_tls: self.upstream_tls,
             downstream_tls: self.downstream_tls,
             of_connections: self.logs_connections,
             ..FormatOptions::default()

@@ -109,6 +109,7 @@ impl Converter<'_> {
             max_stream_duration: None,
             grpc_timeout: GrpcTimeout::default(),
             retry,
+            hedges: false,
             upgrades: Vec::new(),
             high_priority: action.choice("priority") == "HIGH",
             hash: Vec::new(),

@@ -37,6 +37,10 @@ impl Converter<'_> {
         if !forward.upgrades.is_empty() {
             self.report.problem(&config.at, "Bolt has no upgrades; take `upgrade_configs` away");
         }
+        if forward.hedges {
+            self.report
+                .problem(&config.at, "calls of Bolt are not hedged; take `hedge_policy` away");
+        }
         forward.bridge = Some(Bridge::ToBolt(bridge?));
         Some(Action::Forward(forward))
     }

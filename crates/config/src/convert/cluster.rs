@@ -13,7 +13,6 @@ use super::balancer::Balanced;
 use super::discovery::BOOTSTRAP_TEXTS;
 use super::istio::mesh_cluster;
 use super::metadata::filter_metadata;
-use super::tls::has_tls;
 use super::upstream::Upstream;
 use crate::dynamic::Kind;
 use crate::message::Message;
@@ -23,7 +22,6 @@ impl Converter<'_> {
     pub(super) fn name_clusters(&mut self, clusters: &[&Message]) {
         for cluster in clusters {
             let name = cluster.text("name");
-            self.upstream_tls |= has_tls(cluster);
             if self.snapshot.cluster_id(name).is_some() {
                 self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
             }

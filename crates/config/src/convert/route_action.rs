@@ -51,6 +51,10 @@ impl Converter<'_> {
             max_stream_duration: max_stream_duration.map(unless_zero),
             grpc_timeout: self.grpc_timeout(action),
             retry,
+            hedges: match action.message("hedge_policy") {
+                Some(policy) => hedges(policy),
+                None => surroundings.hedges,
+            },
             upgrades: self.route_upgrades(action),
             high_priority: action.choice("priority") == "HIGH",
             hash: self.hash_policies(action),
@@ -373,3 +377,8 @@ pub(super) fn unless_zero(timeout: Duration) -> Option<Duration> {
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_WEIGHT: u64 = u32::MAX as u64;
+
+/// Whether an attempt whose time is over goes on beside the next one.
+pub(super) fn hedges(policy: &Message) -> bool {
+    policy.flag("hedge_on_per_try_timeout")
+}

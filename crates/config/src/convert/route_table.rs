@@ -15,6 +15,7 @@ use towpath_proto::head::HeaderName;
 use super::Converter;
 use super::matcher_tree::Place;
 use super::metadata::filter_metadata;
+use super::route_action::hedges;
 use crate::message::Message;
 
 /// What routes take from what surrounds them.
@@ -29,6 +30,8 @@ pub(super) struct Surroundings {
     pub(super) mirrors: Arc<[Mirror]>,
     /// The virtual host's `request_body_buffer_limit`.
     pub(super) retry_buffer: Option<usize>,
+    /// The virtual host's `hedge_policy`.
+    pub(super) hedges: bool,
 }
 
 impl Converter<'_> {
@@ -52,8 +55,14 @@ impl Converter<'_> {
                     mirrors if mirrors.is_empty() => Arc::clone(&all_mirrors),
                     mirrors => mirrors.into(),
                 };
-                let around =
-                    Surroundings { validate_clusters, max_body, retry, mirrors, retry_buffer };
+                let around = Surroundings {
+                    validate_clusters,
+                    max_body,
+                    retry,
+                    mirrors,
+                    retry_buffer,
+                    hedges: host.message("hedge_policy").is_some_and(hedges),
+                };
                 self.virtual_host(host, &around)
             })
             .collect();

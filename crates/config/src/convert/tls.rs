@@ -10,6 +10,7 @@ use towpath_engine::matcher::{AlternativeNameKind, AlternativeNameMatcher};
 use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::tls::{AskedName, Certificates, ShownCertificate};
 use towpath_engine::snapshot::{Http2, UpstreamTls};
+use towpath_proto::tls::object_id;
 use towpath_proto::tls::{
     Certificate, CipherSuite, ClientSettings, ClientTemplate, Group, Identity, NameMatcher, Names,
     Revocations, Roots, ServerName, SettingsError, Trust, Version,
@@ -264,9 +265,27 @@ impl Converter<'_> {
             "DNS" => AlternativeNameKind::Dns,
             "URI" => AlternativeNameKind::Uri,
             "IP_ADDRESS" => AlternativeNameKind::Ip,
-            _ => {
-                self.report
-                    .unsupported(typed.at("san_type"), "names of other kinds are not matched");
+            "OTHER_NAME" => match object_id(typed.text("oid")) {
+                Some(octets) => AlternativeNameKind::Other(octets),
+                // Envoy takes the names that its TLS library has for some of them.
+                None if typed
+                    .text("oid")
+                    .starts_with(|first: char| first.is_ascii_alphabetic()) =>
+                {
+                    self.report.unsupported(typed.at("oid"), "write the identifier in digits");
+                    return None;
+                }
+                None => {
+                    let oid = typed.text("oid");
+                    let text =
+                        format!("Failed to create SAN matcher for OTHER_NAME with OID: {oid}");
+                    self.report.problem(typed.at("oid"), text);
+                    return None;
+                }
+            },
+            other => {
+                let text = format!("names of the kind {other} are not matched");
+                self.report.unsupported(typed.at("san_type"), text);
                 return None;
             }
         };
@@ -447,12 +466,6 @@ pub(super) fn may_negotiate(cluster: &Message) -> bool {
         config.is_some_and(|(any, _)| any.name == UPSTREAM_QUIC)
     };
     is_under_tls(cluster) || is_quic(cluster)
-}
-
-/// Whether a cluster may have hosts under TLS.
-pub(super) fn has_tls(cluster: &Message) -> bool {
-    let mut matches = cluster.messages("transport_socket_matches");
-    is_tls(cluster) || matches.any(is_tls)
 }
 
 /// Whether the `transport_socket` of a cluster, or of one of its matches, is TLS.

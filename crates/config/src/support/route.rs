@@ -43,6 +43,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "include_request_attempt_count",
             "include_attempt_count_in_response",
             "retry_policy",
+            "hedge_policy",
             "per_request_buffer_limit_bytes",
             "request_body_buffer_limit",
             "typed_per_filter_config",
@@ -55,10 +56,16 @@ pub(super) const ENTRIES: &[Entry] = &[
             "include_is_timeout_retry_header",
             "only tells the upstream why it is asked again",
         )],
-        changes: &[
-            ("retry_policy_typed_config", "write retry_policy"),
-            ("hedge_policy", "requests are not hedged"),
+        changes: &[("retry_policy_typed_config", "write retry_policy")],
+    },
+    Entry {
+        message: "envoy.config.route.v3.HedgePolicy",
+        honoured: &["hedge_on_per_try_timeout"],
+        harmless: &[
+            ("initial_requests", "Envoy does not read it either"),
+            ("additional_request_chance", "Envoy does not read it either"),
         ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.RequestMirrorPolicy",
@@ -207,6 +214,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "timeout",
             "idle_timeout",
             "retry_policy",
+            "hedge_policy",
             "priority",
             "upgrade_configs",
             "max_stream_duration",
@@ -228,7 +236,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("inline_cluster_specifier_plugin", "cluster specifier plugins are not there"),
             ("flush_timeout", "idle_timeout is used for flushing"),
             ("retry_policy_typed_config", "write retry_policy"),
-            ("hedge_policy", "requests are not hedged"),
         ],
     },
     Entry {

@@ -286,8 +286,11 @@ impl Exchange {
     /// Counts and logs a stream, and forgets it.
     pub(crate) fn close_record(&mut self, index: StreamIndex, now: Instant) {
         self.release_retry(index);
-        if self.streams.get(index).is_some_and(|stream| stream.kind == Kind::App) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if stream.kind == Kind::App {
             self.withdraw_standby(index);
+        } else if stream.retries.is_hedged() {
+            self.give_up_beside(index, now);
         }
         let Some(mut stream) = self.streams.close(index) else { return };
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
@@ -355,12 +358,19 @@ impl Exchange {
         match timer {
             HttpTimer::Response => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
+                let (is_hedged, is_late) = (stream.retries.is_hedged(), stream.retries.is_late());
                 // A wait before a retry is no host's.
-                let is_under_way = upstream != UpstreamState::BackingOff;
+                let is_under_way = upstream != UpstreamState::BackingOff
+                    && !(is_hedged && upstream == UpstreamState::None);
+                if is_hedged {
+                    self.time_out_beside(index, now);
+                }
                 if is_under_way {
                     self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                 }
-                if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried) {
+                if let (UpstreamState::Active(_), Some(pool_key), false) =
+                    (upstream, tried, is_late)
+                {
                     self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
                 }
                 if unanswered && is_under_way {
@@ -370,6 +380,9 @@ impl Exchange {
                 self.reply_or_abandon(index, 504, text, details::RESPONSE_TIMEOUT, now);
             }
             HttpTimer::PerTry => self.end_late_attempt(index, now),
+            HttpTimer::PerTryIdle if stream.hedges() => {
+                self.outlast(index, ResetReason::PerTryIdleTimeout, now);
+            }
             HttpTimer::PerTryIdle if unanswered => {
                 self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
                 self.reset_upstream(index, ResetReason::PerTryIdleTimeout, now);
@@ -431,6 +444,9 @@ impl Exchange {
 
     /// Ends an attempt without an answer whose time is over.
     pub(crate) fn end_late_attempt(&mut self, index: StreamIndex, now: Instant) {
+        if self.streams.get(index).is_some_and(Stream::hedges) {
+            return self.outlast(index, ResetReason::PerTryTimeout, now);
+        }
         if self.streams.get(index).is_some_and(Stream::is_unanswered) {
             self.count_timeout(index, |stats| &stats.upstream_rq_per_try_timeout);
             self.reset_upstream(index, ResetReason::PerTryTimeout, now);
@@ -439,6 +455,9 @@ impl Exchange {
 
     /// Ends an attempt that takes longer than its cluster allows, and with it a response that has begun.
     pub(crate) fn end_long_attempt(&mut self, index: StreamIndex, now: Instant) {
+        if self.end_long_beside(index, now) {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(index) else { return };
         if !matches!(stream.upstream, UpstreamState::Active(_)) {
             return;

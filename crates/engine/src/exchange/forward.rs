@@ -69,7 +69,7 @@ impl Exchange {
                     match (side, stream) {
                         (Side::Request, _) => self.on_request_head(leg, head, end, now),
                         (Side::Response, Some(stream)) => {
-                            self.on_response_head(stream, head, end, now)
+                            self.on_response_head(stream, leg, head, end, now)
                         }
                         // It was not asked for.
                         (Side::Response, None) => self.close_upstream(id, Close::Abort, now),
@@ -119,15 +119,15 @@ impl Exchange {
                 }
                 Arrival::Part(Event::Informational(head)) => {
                     let Some(stream) = stream else { continue };
-                    self.on_informational(stream, head, now);
+                    self.on_informational(stream, leg, head, now);
                 }
                 Arrival::Reset => {
                     let Some(stream) = stream else { continue };
-                    self.on_reset(stream, side, now);
+                    self.on_reset(stream, leg, side, now);
                 }
                 Arrival::Refused => {
                     let Some(stream) = stream else { continue };
-                    self.reset_upstream(stream, ResetReason::Refused, now);
+                    self.reset_leg(stream, leg, ResetReason::Refused, now);
                 }
                 Arrival::Unread(why) => self.on_unread(id, why, now),
             }
@@ -456,7 +456,7 @@ impl Exchange {
     }
 
     /// A peer has given a stream up.
-    fn on_reset(&mut self, index: StreamIndex, side: Side, now: Instant) {
+    fn on_reset(&mut self, index: StreamIndex, leg: Leg, side: Side, now: Instant) {
         match side {
             Side::Request => {
                 if let Some(stream) = self.streams.get_mut(index) {
@@ -470,7 +470,7 @@ impl Exchange {
                 if let Some(cluster) = cluster.and_then(|id| self.upstreams.clusters.get(id)) {
                     cluster.stats.upstream_rq_rx_reset.inc();
                 }
-                self.reset_upstream(index, ResetReason::StreamReset, now);
+                self.reset_leg(index, leg, ResetReason::StreamReset, now);
             }
         }
     }

@@ -26,6 +26,7 @@ pub(crate) mod forward;
 pub(crate) mod greetings;
 pub(crate) mod grpc;
 pub(crate) mod hand_over;
+pub(crate) mod hedging;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;
 mod load;

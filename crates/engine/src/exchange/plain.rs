@@ -14,6 +14,7 @@ use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::choice::choose_own_host;
 use crate::exchange::edge::Origin;
+use crate::exchange::hedging::Hedging;
 use crate::exchange::router::{SHORTEST_WAIT, timeouts_from_headers};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
@@ -101,7 +102,7 @@ impl Exchange {
         let retry = forward.retry.as_deref();
         stream.cluster = id;
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
-        stream.retries.begin(retry, &stream.request, origin != Origin::Edge);
+        stream.retries.begin(retry, false, &stream.request, origin != Origin::Edge);
         stream.retries.limit(retry, &stream.request);
         stream.response_timeout = forward.timeout.into();
         stream.per_try_timeout = retry.and_then(|retry| retry.per_try_timeout).into();
@@ -206,7 +207,9 @@ impl Env {
             self.attempt_count.set(stream.attempts.into(), &mut stream.request);
         }
         let whole = stream.response_timeout.get().map(|whole| whole.max(SHORTEST_WAIT));
-        let expected = match (stream.per_try_timeout.get(), whole) {
+        let is_one_of_several = stream.retries.hedging != Hedging::Off;
+        let one = stream.per_try_timeout.get().filter(|_| !is_one_of_several);
+        let expected = match (one, whole) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use towpath_proto::head::{Head, Method, Version};
-use towpath_proto::{Instant, Out, http1};
+use towpath_proto::{Address, Instant, Out, http1};
 
 use crate::conn::Connection;
 use crate::conn::mux::Mux;
@@ -17,7 +17,7 @@ use crate::matcher::Known;
 use crate::mesh::StreamMesh;
 use crate::record::{Attempted, HeaderBytes, Heads, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
-use crate::tracer::Traced;
+use crate::tracer::{Attempt, Traced};
 
 /// The record of a stream and where its spans go, if something reads them.
 #[derive(Debug, Default)]
@@ -49,6 +49,22 @@ pub(crate) struct Wire {
     pub(crate) downstream_received: u64,
     pub(crate) downstream_sent: u64,
     pub(crate) upstream_sent: u64,
+}
+
+/// What the record of a stream says of one attempt alone.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptRecord {
+    /// What its connection had carried when the stream came to it.
+    sent: u64,
+    connection: u64,
+    protocol: Option<Version>,
+    host: Option<Address>,
+    remote: Option<Box<Address>>,
+    local: Option<Address>,
+    tls: Option<UpstreamTls>,
+    last_sent: Option<Instant>,
+    span: Option<Attempt>,
+    log: Option<Box<AttemptLog>>,
 }
 
 /// What the record of a stream that takes the place of another begins with.
@@ -273,6 +289,51 @@ impl Recorder {
                 let all = out.len().saturating_sub(before + first_line + "\r\n".len());
                 recording.count(of, all as u64, all as u64);
             }
+        }
+    }
+
+    /// Takes out what is known of the latest attempt alone. Its host's name stays, to be listed when another is chosen.
+    pub(super) fn keep_attempt(&mut self) -> Option<Box<AttemptRecord>> {
+        self.0.as_ref()?;
+        let mut kept = Box::<AttemptRecord>::default();
+        self.swap_attempt(&mut kept);
+        self.note(|record| {
+            record.upstream_host.clone_from(&kept.host);
+            record.upstream_connection = kept.connection;
+        });
+        Some(kept)
+    }
+
+    /// Changes what is known of the latest attempt with what is known of an earlier one.
+    pub(super) fn swap_attempt(&mut self, other: &mut AttemptRecord) {
+        let Some(Recording { record, wire, traced, attempt_log, .. }) = self.0.as_deref_mut()
+        else {
+            return;
+        };
+        std::mem::swap(&mut wire.upstream_sent, &mut other.sent);
+        std::mem::swap(&mut record.upstream_connection, &mut other.connection);
+        std::mem::swap(&mut record.upstream_protocol, &mut other.protocol);
+        std::mem::swap(&mut record.upstream_host, &mut other.host);
+        std::mem::swap(&mut record.upstream_remote, &mut other.remote);
+        std::mem::swap(&mut record.upstream_local, &mut other.local);
+        std::mem::swap(&mut record.upstream_tls, &mut other.tls);
+        std::mem::swap(&mut record.upstream_last_sent, &mut other.last_sent);
+        std::mem::swap(attempt_log, &mut other.log);
+        if let Some(traced) = traced {
+            std::mem::swap(&mut traced.attempt, &mut other.span);
+        }
+    }
+
+    /// The latest attempt was listed as one before another, which is `other`: they change places in the list.
+    pub(super) fn exchange_attempted(&mut self, other: Option<&AttemptRecord>) {
+        let Some(Recording { record, .. }) = self.0.as_deref_mut() else { return };
+        let connection = record.upstream_connection;
+        let listed = record.attempted.as_deref_mut().into_iter().flatten();
+        let found = listed.rev().find(|it| it.connection == connection);
+        if let (Some(listed), Some(other)) = (found, other)
+            && let Some(host) = &other.host
+        {
+            (listed.host, listed.connection) = (host.clone(), other.connection);
         }
     }
 

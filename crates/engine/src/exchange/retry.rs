@@ -20,6 +20,7 @@ use crate::balancer::PastPriorities;
 use crate::conn::Connections;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
+use crate::exchange::hedging::{Beside, Hedging};
 use crate::exchange::redirect::Redirected;
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
@@ -96,6 +97,8 @@ pub(crate) struct Retries {
     pub(crate) reused: bool,
     pub(crate) sent_before: u64,
     pub(crate) received_before: u64,
+    /// What becomes of an attempt whose time is over.
+    pub(crate) hedging: Hedging,
 }
 
 /// The hosts that a stream has been to, and what else few streams know of their retries.
@@ -133,11 +136,37 @@ pub(crate) struct Tried {
     pub(crate) said_load: bool,
     /// Why its cluster has no host for it, if there is more to say.
     pub(crate) no_host: Option<&'static str>,
+    /// Attempts that go on beside the latest one, the first one first.
+    pub(crate) beside: Vec<Beside>,
+    /// The host of the latest attempt was told that it is late.
+    pub(crate) is_late: bool,
+    /// What is taken off its host was not needed.
+    pub(crate) is_given_up: bool,
 }
 
 impl Retries {
     /// What the route and the request's own headers ask for.
-    pub(crate) fn begin(&mut self, policy: Option<&RetryPolicy>, request: &Head, trusted: bool) {
+    pub(crate) fn begin(
+        &mut self,
+        policy: Option<&RetryPolicy>,
+        hedges: bool,
+        request: &Head,
+        trusted: bool,
+    ) {
+        self.begin_policy(policy, request, trusted);
+        let said = request.get(Name::XEnvoyHedgeOnPerTryTimeout).filter(|_| trusted);
+        let hedges = match said {
+            Some(b"true") => true,
+            Some(b"false") => false,
+            Some(_) | None => hedges,
+        };
+        if hedges {
+            let is_tried_again = self.on != RetryOn::default();
+            self.hedging = if is_tried_again { Hedging::Begins } else { Hedging::GoesOn };
+        }
+    }
+
+    fn begin_policy(&mut self, policy: Option<&RetryPolicy>, request: &Head, trusted: bool) {
         self.repeatable = is_repeatable(request.method());
         self.forbidden = policy.is_some_and(|policy| policy.retries == 0);
         self.repeatable &= !self.forbidden;
@@ -276,6 +305,11 @@ impl Retries {
                 on.has(RetryOn::RESET.with(RetryOn::STATUS_5XX).with(RetryOn::GATEWAY_ERROR))
                     || (on.has(RetryOn::RESET_BEFORE_REQUEST) && !request_sent)
             }
+            ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout
+                if self.hedging == Hedging::Begins =>
+            {
+                true
+            }
             ResetReason::Protocol
             | ResetReason::PerTryTimeout
             | ResetReason::PerTryIdleTimeout
@@ -317,7 +351,7 @@ impl Stream {
         head: &mut Head,
         timeout: Option<Duration>,
     ) {
-        self.retries.begin(Some(&policy), head, false);
+        self.retries.begin(Some(&policy), false, head, false);
         self.retries.buffer_limit = self.retries.buffer_limit.max(MOST_KEPT);
         let is_shorter = |one: &Duration| timeout.is_none_or(|whole| *one < whole);
         self.per_try_timeout = policy.per_try_timeout.filter(is_shorter).into();
@@ -408,7 +442,7 @@ impl Exchange {
         }
         let upstream_ended = self.is_upstream_ended(index);
         self.end_try_span(index, TryEnd::Reset(reason), now);
-        self.detach(index, Close::Abort, now);
+        self.detach_latest(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         match stream.kind {
             Kind::Http(_) | Kind::Rpc(_) | Kind::Callout(_) => {}
@@ -428,6 +462,10 @@ impl Exchange {
             (false, true) => {
                 stream.flags = Flags::default();
                 self.place_stream(index, now);
+            }
+            (false, false) if stream.retries.outlives(reason) => {
+                self.charge_reset(index, reason);
+                self.watch_beside(index);
             }
             (false, false) => {
                 mark(stream, reason);
@@ -450,7 +488,7 @@ impl Exchange {
         let routed = stream.route.and_then(|route| Routed::of(&context, route));
         let policy = own.as_deref().or_else(|| routed?.retry_policy());
         if !stream.retries.wants(policy, reason, request_sent) {
-            if let Some(pool_key) = succeeded {
+            if let Some(pool_key) = succeeded.or_else(|| stream.hedged_key()) {
                 stream.count(|stats| stats.upstream_rq_retry_success.inc());
                 self.upstreams.count_retry_success(pool_key);
             }

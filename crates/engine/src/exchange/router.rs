@@ -16,6 +16,7 @@ use crate::deadlines::Limit;
 use crate::exchange::choice::{choose_host, hash_of};
 use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
+use crate::exchange::hedging::Hedging;
 use crate::exchange::log::{DOWNSTREAM_START, Setting};
 use crate::exchange::retry::parse_number;
 use crate::exchange::rewrite::{set_host, written};
@@ -305,7 +306,9 @@ impl Exchange {
             }
         }
         http.stats.rq_total.inc();
-        stream.retries.begin(forward.retry.as_deref(), &stream.request, origin != Origin::Edge);
+        let trusted = origin != Origin::Edge;
+        let policy = forward.retry.as_deref();
+        stream.retries.begin(policy, forward.hedges, &stream.request, trusted);
         if forward.internal_redirects.is_some() {
             stream.redirected_mut().follows = true;
         }
@@ -617,7 +620,9 @@ pub(crate) fn expected_time(stream: &Stream, now: Instant) -> Option<Duration> {
         .response_timeout
         .get()
         .map(|whole| whole.saturating_sub(elapsed.unwrap_or_default()).max(SHORTEST_WAIT));
-    [stream.per_try_timeout.get(), left].into_iter().flatten().min()
+    let is_one_of_several = stream.retries.hedging != Hedging::Off;
+    let one = stream.per_try_timeout.get().filter(|_| !is_one_of_several);
+    [one, left].into_iter().flatten().min()
 }
 
 /// Tells a server that is asked again on the proxy's own account how long it has, where it was told before.
@@ -661,7 +666,7 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
     {
         stream.per_try_timeout = Limit::NONE;
     }
-    const SPENT: [Name; 7] = [
+    const SPENT: [Name; 8] = [
         Name::XEnvoyUpstreamRqTimeoutMs,
         Name::XEnvoyUpstreamRqPerTryTimeoutMs,
         Name::XEnvoyRetryOn,
@@ -669,6 +674,7 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
         Name::XEnvoyMaxRetries,
         Name::XEnvoyRetriableStatusCodes,
         Name::XEnvoyRetriableHeaderNames,
+        Name::XEnvoyHedgeOnPerTryTimeout,
     ];
     if let Some(head) = stream.request.present_mut() {
         head.remove_each(&SPENT);

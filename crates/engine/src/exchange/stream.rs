@@ -570,13 +570,18 @@ impl Stream {
     pub(crate) fn outcome(&self) -> RequestOutcome {
         let gone = self.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
         match self.is_unanswered() {
-            true if gone || self.is_redirected() => RequestOutcome::Cancelled,
+            true if gone || self.is_redirected() || self.is_given_up() => RequestOutcome::Cancelled,
             true => RequestOutcome::Error,
             false if self.response_status() >= 500 || self.is_failed_call() => {
                 RequestOutcome::Error
             }
             false => RequestOutcome::Success,
         }
+    }
+
+    /// Whether what it leaves was not needed, since another attempt is answered.
+    fn is_given_up(&self) -> bool {
+        self.retries.tried.as_deref().is_some_and(|tried| tried.is_given_up)
     }
 
     /// Whether it is a call by gRPC whose status is none, or stands for one of 500 or more.

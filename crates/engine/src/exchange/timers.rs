@@ -245,6 +245,7 @@ impl Stream {
     #[cold]
     fn end_attempt_at(&mut self, index: StreamIndex, at: Instant, timers: &mut Timers) {
         if HttpTimer::is_of(self.kind) {
+            let at = self.retries.first_end().map_or(at, |first| first.min(at));
             self.set_timer(index, HttpTimer::Attempt, at, timers);
         }
     }

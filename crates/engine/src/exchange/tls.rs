@@ -50,9 +50,13 @@ impl Exchange {
                 Err(Fault::Ended)
             }
         };
+        let is_shown = self.snapshot.shows_upstream_tls;
         self.upstreams.attempts.secure(id, connection);
         match layer {
             Ok(mut layer) => {
+                if is_shown {
+                    layer = layer.remembering(&name);
+                }
                 let Reached { local, connected, outstanding, below } = reached;
                 if let Some(below) = below {
                     layer = layer.over(below);

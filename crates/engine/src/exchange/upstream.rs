@@ -10,7 +10,9 @@ use towpath_proto::{Close, ConnectionId, Failure, Instant, http1};
 use crate::conn::ConnectionTimer;
 use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Phase;
+use crate::env::Env;
 use crate::exchange::Exchange;
+use crate::exchange::hedging::Hedging;
 use crate::exchange::load::note_load;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rpc::Bridging;
@@ -21,6 +23,7 @@ use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::local::message::Error;
 use crate::record::{Heads, details};
+use crate::upstream::Upstreams;
 use crate::upstream::cluster::{ClusterState, RequestOutcome};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -107,7 +110,7 @@ impl Exchange {
         } else if ends_connect {
             let mut head = self.env.heads.take();
             head.set_status(200);
-            self.on_response_head(index, head, false, now);
+            self.on_response_head(index, leg, head, false, now);
         } else {
             self.send_request(index, leg, now);
         }
@@ -175,11 +178,15 @@ impl Exchange {
     pub(crate) fn on_response_head(
         &mut self,
         index: StreamIndex,
+        leg: Leg,
         head: Head,
         end: bool,
         now: Instant,
     ) {
         if let Some(stream) = self.streams.get_mut(index) {
+            if stream.retries.is_hedged() && stream.upstream != UpstreamState::Active(leg) {
+                return self.on_answer_beside(index, leg, head, end, now);
+            }
             if head.version() == Version::Http2
                 && let UpstreamState::Active(leg) = stream.upstream
                 && let Some(connection) = self.conns.table.get(leg.connection)
@@ -222,25 +229,19 @@ impl Exchange {
             .and_then(|connection| connection.upstream())
             .map(|up| up.pool_key);
         let objection = stream.objection();
+        let is_hedged = stream.retries.hedging == Hedging::Begins;
         if let Some(pool_key) = pool_key {
-            let outcome = HostOutcome::Answered(status_for_host(stream));
-            self.upstreams.note(pool_key, outcome, &mut self.env);
-            if self.upstreams.clusters.detects_degraded(pool_key)
-                && stream
-                    .response
-                    .present()
-                    .is_some_and(|it| it.get(Name::XEnvoyDegraded).is_some())
-            {
-                self.upstreams.note_degraded(pool_key, status, &mut self.env);
-            }
-            if self.upstreams.clusters.reads_load(pool_key) {
-                note_load(stream, &self.upstreams.clusters, pool_key, None, now);
-            }
+            note_answer(stream, pool_key, &mut self.upstreams, &mut self.env, now);
         }
-        if (status >= 400 || objection.is_some())
-            && self.retry_status(index, leg, objection, status, now)
-        {
+        let is_judged = status >= 400 || objection.is_some();
+        if is_judged && self.retry_status(index, leg, objection, status, now) {
             return;
+        }
+        if is_hedged {
+            if self.leave_to_beside(index, leg, now) {
+                return;
+            }
+            self.settle_hedged(index, is_judged);
         }
         self.settle_retry(index);
         let Some(mut stream) = self.streams.get_mut(index) else { return };
@@ -353,7 +354,16 @@ impl Exchange {
     }
 
     /// A 1xx other than 101.
-    pub(crate) fn on_informational(&mut self, index: StreamIndex, head: Head, _now: Instant) {
+    pub(crate) fn on_informational(
+        &mut self,
+        index: StreamIndex,
+        leg: Leg,
+        head: Head,
+        now: Instant,
+    ) {
+        if self.streams.get(index).is_some_and(|stream| stream.retries.is_hedged()) {
+            self.prefer_for_interim(index, leg, now);
+        }
         let Some(stream) = self.streams.get(index) else { return };
         if let Kind::Tcp(_) = stream.kind {
             return self.env.heads.give(head);
@@ -454,7 +464,8 @@ impl Exchange {
             cluster.stats.count_cut(by_peer);
         }
         for index in streams {
-            self.reset_upstream(index, reason, now);
+            // One may have had several attempts here.
+            self.reset_on(index, id, reason, now);
         }
         self.close_upstream(id, how, now);
     }
@@ -530,6 +541,14 @@ impl Exchange {
 
     /// Separates a stream from its upstream side, whatever state that is in; its connection is of no more use.
     pub(crate) fn detach(&mut self, index: StreamIndex, how: Close, now: Instant) {
+        if self.streams.get(index).is_some_and(|stream| stream.retries.is_hedged()) {
+            self.give_up_beside(index, now);
+        }
+        self.detach_latest(index, how, now);
+    }
+
+    /// The same of its latest attempt alone.
+    pub(crate) fn detach_latest(&mut self, index: StreamIndex, how: Close, now: Instant) {
         self.end_try_span(index, TryEnd::Given, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let state = std::mem::replace(&mut stream.upstream, UpstreamState::None);
@@ -633,6 +652,26 @@ impl Exchange {
         let stream = self.streams.get(index);
         let outcome = stream.map_or(RequestOutcome::Error, Stream::outcome);
         cluster.request_over(pool_key, outcome);
+    }
+}
+
+/// Notes for its host what an answer says of it.
+#[inline]
+pub(super) fn note_answer(
+    stream: &mut Stream,
+    pool_key: PoolKey,
+    upstreams: &mut Upstreams,
+    env: &mut Env,
+    now: Instant,
+) {
+    upstreams.note(pool_key, HostOutcome::Answered(status_for_host(stream)), env);
+    if upstreams.clusters.detects_degraded(pool_key)
+        && stream.response.present().is_some_and(|it| it.get(Name::XEnvoyDegraded).is_some())
+    {
+        upstreams.note_degraded(pool_key, stream.response_status(), env);
+    }
+    if upstreams.clusters.reads_load(pool_key) {
+        note_load(stream, &upstreams.clusters, pool_key, None, now);
     }
 }
 

@@ -211,6 +211,7 @@ pub(crate) enum Said {
     Domains,
     Emails,
     Addresses,
+    Others,
 }
 
 /// An end of the time in which a certificate is valid.
@@ -239,6 +240,10 @@ pub(crate) enum OfTls {
     OldFingerprints,
     /// `DOWNSTREAM_PEER_CHAIN_SERIALS`.
     ChainSerials,
+    /// `DOWNSTREAM_TLS_SESSION_ID`.
+    SessionId,
+    /// `UPSTREAM_SERVER_NAME`.
+    AskedName,
 }
 
 /// How a client's TLS is told from others'.
@@ -487,6 +492,7 @@ commands! {
     "DOWNSTREAM_LOCAL_DNS_SAN" => alone!(Command::Certificate(Shown::Local, Said::Domains)),
     "DOWNSTREAM_LOCAL_EMAIL_SAN" => alone!(Command::Certificate(Shown::Local, Said::Emails)),
     "DOWNSTREAM_LOCAL_IP_SAN" => alone!(Command::Certificate(Shown::Local, Said::Addresses)),
+    "DOWNSTREAM_LOCAL_OTHERNAME_SAN" => alone!(Command::Certificate(Shown::Local, Said::Others)),
     "DOWNSTREAM_LOCAL_SUBJECT" => alone!(Command::Certificate(Shown::Local, Said::Subject)),
     "DOWNSTREAM_LOCAL_URI_SAN" => alone!(Command::Certificate(Shown::Local, Said::Uris)),
     "DOWNSTREAM_PEER_DNS_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Domains)),
@@ -496,6 +502,7 @@ commands! {
     },
     "DOWNSTREAM_PEER_IP_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Addresses)),
     "DOWNSTREAM_PEER_ISSUER" => alone!(Command::Certificate(Shown::Peer, Said::Issuer)),
+    "DOWNSTREAM_PEER_OTHERNAME_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Others)),
     "DOWNSTREAM_PEER_SERIAL" => alone!(Command::Certificate(Shown::Peer, Said::Serial)),
     "DOWNSTREAM_PEER_SUBJECT" => alone!(Command::Certificate(Shown::Peer, Said::Subject)),
     "DOWNSTREAM_PEER_URI_SAN" => alone!(Command::Certificate(Shown::Peer, Said::Uris)),
@@ -516,6 +523,7 @@ commands! {
     },
     "DOWNSTREAM_TLS_CIPHER" => alone!(Command::DownstreamTls(OfTls::Cipher)),
     "DOWNSTREAM_TLS_GROUP" => alone!(Command::DownstreamTls(OfTls::Group)),
+    "DOWNSTREAM_TLS_SESSION_ID" => alone!(Command::DownstreamTls(OfTls::SessionId)),
     "DOWNSTREAM_TLS_VERSION" => alone!(Command::DownstreamTls(OfTls::Version)),
     "UPSTREAM_LOCAL_DNS_SAN" => alone!(Command::UpstreamCertificate(Shown::Local, Said::Domains)),
     "UPSTREAM_LOCAL_IP_SAN" => alone!(Command::UpstreamCertificate(Shown::Local, Said::Addresses)),
@@ -526,7 +534,9 @@ commands! {
     "UPSTREAM_PEER_ISSUER" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Issuer)),
     "UPSTREAM_PEER_SUBJECT" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Subject)),
     "UPSTREAM_PEER_URI_SAN" => alone!(Command::UpstreamCertificate(Shown::Peer, Said::Uris)),
+    "UPSTREAM_SERVER_NAME" => alone!(Command::UpstreamTls(OfTls::AskedName)),
     "UPSTREAM_TLS_GROUP" => alone!(Command::UpstreamTls(OfTls::Group)),
+    "UPSTREAM_TLS_SESSION_ID" => alone!(Command::UpstreamTls(OfTls::SessionId)),
     "UPSTREAM_PEER_CERT_V_END" => {
         Lookup::Command(Takes, |p| {
             TimeFormat::new(p).map(|it| Command::UpstreamPeerValidity(Bound::End, it))
@@ -781,11 +791,6 @@ impl Command {
     }
 }
 
-/// Whether a command is about an upstream's TLS and has no answer here.
-pub(super) fn is_of_upstream_tls(name: &str) -> bool {
-    name.starts_with("UPSTREAM_") && TLS_ONLY.contains(&name)
-}
-
 /// Whether a command is about how connections are closed.
 pub(super) fn is_of_close(name: &str) -> bool {
     name.ends_with("_LOCAL_CLOSE_REASON") || name.ends_with("_DETECTED_CLOSE_TYPE")
@@ -799,13 +804,8 @@ pub(super) fn is_of_downstream_tls(name: &str) -> bool {
 /// What only a TLS connection has, but for what is there.
 const TLS_ONLY: &[&str] = &[
     "DOWNSTREAM_HANDSHAKE_DURATION",
-    "DOWNSTREAM_LOCAL_OTHERNAME_SAN",
     "DOWNSTREAM_PEER_ISSUER_SERIAL",
-    "DOWNSTREAM_PEER_OTHERNAME_SAN",
-    "DOWNSTREAM_TLS_SESSION_ID",
     "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
-    "UPSTREAM_SERVER_NAME",
-    "UPSTREAM_TLS_SESSION_ID",
 ];
 
 /// Envoy's commands that are refused, because their answer would be a guess.

@@ -85,9 +85,7 @@ pub struct FormatOptions<'a> {
     pub environment: Option<&'a Environment<'a>>,
     /// Answers the zone of `%START_TIME_LOCAL%`; UTC without it.
     pub zone: Option<fn() -> &'static Arc<Zone>>,
-    /// Some upstream is spoken to under TLS, so that commands about it which are not there cannot say "nothing".
-    pub upstream_tls: bool,
-    /// Some clients are spoken to under TLS: the same for commands about them.
+    /// Some clients are spoken to under TLS, so that commands about it which are not there cannot say "nothing".
     pub downstream_tls: bool,
     /// It is for lines about connections alone, of which nothing says how they are closed.
     pub of_connections: bool,

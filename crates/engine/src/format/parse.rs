@@ -1,9 +1,7 @@
 //! Takes a format string apart: `%NAME%`, `%NAME(…)%`, `%NAME(…):LENGTH%` and `%%`.
 
 use super::append::{Literal, Short};
-use super::command::{
-    Lookup, Usage, is_of_close, is_of_downstream_tls, is_of_upstream_tls, lookup,
-};
+use super::command::{Lookup, Usage, is_of_close, is_of_downstream_tls, lookup};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 use crate::format::cel::Expression;
 
@@ -82,8 +80,7 @@ impl<'a> Spelt<'a> {
     }
 
     fn compile(&self, options: &FormatOptions<'_>) -> Result<Part, FormatReason> {
-        if options.upstream_tls && is_of_upstream_tls(self.name)
-            || options.downstream_tls && is_of_downstream_tls(self.name)
+        if options.downstream_tls && is_of_downstream_tls(self.name)
             || options.of_connections && is_of_close(self.name)
         {
             return Err(FormatReason::Unsupported);

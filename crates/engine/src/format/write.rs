@@ -367,6 +367,7 @@ fn certificate(out: &mut Vec<u8>, certificate: &ShownCertificate, said: Said) ->
         Said::Domains => bytes(out, &certificate.domains.join(&b',')),
         Said::Emails => bytes(out, &certificate.emails.join(&b',')),
         Said::Addresses => bytes(out, &certificate.addresses.join(&b',')),
+        Said::Others => bytes(out, &certificate.others.join(&b',')),
     }
 }
 
@@ -380,6 +381,15 @@ fn validity(out: &mut Vec<u8>, peer: &ShownCertificate, bound: Bound, format: &T
     let seconds = u64::try_from(seconds).unwrap_or_default();
     format.write(out, seconds.saturating_mul(NANOS_PER_SECOND));
     true
+}
+
+/// Bytes in hexadecimal digits.
+fn hexadecimal(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    !bytes.is_empty()
 }
 
 fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
@@ -397,6 +407,8 @@ fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
         }
         OfTls::OldFingerprints => text(out, &tls.old_fingerprints().join(",")),
         OfTls::ChainSerials => text(out, &tls.chain_serials().join(",")),
+        OfTls::SessionId => hexadecimal(out, &tls.session_id),
+        OfTls::AskedName => text(out, tls.asked_name.as_deref().unwrap_or_default()),
     }
 }
 

@@ -51,19 +51,13 @@ impl AlternativeNameMatcher {
 
 impl NameMatcher for AlternativeNameMatcher {
     fn matches(&self, name: &AlternativeName<'_>) -> bool {
-        let written: String;
-        let value = match (name, &self.kind) {
-            (AlternativeName::Email(value), AlternativeNameKind::Email)
-            | (AlternativeName::Dns(value), AlternativeNameKind::Dns)
-            | (AlternativeName::Uri(value), AlternativeNameKind::Uri) => value,
-            (AlternativeName::Other { kind, value }, AlternativeNameKind::Other(wanted))
-                if kind == wanted =>
-            {
-                value
-            }
-            (AlternativeName::Ip(address), AlternativeNameKind::Ip) => {
-                written = address.to_string();
-                written.as_bytes()
+        let is_of_kind = match (name, &self.kind) {
+            (AlternativeName::Email(_), AlternativeNameKind::Email)
+            | (AlternativeName::Dns(_), AlternativeNameKind::Dns)
+            | (AlternativeName::Uri(_), AlternativeNameKind::Uri)
+            | (AlternativeName::Ip(_), AlternativeNameKind::Ip) => true,
+            (AlternativeName::Other { kind, .. }, AlternativeNameKind::Other(wanted)) => {
+                kind == wanted
             }
             (
                 AlternativeName::Email(_)
@@ -72,8 +66,12 @@ impl NameMatcher for AlternativeNameMatcher {
                 | AlternativeName::Ip(_)
                 | AlternativeName::Other { .. },
                 _,
-            ) => return false,
+            ) => false,
         };
+        if !is_of_kind {
+            return false;
+        }
+        let value = &*name.text();
         match &self.text {
             NameText::Domain(domain) => stands_for(value, domain.as_bytes()),
             NameText::Pattern(matcher) => matcher.matches(value),
@@ -142,7 +140,7 @@ mod tests {
             AlternativeName::Dns(b"a"),
             AlternativeName::Uri(b"a"),
             AlternativeName::Ip("fe80::a".parse().unwrap()),
-            AlternativeName::Other { kind: &[1, 2], value: b"a" },
+            AlternativeName::Other { kind: &[1, 2], tag: 12, value: b"a" },
         ];
         let kinds = [
             AlternativeNameKind::Email,

@@ -19,6 +19,10 @@ pub struct DownstreamTls {
     pub chain: Vec<Box<[u8]>>,
     /// What it was shown.
     pub own: Option<ShownCertificate>,
+    /// The session's id; empty where it has none.
+    pub session_id: Box<[u8]>,
+    /// The name that the server of this connection is asked for, where this proxy is its client.
+    pub asked_name: Option<Box<str>>,
     /// Its certificate was found good in this handshake, not in that of a session which was resumed.
     pub is_validated: bool,
 }
@@ -42,6 +46,8 @@ pub struct ShownCertificate {
     pub emails: Vec<Box<[u8]>>,
     /// Those that are IP addresses, as text.
     pub addresses: Vec<Box<[u8]>>,
+    /// Those of other kinds, as text.
+    pub others: Vec<Box<[u8]>>,
     /// First and last second at which it is valid, since 1970.
     pub validity: (i64, i64),
 }
@@ -51,6 +57,7 @@ impl PartialEq for DownstreamTls {
         let group = |it: &Self| it.group.map(Group::name);
         let negotiated = |it: &Self| (it.version, it.cipher, it.is_validated);
         negotiated(self) == negotiated(other)
+            && (&self.session_id, &self.asked_name) == (&other.session_id, &other.asked_name)
             && group(self) == group(other)
             && (&self.peer, &self.own) == (&other.peer, &other.own)
             && self.chain == other.chain
@@ -69,6 +76,8 @@ impl DownstreamTls {
             peer: layer.peer_certificate().and_then(ShownCertificate::read),
             chain: layer.peer_certificates().map(Box::from).collect(),
             own: layer.own_certificate().and_then(ShownCertificate::read),
+            session_id: layer.session_id().unwrap_or_default().into(),
+            asked_name: layer.asked_name().map(Box::from),
             is_validated: layer.is_peer_validated(),
         }
     }
@@ -117,15 +126,14 @@ impl ShownCertificate {
             ..Self::default()
         };
         for name in certificate.alternative_names() {
-            let (names, name): (_, Box<[u8]>) = match name {
-                AlternativeName::Uri(uri) => (&mut this.uris, Box::from(uri)),
-                AlternativeName::Dns(domain) => (&mut this.domains, Box::from(domain)),
-                AlternativeName::Email(address) => (&mut this.emails, Box::from(address)),
-                AlternativeName::Ip(ip) => {
-                    (&mut this.addresses, ip.to_string().into_bytes().into())
-                }
-                AlternativeName::Other { .. } => continue,
+            let names = match name {
+                AlternativeName::Uri(_) => &mut this.uris,
+                AlternativeName::Dns(_) => &mut this.domains,
+                AlternativeName::Email(_) => &mut this.emails,
+                AlternativeName::Ip(_) => &mut this.addresses,
+                AlternativeName::Other { .. } => &mut this.others,
             };
+            let name: Box<[u8]> = name.text().into();
             // It could end a header or a line before its time; no URI, domain or address has such (RFC 5280 §4.2.1.6).
             if name.iter().all(|byte| matches!(byte, b' '..=b'~')) {
                 names.push(name);

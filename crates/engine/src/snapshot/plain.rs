@@ -55,6 +55,7 @@ impl Plain {
         let gives_cookies = gives_cookies(forward);
         Self {
             forwards: is_unlimited(forward)
+                && !forward.hedges
                 && !gives_cookies
                 && host.virtual_clusters.is_empty()
                 && route.stat_prefix.is_none()

@@ -202,6 +202,9 @@ pub struct Forward {
     pub grpc_timeout: GrpcTimeout,
     /// `retry_policy` (of the route, else of the virtual host).
     pub retry: Option<Arc<RetryPolicy>>,
+    /// `hedge_policy.hedge_on_per_try_timeout` (of the route, else of the virtual host): an attempt whose time is over
+    /// goes on beside the next one.
+    pub hedges: bool,
     /// `upgrade_configs` of the route: they win over the listener's.
     pub upgrades: Vec<super::http::Upgrade>,
     /// `priority: HIGH`.

@@ -108,6 +108,7 @@ pub fn forward(cluster: ClusterId) -> Forward {
         max_stream_duration: None,
         grpc_timeout: GrpcTimeout::default(),
         retry: None,
+        hedges: false,
         upgrades: Vec::new(),
         high_priority: false,
         hash: Vec::new(),

@@ -3,12 +3,14 @@
 //! Arrives: DER (X.690) as a peer sent it. Leaves: slices of it. Reads RFC 5280 §4.1 and nothing more; a caller that
 //! wants to know whether the certificate is to be believed asks the cryptography library.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::distinguished::{self, Case, hex};
+use super::other_name;
 use super::verify::sha256;
 
 /// A certificate, as ranges over its bytes.
@@ -38,9 +40,23 @@ pub enum AlternativeName<'a> {
     Other {
         /// The identifier's content octets.
         kind: &'a [u8],
+        /// The value's type.
+        tag: u8,
         /// The value's content octets.
         value: &'a [u8],
     },
+}
+
+impl<'a> AlternativeName<'a> {
+    /// What it says, as text.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, [u8]> {
+        match *self {
+            Self::Dns(text) | Self::Uri(text) | Self::Email(text) => Cow::Borrowed(text),
+            Self::Ip(address) => Cow::Owned(address.to_string().into_bytes()),
+            Self::Other { tag, value, .. } => other_name::text(tag, value),
+        }
+    }
 }
 
 impl<'a> Certificate<'a> {
@@ -251,8 +267,8 @@ fn name(tag: u8, content: &[u8]) -> Option<AlternativeName<'_>> {
         0xa0 => {
             let mut other = Reader(content);
             let kind = other.enter(OBJECT_ID)?.0;
-            let (_, value) = other.enter(OTHER_NAME_VALUE)?.any()?;
-            Some(AlternativeName::Other { kind, value })
+            let (tag, value) = other.enter(OTHER_NAME_VALUE)?.any()?;
+            Some(AlternativeName::Other { kind, tag, value })
         }
         0x81 => Some(AlternativeName::Email(content)),
         0x82 => Some(AlternativeName::Dns(content)),

@@ -323,6 +323,14 @@ impl ServerName {
         Ok(Self(name))
     }
 
+    /// The name that is sent: a domain name.
+    pub(super) fn sent(&self) -> Option<&str> {
+        match &self.0 {
+            rustls::pki_types::ServerName::DnsName(name) => Some(name.as_ref()),
+            _ => None,
+        }
+    }
+
     /// Whether it is a domain name, which is sent.
     #[must_use]
     pub const fn is_sent(&self) -> bool {

@@ -14,10 +14,12 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 
+use super::client::ServerName;
 use super::fault::Fault;
 use super::hello::HelloReader;
 use super::identities::{Choice, Chosen};
 use super::server::{Guard, Server};
+use super::session_id::{self, ServerFlight};
 use super::staple::Stapling;
 use super::suites::{CipherSuite, Group, Version};
 
@@ -31,8 +33,20 @@ pub struct Layer {
     stage: Stage,
     sent_close_notify: bool,
     sealed_records: u64,
+    /// What is known of the session: of a server's, where it has an id (TLS 1.2), of a client's where that is wanted.
+    session: Option<Box<Session>>,
     /// The layer that carries its records, where it is not the transport itself.
     below: Option<Box<Self>>,
+}
+
+/// What is known of a connection's session.
+#[derive(Default)]
+struct Session {
+    id: Box<[u8]>,
+    /// What a server says in clear text, until the handshake is over.
+    flight: Option<ServerFlight>,
+    /// The name that is sent to the server.
+    asked: Option<Box<str>>,
 }
 
 /// Which side of the connection this is.
@@ -101,6 +115,7 @@ impl Layer {
             stage: Stage::Handshake,
             sent_close_notify: false,
             sealed_records: 0,
+            session: None,
             below: None,
         }
     }
@@ -139,6 +154,9 @@ impl Layer {
                 continue;
             }
             let (was_open, before) = (self.is_established(), plain.len());
+            if let Some(flight) = self.session.as_deref_mut().and_then(|it| it.flight.as_mut()) {
+                flight.keep(piece);
+            }
             let is_choosing = !was_open && self.begin_choice();
             let advanced = self.advance(plain);
             if let Side::Server(_, accepted) = &mut self.side
@@ -147,6 +165,9 @@ impl Layer {
                 accepted.chosen = accepted.choice.take();
             }
             advanced?;
+            if !was_open {
+                self.note_session();
+            }
             if !was_open && self.is_established() {
                 // What it says may have come with the end of its handshake.
                 self.judge_resumed().inspect_err(|_| plain.truncate(before))?;
@@ -258,6 +279,46 @@ impl Layer {
         match &self.side {
             Side::Server(_, accepted) => accepted.server_name.as_deref(),
             Side::Client(_) | Side::Hello(..) => None,
+        }
+    }
+
+    /// Keeps the id of the session and the name that the server is asked for, of a client's layer that has received
+    /// nothing yet.
+    #[must_use]
+    pub fn remembering(self, asked: &ServerName) -> Self {
+        let flight = Some(ServerFlight::default());
+        let session = Session { id: Box::default(), flight, asked: asked.sent().map(Box::from) };
+        Self { session: Some(Box::new(session)), ..self }
+    }
+
+    /// The name that a client's server is asked for, if one is sent; after [`Layer::remembering`].
+    #[must_use]
+    pub fn asked_name(&self) -> Option<&str> {
+        self.session.as_deref()?.asked.as_deref()
+    }
+
+    /// The id of the session, where it has one: of TLS 1.2, as its server says it or, where that gives a ticket, the
+    /// ticket's SHA-256. On the client's side only after [`Layer::remembering`].
+    #[must_use]
+    pub fn session_id(&self) -> Option<&[u8]> {
+        let session = self.session.as_deref()?;
+        (!session.id.is_empty()).then_some(&*session.id)
+    }
+
+    /// Reads the id of the session from what is in clear text.
+    fn note_session(&mut self) {
+        let is_old = self.version() == Some(Version::Tls12);
+        let (is_open, is_resumed) = (self.is_established(), self.is_resumed());
+        match (&self.side, &mut self.session) {
+            (Side::Server(..), session @ None) if is_old => {
+                let id = session_id::of_server_hello(&self.outgoing, is_resumed);
+                *session = id.map(|id| Box::new(Session { id, ..Session::default() }));
+            }
+            (Side::Client(_), Some(session)) if is_open => {
+                let id = session.flight.take().and_then(|flight| flight.session_id());
+                session.id = id.filter(|_| is_old).unwrap_or_default();
+            }
+            (Side::Server(..) | Side::Client(_) | Side::Hello(..), _) => {}
         }
     }
 

@@ -428,7 +428,7 @@ fn names_of_every_kind_are_read() {
             AlternativeName::Email(b"me@a.test"),
             AlternativeName::Ip([192, 0, 2, 1].into()),
             AlternativeName::Ip([0x20, 1, 13, 184, 0, 0, 0, 0].into()),
-            AlternativeName::Other { kind: &[42, 3, 4], value: b"other" },
+            AlternativeName::Other { kind: &[42, 3, 4], tag: 12, value: b"other" },
         ]
     );
     assert_eq!(certificate.subject_public_key_info(), key.subject_public_key_info());

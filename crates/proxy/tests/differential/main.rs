@@ -77,6 +77,7 @@ suites!(
     mutations,
     tries,
     conditions,
+    hedging,
     custom_response,
     decompressor,
     route_matches,

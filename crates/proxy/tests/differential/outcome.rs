@@ -168,13 +168,17 @@ fn keys(value: &serde_json::Value, path: &str, into: &mut BTreeSet<String>) {
 fn normalized(line: &str, ports: &BTreeMap<u16, String>) -> String {
     static PORT: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"127\.0\.0\.1([:_])(\d+)").unwrap());
-    static PLAIN: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
+    static PLAIN: LazyLock<[(Regex, &str); 8]> = LazyLock::new(|| {
         [
             (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
             (r"\b\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT", "<date>"),
             (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{3})?Z", "<time>"),
             (r"(?i)(x-envoy-upstream-service-time:) \d+", "$1 <ms>"),
-            (r"(upstream [2-9]: x-envoy-expected-rq-timeout-ms:) 1[45]\d{3}", "$1 <what is left>"),
+            (
+                r"(upstream [2-9]: x-envoy-expected-rq-timeout-ms:) (?:1[45]\d{3}|2[3-8]\d\d)",
+                "$1 <what is left>",
+            ),
+            (r"\bsession [0-9a-f]{64}\b", "session <id>"),
             (r"(PROXY TCP4 127.0.0.1 127.0.0.1) \d+ \d+", "$1 <port> <port>"),
             (r#"(log: \[<time>\] ".*" \d+ \S+ \d+ \d+) \d+ (\d+|-) "#, "$1 <ms> <ms> "),
         ]

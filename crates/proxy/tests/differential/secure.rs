@@ -63,6 +63,11 @@ fn certificates() -> &'static Certificates {
         good.serial_number = Some(SerialNumber::from(0x10_u64));
         good.subject_alt_names.push(SanType::URI("spiffe://here/app".try_into().unwrap()));
         good.subject_alt_names.push(SanType::IpAddress([192, 0, 2, 1].into()));
+        let other_name =
+            SanType::OtherName((vec![1, 3, 6, 1, 4, 1, 311, 20, 2, 3], "me@corp".into()));
+        good.subject_alt_names.push(other_name.clone());
+        let mut me = params(&["me.test"], (2020, 2040));
+        me.subject_alt_names.push(other_name);
         let key = KeyPair::generate().unwrap();
         let alone = params(&["app.test"], (2020, 2040)).self_signed(&key).unwrap().pem();
         let alone =
@@ -77,7 +82,7 @@ fn certificates() -> &'static Certificates {
             ("expired", signed(params(&["app.test"], (2020, 2021)))),
             ("future", signed(params(&["app.test"], (2038, 2040)))),
             ("self_signed", alone),
-            ("me", signed(params(&["me.test"], (2020, 2040)))),
+            ("me", signed(me)),
             ("other", signed(params(&["other.test"], (2020, 2040)))),
             ("revoked", signed(revoked)),
             ("rsa", rsa),

@@ -41,6 +41,38 @@ fn bytes_pass_both_ways_whichever_way_they_are_cut() {
     }
 }
 
+/// Both ends say the same of a session of TLS 1.2 without tickets; one of TLS 1.3 has no id.
+#[test]
+fn a_session_of_the_older_version_has_an_id() {
+    let world = World::new();
+    for (version, tickets) in
+        [(Version::Tls12, false), (Version::Tls12, true), (Version::Tls13, false)]
+    {
+        let given = if tickets { Tickets::Own } else { Tickets::None };
+        let settings = ServerSettings { tickets: given, ..world.settings() };
+        let server = settings.build().unwrap().server(&clock());
+        for size in [1, usize::MAX] {
+            let name = ServerName::new("a.test").unwrap();
+            let mut ours = server.accept();
+            let mut theirs = world.client(version, "a.test").remembering(&name);
+            converse_both(&mut theirs, &mut ours, size).unwrap();
+            assert_eq!(theirs.asked_name(), Some("a.test"));
+            let (own, other) = (ours.session_id(), theirs.session_id());
+            match (version, tickets) {
+                (Version::Tls13, _) => assert_eq!((own, other), (None, None)),
+                (Version::Tls12, false) => {
+                    assert_eq!(own.map(<[u8]>::len), Some(32));
+                    assert_eq!(own, other);
+                }
+                // A ticket stands for the session.
+                (Version::Tls12, true) => {
+                    assert_eq!((own, other.map(<[u8]>::len)), (None, Some(32)));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_cut_of_a_clients_first_flight_leads_to_the_same_end() {
     let world = World::new();
