@@ -20,12 +20,10 @@ use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::filter::ext_proc::{
-    BodyMode, ExtProc, GrpcService, HeaderMode, MutationRules, Namespaces, ProcessingMode,
-    RouteCache, SharedExtProc,
+    BodyMode, ExtProc, GrpcService, HeaderMode, MutationRules, ProcessingMode, SharedExtProc,
 };
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::route::HeaderOps;
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::Worker;
 use towpath_proto::head::HeadPool;
@@ -35,13 +33,6 @@ use towpath_sim::{Orders, Random, Script, World, for_each_seed};
 
 fn processor(body: BodyMode) -> ExtProc {
     ExtProc {
-        service: Arc::new(GrpcService {
-            cluster: "processor".into(),
-            authority: "processor".into(),
-            metadata: HeaderOps::default(),
-            skip_envoy_headers: false,
-            retry: None,
-        }),
         mode: ProcessingMode {
             request_body: body,
             response_body: body,
@@ -49,23 +40,9 @@ fn processor(body: BodyMode) -> ExtProc {
             response_trailers: HeaderMode::Send,
             ..ProcessingMode::default()
         },
-        failure_mode_allow: false,
-        status_on_error: 500,
         message_timeout: Duration::from_secs(20),
-        max_message_timeout: Duration::ZERO,
-        stat_prefix: "".into(),
-        rules: MutationRules::default(),
-        allowed: Vec::new(),
-        disallowed: Vec::new(),
         allow_mode_override: true,
-        allowed_modes: Vec::new(),
-        disable_immediate_response: false,
-        route_cache: RouteCache::Default,
-        namespaces: Namespaces::default(),
-        sends_body_early: false,
-        watches: None,
-        request_attributes: Vec::new(),
-        response_attributes: Vec::new(),
+        ..ExtProc::new(GrpcService::new("processor"))
     }
 }
 

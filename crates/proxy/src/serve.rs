@@ -491,7 +491,8 @@ async fn next(interval: &mut Option<tokio::time::Interval>) {
     }
 }
 
-async fn sleep_until(deadline: Option<tokio::time::Instant>) {
+/// Waits for a time, if there is one.
+pub(crate) async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,

@@ -28,6 +28,18 @@ pub struct GrpcService {
 }
 
 impl GrpcService {
+    /// By the servers of this cluster, which nothing else is said of.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self {
+            cluster: cluster.into(),
+            authority: cluster.into(),
+            metadata: HeaderOps::default(),
+            skip_envoy_headers: false,
+            retry: None,
+        }
+    }
+
     /// A call of a method (`/package.Service/Method`) with this message.
     pub(crate) fn call(
         &self,

@@ -1,4 +1,5 @@
-//! What scripts have to say, on its way to the program's own log, and requests of theirs whose answers are not waited for.
+//! What scripts have to say, on its way to the program's own log, and requests of theirs whose answers are not waited
+//! for.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -5,13 +5,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use towpath_config::{From, Grpc, Kind};
 use towpath_xds::{AGGREGATED, Backoff, Form, Limit, Settings, Stream, Type, Wanted};
 
 use super::Server;
 use super::asks::{Ask, Reach};
-use super::grpc::{self, News, Target};
+use super::grpc::{self, Link, News, Target};
 use crate::log;
 
 /// A stream to a control plane, or what takes its place from connect to connect.
@@ -23,12 +23,6 @@ pub(super) struct Channel {
     link: Option<Link>,
     /// Connects so far: each goes to the next endpoint.
     attempts: usize,
-}
-
-/// A connection, and the task that serves it.
-struct Link {
-    outgoing: mpsc::UnboundedSender<Bytes>,
-    news: mpsc::Receiver<News>,
 }
 
 impl Channel {
@@ -137,10 +131,7 @@ impl Server {
             Ok(target) => target,
             Err(why) => return self.disconnected(index, why),
         };
-        let (outgoing, to_send) = mpsc::unbounded_channel();
-        let (sender, news) = mpsc::channel(UNREAD_MESSAGES);
-        tokio::task::spawn_local(grpc::run(target, to_send, sender));
-        channel.link = Some(Link { outgoing, news });
+        channel.link = Some(grpc::open(target, UNREAD_MESSAGES));
     }
 
     /// Takes what came of a channel.

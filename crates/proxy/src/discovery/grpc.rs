@@ -13,7 +13,7 @@ use h2::{SendStream, client};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use towpath_config::Grpc;
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{Cluster, UpstreamTls};
@@ -102,8 +102,22 @@ pub(crate) fn reach(
     Target::new(grpc, &cluster, host, method)
 }
 
+/// A stream, and the task that serves it.
+pub(crate) struct Link {
+    pub(crate) outgoing: UnboundedSender<Bytes>,
+    pub(crate) news: Receiver<News>,
+}
+
+/// Opens a stream, of which so much may be unread.
+pub(crate) fn open(target: Target, unread: usize) -> Link {
+    let (outgoing, to_send) = mpsc::unbounded_channel();
+    let (sender, news) = mpsc::channel(unread);
+    tokio::task::spawn_local(run(target, to_send, sender));
+    Link { outgoing, news }
+}
+
 /// Opens the stream and serves it until it ends.
-pub(crate) async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
+async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
     let connected = tokio::time::timeout(target.connect_timeout, connect(&target)).await;
     let outcome = match connected {
         Ok(Ok(socket)) => speak(socket, &target, outgoing, &news).await,

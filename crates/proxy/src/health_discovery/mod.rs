@@ -21,9 +21,10 @@ use towpath_engine::stats::{HealthDiscoveryStats, Scope};
 use towpath_xds::Backoff;
 
 use crate::control::Control;
-use crate::discovery::grpc::{self, News};
+use crate::discovery::grpc::{self, Link, News};
 use crate::log;
 use crate::monitor::{self, MonitorThread};
+use crate::serve::sleep_until;
 use crate::server_stats::CONTROL;
 use message::{Capability, HealthCheckRequest, Protocol, ToServer};
 use tally::Tally;
@@ -112,17 +113,9 @@ impl Delegate {
             Ok(target) => target,
             Err(why) => return why.to_owned(),
         };
-        let (outgoing, to_send) = mpsc::unbounded_channel();
-        let (sender, mut news) = mpsc::channel(1);
-        tokio::task::spawn_local(grpc::run(target, to_send, sender));
+        let Link { outgoing, mut news } = grpc::open(target, 1);
         loop {
-            let due = self.due;
-            let due = async {
-                match due {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = sleep_until(self.due);
             let wake = tokio::select! {
                 heard = news.recv() => Wake::Heard(heard),
                 found = self.found.recv() => Wake::Found(found),

@@ -18,8 +18,9 @@ use towpath_config::Grpc;
 use towpath_engine::stats::{ClusterStats, LoadReporterStats, Scope};
 
 use crate::control::Control;
-use crate::discovery::grpc::{self, News};
+use crate::discovery::grpc::{self, Link, News};
 use crate::log;
+use crate::serve::sleep_until;
 use crate::server_stats::CONTROL;
 use message::{LoadStatsRequest, LoadStatsResponse};
 use tally::{Load, Tracked};
@@ -87,17 +88,9 @@ impl Reporter {
             Ok(target) => target,
             Err(why) => return why.to_owned(),
         };
-        let (outgoing, to_send) = mpsc::unbounded_channel();
-        let (sender, mut news) = mpsc::channel(1);
-        tokio::task::spawn_local(grpc::run(target, to_send, sender));
+        let Link { outgoing, mut news } = grpc::open(target, 1);
         loop {
-            let due = self.due;
-            let due = async {
-                match due {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = sleep_until(self.due);
             let heard = tokio::select! {
                 heard = news.recv() => heard,
                 () = due => {

@@ -113,8 +113,8 @@ impl Converter<'_> {
             service,
             mode,
             failure_mode_allow: config.flag("failure_mode_allow"),
-            status_on_error: status.unwrap_or(INTERNAL_ERROR),
-            message_timeout: config.duration("message_timeout").unwrap_or(MESSAGE_TIMEOUT),
+            status_on_error: status.unwrap_or(ExtProc::STATUS_ON_ERROR),
+            message_timeout: config.duration("message_timeout").unwrap_or(ExtProc::MESSAGE_TIMEOUT),
             max_message_timeout: config.duration("max_message_timeout").unwrap_or_default(),
             stat_prefix: Arc::from(config.text("stat_prefix")),
             rules,
@@ -217,8 +217,6 @@ impl Converter<'_> {
     }
 }
 
-const INTERNAL_ERROR: u16 = 500;
-const MESSAGE_TIMEOUT: Duration = Duration::from_millis(200);
 const DEFERRED_CLOSE: Duration = Duration::from_secs(5);
 
 const SUPPORT: &[Entry] = &[

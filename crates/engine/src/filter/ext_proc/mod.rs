@@ -72,6 +72,39 @@ pub struct ExtProc {
     pub response_attributes: Vec<Expression>,
 }
 
+impl ExtProc {
+    /// Default of `status_on_error`.
+    pub const STATUS_ON_ERROR: u16 = 500;
+    /// Default of `message_timeout`.
+    pub const MESSAGE_TIMEOUT: Duration = Duration::from_millis(200);
+
+    /// What is done where the configuration says nothing else.
+    #[must_use]
+    pub fn new(service: GrpcService) -> Self {
+        Self {
+            service: Arc::new(service),
+            mode: ProcessingMode::default(),
+            failure_mode_allow: false,
+            status_on_error: Self::STATUS_ON_ERROR,
+            message_timeout: Self::MESSAGE_TIMEOUT,
+            max_message_timeout: Duration::ZERO,
+            stat_prefix: "".into(),
+            rules: MutationRules::default(),
+            allowed: Vec::new(),
+            disallowed: Vec::new(),
+            allow_mode_override: false,
+            allowed_modes: Vec::new(),
+            disable_immediate_response: false,
+            route_cache: RouteCache::Default,
+            namespaces: Namespaces::default(),
+            sends_body_early: false,
+            watches: None,
+            request_attributes: Vec::new(),
+            response_attributes: Vec::new(),
+        }
+    }
+}
+
 /// Envoy `ProcessingMode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessingMode {

@@ -8,40 +8,17 @@ use towpath_proto::{Instant, Name};
 use super::super::wire::{
     Answer, BodyMutation, Changed, CommonResponse, HeaderMutation, ImmediateResponse, Mutation,
 };
-use super::super::{ExtProc, GrpcService, MutationRules, Namespaces, RouteCache};
+use super::super::{ExtProc, GrpcService, MutationRules};
 use super::*;
-use crate::header_ops::HeaderOps;
 use crate::protobuf::HeaderValueOption;
 use crate::record::Record;
 use crate::stats::ExtProcStats;
 
 fn config(body: BodyMode) -> ExtProc {
     ExtProc {
-        service: Arc::new(GrpcService {
-            cluster: "a".into(),
-            authority: "a".into(),
-            metadata: HeaderOps::default(),
-            skip_envoy_headers: false,
-            retry: None,
-        }),
         mode: ProcessingMode { request_body: body, response_body: body, ..Default::default() },
-        failure_mode_allow: false,
-        status_on_error: 500,
-        message_timeout: Duration::from_millis(200),
         max_message_timeout: Duration::from_secs(1),
-        stat_prefix: "".into(),
-        rules: MutationRules::default(),
-        allowed: Vec::new(),
-        disallowed: Vec::new(),
-        allow_mode_override: false,
-        allowed_modes: Vec::new(),
-        disable_immediate_response: false,
-        route_cache: RouteCache::Default,
-        namespaces: Namespaces::default(),
-        sends_body_early: false,
-        watches: None,
-        request_attributes: Vec::new(),
-        response_attributes: Vec::new(),
+        ..ExtProc::new(GrpcService::new("a"))
     }
 }
 
