@@ -62,8 +62,13 @@ impl<const N: usize> Deadlines<N> {
     }
 
     pub(crate) fn is_set(&self, timer: usize) -> bool {
+        self.get(timer).is_some()
+    }
+
+    /// When a timer is due, if it is set.
+    pub(crate) fn get(&self, timer: usize) -> Option<Instant> {
         let other = || self.others.as_ref().map(|others| &others[timer]);
-        self.inline.get(timer).or_else(other).is_some_and(|at| *at != Instant::FAR_FUTURE)
+        self.inline.get(timer).or_else(other).copied().filter(|at| *at != Instant::FAR_FUTURE)
     }
 
     /// Which have passed (by index), cleared; the slot is armed for the next of the others.

@@ -16,6 +16,7 @@ mod scene;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rig::Rig;
 use scene::Plan;
@@ -23,8 +24,11 @@ use scene::bench::Bench;
 use scene::filters::add_filter;
 use towpath_engine::filter::buffer::Buffer;
 use towpath_engine::message::{Message, ToWorker};
+use towpath_engine::snapshot::http::Http;
 use towpath_engine::snapshot::http2::Choice;
-use towpath_engine::snapshot::overload::{Action, Overload, Point, Track, Trigger};
+use towpath_engine::snapshot::overload::{
+    Action, Floor, Overload, Point, ScaledTime, Track, Trigger,
+};
 use towpath_engine::snapshot::{Http2, Snapshot};
 use towpath_proto::Input;
 
@@ -64,6 +68,7 @@ const STOP_CONNECTIONS: usize = Action::StopConnections as usize;
 const REJECT: usize = Action::RejectConnections as usize;
 const ACCEPT: usize = Action::ALL.len() + Point::Accept as usize;
 const NEW_CONNECTION: usize = Action::ALL.len() + Point::NewConnection as usize;
+const CREATE_CODEC: usize = Action::ALL.len() + Point::CreateCodec as usize;
 const DECODE_HEADERS: usize = Action::ALL.len() + Point::DecodeHeaders as usize;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -262,4 +267,115 @@ fn the_level_says_which_answers_behind_a_closed_window_are_reset() {
         assert_eq!(bench.number(HELD), left, "{pressure}");
     }
     assert_eq!(bench.number(RESET), 5);
+}
+
+#[test]
+fn connections_end_with_their_first_bytes() {
+    let mut rig = rig(|_| {});
+    let first = rig.connect();
+    assert_eq!(rig.ask(first, GET).answers(&[]).whole[0].status, 200);
+    load(&mut rig, Some(CREATE_CODEC));
+    assert_eq!(rig.ask(first, GET).answers(&[]).whole[0].status, 200, "it has begun");
+    rig.end(first);
+    let second = rig.connect();
+    assert_eq!(rig.ask(second, GET).received, b"");
+    load(&mut rig, None);
+    let third = rig.connect();
+    assert_eq!(rig.ask(third, GET).answers(&[]).whole[0].status, 200);
+}
+
+/// A worker whose times of this kind are 1 s, and at least a tenth of that.
+fn reducing(time: ScaledTime, adjust_http: fn(&mut Http)) -> Bench {
+    let mut plan = Plan::new(1);
+    plan.adjust_http = adjust_http;
+    plan.adjust_forward = |forward| forward.timeout = None;
+    let mut snapshot = plan.snapshot();
+    let mut reduced = overload();
+    reduced.floors[time as usize] = Some(Floor::Share(0.1));
+    for (action, triggers) in &mut reduced.actions {
+        if *action == Action::ReduceTimeouts {
+            *triggers = vec![Trigger { monitor: REDUCE, from: 0.0, full: 1.0 }];
+        }
+    }
+    snapshot.overload = Some(Arc::new(reduced));
+    Bench::of(snapshot)
+}
+
+/// Has the pressure on times at this level.
+fn reduce(bench: &mut Bench, level: f64) {
+    let mut overload = overload();
+    for (action, triggers) in &mut overload.actions {
+        if *action == Action::ReduceTimeouts {
+            *triggers = vec![Trigger { monitor: REDUCE, from: 0.0, full: 1.0 }];
+        }
+    }
+    let pressures: Vec<_> =
+        (0..RESOURCES).map(|at| Some(if at == REDUCE { level } else { 0.0 })).collect();
+    let levels = overload.levels(&pressures);
+    bench.give(Input::Message(Message::To(ToWorker::Overload(levels))));
+    bench.sent();
+}
+
+const REDUCE: usize = Action::ReduceTimeouts as usize;
+const SECOND: Option<Duration> = Some(Duration::from_secs(1));
+
+#[test]
+fn idle_requests_end_earlier_and_later_again() {
+    let idle = || reducing(ScaledTime::StreamIdle, |http| http.stream_idle_timeout = SECOND);
+    let ends = |bench: &mut Bench, ms| has(&bench.wait(ms), "HTTP/1.1 504");
+    // Before the request came.
+    let mut bench = idle();
+    reduce(&mut bench, 1.0);
+    bench.ask(GET);
+    assert!(!ends(&mut bench, 99) && ends(&mut bench, 1));
+    // Afterwards: of 1 s half of what is above 100 ms is left.
+    let mut bench = idle();
+    bench.ask(GET);
+    assert!(!ends(&mut bench, 300));
+    reduce(&mut bench, 0.5);
+    assert!(!ends(&mut bench, 249) && ends(&mut bench, 1));
+    // And back.
+    let mut bench = idle();
+    bench.ask(GET);
+    reduce(&mut bench, 1.0);
+    assert!(!ends(&mut bench, 50));
+    reduce(&mut bench, 0.0);
+    assert!(!ends(&mut bench, 949) && ends(&mut bench, 1));
+    // It has been idle for longer already.
+    let mut bench = idle();
+    bench.ask(GET);
+    assert!(!ends(&mut bench, 500));
+    reduce(&mut bench, 1.0);
+    assert!(ends(&mut bench, 0));
+    // What moves begins it anew, as long as it is now.
+    let mut bench = idle();
+    bench.ask(GET);
+    reduce(&mut bench, 1.0);
+    bench.wait(90);
+    bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+    bench.wait(90);
+    assert!(bench.reset.is_empty() && bench.closed.is_empty());
+    bench.wait(10);
+    assert!(!bench.closed.is_empty());
+}
+
+#[test]
+fn connections_last_less_long() {
+    let mut bench =
+        reducing(ScaledTime::ConnectionMax, |http| http.max_connection_duration = SECOND);
+    bench.exchange(GET, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    bench.wait(50);
+    reduce(&mut bench, 1.0);
+    let client = bench.client;
+    bench.wait(49);
+    assert!(!bench.closed.contains(&client));
+    bench.wait(1);
+    assert!(bench.closed.contains(&client));
+    assert_eq!(bench.number("http.in.downstream_cx_max_duration_reached"), 1);
+    bench.accept(scene::HTTP);
+    let next = bench.client;
+    bench.wait(99);
+    assert!(!bench.closed.contains(&next));
+    bench.wait(1);
+    assert!(bench.closed.contains(&next));
 }

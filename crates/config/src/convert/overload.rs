@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::overload::{
-    Action, Floor, Monitor, Overload, Point, Resource, Shrink, Track, Trigger,
+    Action, Floor, Monitor, Overload, Point, Resource, ScaledTime, Shrink, Track, Trigger,
 };
 
 use super::Converter;
@@ -22,7 +22,6 @@ const PROCESSORS: &str =
 const CGROUP_MEMORY: &str =
     "envoy.extensions.resource_monitors.cgroup_memory.v3.CgroupMemoryConfig";
 const SCALE_TIMERS: &str = "envoy.config.overload.v3.ScaleTimersOverloadActionConfig";
-const CONNECTION_IDLE: &str = "HTTP_DOWNSTREAM_CONNECTION_IDLE";
 const SHRINK_HEAP: &str = "envoy.config.overload.v3.ShrinkHeapConfig";
 
 /// The name that makes a monitor one of connections, for Envoy.
@@ -153,16 +152,16 @@ impl Converter<'_> {
         self.accept(config);
         for timer in config.messages("timer_scale_factors") {
             let name = timer.choice("timer");
-            if name != CONNECTION_IDLE {
-                let text = format!("`{name}` is not reduced, only {CONNECTION_IDLE}");
+            let Some(time) = ScaledTime::ALL.into_iter().find(|time| time.name() == name) else {
+                let text = format!("`{name}` is not reduced: flushing has no time of its own");
                 self.report.unsupported(timer.at("timer"), text);
                 continue;
-            }
-            if overload.idle_floor.is_some() {
+            };
+            if overload.floors[time as usize].is_some() {
                 self.report.problem(timer.at("timer"), "Found duplicate entry for timer type");
             }
             let share = timer.message("min_scale").and_then(|share| share.float("value"));
-            overload.idle_floor = Some(match timer.duration("min_timeout") {
+            overload.floors[time as usize] = Some(match timer.duration("min_timeout") {
                 Some(least) => Floor::Time(least),
                 None => Floor::Share(share.unwrap_or(0.0) / 100.0),
             });

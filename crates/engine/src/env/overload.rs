@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_proto::Instant;
+
 use crate::env::Env;
 use crate::random::Random;
 use crate::snapshot::Listener;
-use crate::snapshot::overload::{self, Action, Levels, Point, Track};
+use crate::snapshot::overload::{self, Action, Levels, Point, ScaledTime, Track};
 use crate::stats::{HighMemoryStats, LoadShedStats, Scope};
 
 /// What the control thread said last.
@@ -35,6 +37,12 @@ impl Overload {
         self.config.track
     }
 
+    #[cold]
+    fn reduced(&self, time: ScaledTime, whole: Duration, level: f64) -> Duration {
+        let floor = self.config.floors[time as usize];
+        floor.map_or(whole, |floor| floor.reduce(whole, level))
+    }
+
     fn acts(&self, action: Action, random: &mut Random) -> bool {
         happens(self.levels.action(action), random)
     }
@@ -46,6 +54,26 @@ impl Overload {
             stats.shed_load_count.inc();
         }
         sheds
+    }
+}
+
+/// What a time was, and what it is, as it is reduced by another share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    old: Duration,
+    new: Duration,
+}
+
+impl Moved {
+    /// When what was to end then ends now.
+    pub(crate) fn deadline(self, before: Instant, now: Instant) -> Instant {
+        // What would be over already is over now.
+        now + (before - now + self.new).saturating_sub(self.old)
+    }
+
+    /// As it is.
+    pub(crate) const fn new(self) -> Duration {
+        self.new
     }
 }
 
@@ -100,9 +128,24 @@ impl Env {
 
     /// How long a client's connection may be idle, of what its configuration allows.
     pub(crate) fn idle_of(&self, whole: Option<Duration>) -> Option<Duration> {
-        let Some(overload) = &self.overload else { return whole };
-        let Some(floor) = overload.config.idle_floor else { return whole };
-        Some(floor.reduce(whole?, overload.levels.action(Action::ReduceTimeouts)))
+        whole.map(|whole| self.reduced(ScaledTime::ConnectionIdle, whole))
+    }
+
+    /// What is left of a time that its configuration allows.
+    #[inline]
+    pub(crate) fn reduced(&self, time: ScaledTime, whole: Duration) -> Duration {
+        match &self.overload {
+            Some(overload) => overload.reduced(time, whole, self.reduction()),
+            None => whole,
+        }
+    }
+
+    /// What became of a time that was reduced by so much `before`, if that has changed.
+    pub(crate) fn moved(&self, time: ScaledTime, whole: Duration, before: f64) -> Option<Moved> {
+        let overload = self.overload.as_ref()?;
+        let [old, new] =
+            [before, self.reduction()].map(|level| overload.reduced(time, whole, level));
+        (old != new).then_some(Moved { old, new })
     }
 
     /// Whether clients that connect to a listener are turned away.
@@ -120,6 +163,19 @@ impl Env {
         }
         overload.sheds(Point::Accept, &mut self.random)
             || overload.acts(Action::RejectConnections, &mut self.random)
+    }
+
+    /// Whether load may be shed with the first bytes of a connection.
+    pub(crate) fn may_shed_first_bytes(&self, listener: &Listener) -> bool {
+        let overload = self.overload.as_ref().filter(|_| !listener.bypasses_overload);
+        overload.is_some_and(|overload| overload.points[Point::CreateCodec as usize].is_some())
+    }
+
+    /// Whether it is.
+    #[cold]
+    pub(crate) fn sheds_first_bytes(&mut self, listener: &Listener) -> bool {
+        let overload = self.overload.as_ref().filter(|_| !listener.bypasses_overload);
+        overload.is_some_and(|overload| overload.sheds(Point::CreateCodec, &mut self.random))
     }
 
     /// Whether a request to a listener is refused.

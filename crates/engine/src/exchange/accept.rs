@@ -18,6 +18,7 @@ use crate::record::Flags;
 use crate::serving::{OfHttp2, Serving};
 use crate::snapshot::http2::Choice;
 use crate::snapshot::listener::{Arrival, Fingerprints, Listener, Moment};
+use crate::snapshot::overload::ScaledTime;
 
 impl Exchange {
     /// Takes the listeners of a snapshot, each by its name. What stays is not touched: sockets where their addresses
@@ -192,6 +193,7 @@ impl Exchange {
         }
         if let Some(timeout) = context.chain.transport_timeout {
             let timer = ConnectionTimer::RequestHead;
+            let timeout = self.env.reduced(ScaledTime::Handshake, timeout);
             self.conns.set_connection_timer(id, timer, now + timeout, &mut self.env);
         }
         // A client that does not get on with the handshake is idle.
@@ -215,7 +217,14 @@ impl Exchange {
         }
         match &context.kind {
             ChainKind::Http(http) => {
+                if self.env.may_shed_first_bytes(&context.listener)
+                    && let Some(downstream) =
+                        self.conns.table.get_mut(id).and_then(Connection::downstream_mut)
+                {
+                    downstream.unjudged = true;
+                }
                 if let Some(age) = http.config.max_connection_duration {
+                    let age = self.env.reduced(ScaledTime::ConnectionMax, age);
                     self.conns.set_connection_timer(
                         id,
                         ConnectionTimer::MaxDuration,

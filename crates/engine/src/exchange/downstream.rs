@@ -19,6 +19,7 @@ use crate::exchange::stream::{Pass, Progress, Stream, Streams, UpstreamState};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Kind, Leg, StreamIndex};
 use crate::record::{CloseType, Flags, Heads, details};
+use crate::snapshot::overload::ScaledTime;
 
 impl Exchange {
     /// A request begins.
@@ -450,6 +451,7 @@ fn note_request(
         stream.times.request_end = Some(now);
     }
     if let Some(idle) = config.stream_idle_timeout {
+        let idle = env.reduced(ScaledTime::StreamIdle, idle);
         stream.set_idle(index, Some(idle), now, &mut env.timers);
     }
     let others = [

@@ -22,7 +22,7 @@ impl Exchange {
     /// Takes what came from a client whose connection has not been judged.
     pub(crate) fn receive_judged(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
         self.set_first_state(id, now);
-        if self.is_refused(id, chunk.len(), now) {
+        if self.is_refused(id, chunk.len(), now) || self.is_shed(id, chunk.len(), now) {
             return;
         }
         if let Some(connection) = self.conns.table.get_mut(id) {
@@ -73,6 +73,24 @@ impl Exchange {
             self.finish(index, now);
         }
         self.listeners.check_drained(&mut self.env);
+    }
+
+    /// Whether load is shed with the first bytes of a connection of HTTP, which is over then.
+    fn is_shed(&mut self, id: ConnectionId, length: usize, now: Instant) -> bool {
+        let Some(connection) = self.conns.table.get(id) else { return true };
+        let Some(downstream) = connection.downstream() else { return false };
+        let context = Rc::clone(&downstream.context);
+        let (Some(http), true) = (context.http(), connection.bytes_received == length as u64)
+        else {
+            return false;
+        };
+        if !self.env.sheds_first_bytes(&context.listener) {
+            return false;
+        }
+        http.stats.downstream_rq_overload_close.inc();
+        self.close_downstream(id, now);
+        self.listeners.check_drained(&mut self.env);
+        true
     }
 
     /// Whether the rules refuse a client that has sent so many bytes; then its connection is over.

@@ -10,9 +10,10 @@ use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::stream::Progress;
+use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Kind, StreamIndex};
 use crate::record::details;
-use crate::snapshot::overload::{Action, Levels};
+use crate::snapshot::overload::{Action, Levels, ScaledTime};
 
 impl Exchange {
     /// A snapshot is there, with an overload manager or without one.
@@ -32,6 +33,8 @@ impl Exchange {
         let resets = self.env.set_levels(levels);
         if (self.env.reduction() - reduction).abs() > 0.0 {
             self.reduce_idle(now);
+            self.reduce_connections(reduction, now);
+            self.reduce_streams(reduction, now);
         }
         self.look_at_memory(resets, now);
         let holds = self.env.overload.as_ref().map(|it| it.is_full(Action::StopConnections));
@@ -54,6 +57,56 @@ impl Exchange {
             if let Some(look) = connection.next_look(idle, connection.rested) {
                 let timer = ConnectionTimer::Idle;
                 self.conns.set_connection_timer(id, timer, look.max(now), &mut self.env);
+            }
+        }
+    }
+
+    /// Handshakes of clients, and their connections of HTTP, end at another time.
+    #[cold]
+    fn reduce_connections(&mut self, before: f64, now: Instant) {
+        for id in self.conns.table.ids() {
+            let Some(connection) = self.conns.table.get(id) else { continue };
+            let Some(downstream) = connection.downstream() else { continue };
+            let context = &downstream.context;
+            let (time, timer, whole) = match (downstream.ready, context.http()) {
+                (false, _) => (
+                    ScaledTime::Handshake,
+                    ConnectionTimer::RequestHead,
+                    context.chain.transport_timeout,
+                ),
+                (true, Some(http)) => (
+                    ScaledTime::ConnectionMax,
+                    ConnectionTimer::MaxDuration,
+                    http.config.max_connection_duration,
+                ),
+                (true, None) => continue,
+            };
+            let moved = whole.and_then(|whole| self.env.moved(time, whole, before));
+            let due = connection.deadlines.get(timer as usize);
+            if let (Some(moved), Some(due)) = (moved, due) {
+                let at = moved.deadline(due, now);
+                self.conns.set_connection_timer(id, timer, at, &mut self.env);
+            }
+        }
+    }
+
+    /// Idle requests end at another time.
+    #[cold]
+    fn reduce_streams(&mut self, before: f64, now: Instant) {
+        let indices: Vec<_> = self.streams.indices().collect();
+        for index in indices {
+            let Some(stream) = self.streams.get_mut(index) else { continue };
+            let due = stream.deadlines.get(HttpTimer::Idle.place());
+            let (Kind::Http(_), Some(due)) = (stream.kind, due) else { continue };
+            let of_route = stream.routed().and_then(|routed| routed.forward()?.idle_timeout);
+            let of_listener = stream.context.http().map(|http| http.config.stream_idle_timeout);
+            let whole = of_route.or(of_listener).flatten();
+            let moved =
+                whole.and_then(|whole| self.env.moved(ScaledTime::StreamIdle, whole, before));
+            if let Some(moved) = moved {
+                stream.idle_ns = u64::try_from(moved.new().as_nanos()).unwrap_or(u64::MAX);
+                let at = moved.deadline(due, now);
+                stream.set_timer(index, HttpTimer::Idle, at, &mut self.env.timers);
             }
         }
     }

@@ -32,6 +32,7 @@ use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Picked, Sanitized};
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
+use crate::snapshot::overload::ScaledTime;
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
 };
@@ -321,6 +322,7 @@ impl Exchange {
             stream.response_timeout = Some(timeout).into();
         }
         if let Some(idle) = forward.idle_timeout {
+            let idle = idle.map(|idle| self.env.reduced(ScaledTime::StreamIdle, idle));
             self.set_idle(index, idle, now);
         }
         self.limit_duration(index, forward, now);

@@ -443,6 +443,12 @@ impl Streams {
         }
     }
 
+    /// All that are under way.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = StreamIndex> {
+        let used = self.slots.iter().zip(0..).filter(|(slot, _)| slot.is_some());
+        used.map(|(_, index)| StreamIndex(index))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

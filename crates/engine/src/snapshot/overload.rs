@@ -16,9 +16,9 @@ pub struct Overload {
     pub points: Vec<(Point, Vec<Trigger>)>,
     /// `ShrinkHeapConfig`.
     pub shrink: Shrink,
-    /// `ScaleTimersOverloadActionConfig`, `HTTP_DOWNSTREAM_CONNECTION_IDLE`: what stays of the time for which a
-    /// client's connection may be idle when [`Action::ReduceTimeouts`] is wholly on.
-    pub idle_floor: Option<Floor>,
+    /// `ScaleTimersOverloadActionConfig`: what stays of each time when [`Action::ReduceTimeouts`] is wholly on, by the
+    /// places of [`ScaledTime`].
+    pub floors: [Option<Floor>; ScaledTime::ALL.len()],
     /// `buffer_factory_config`: which streams [`Action::ResetStreams`] looks at.
     pub track: Track,
 }
@@ -50,6 +50,36 @@ impl Track {
         // In range: a level is not above 1.
         let others = (level.clamp(0.0, 1.0) * classes).min(classes - 1.0) as u32;
         Self::CLASSES - 1 - others
+    }
+}
+
+/// `ScaleTimersOverloadActionConfig.TimerType`: a time that can be reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaledTime {
+    /// How long a client's connection may be idle.
+    ConnectionIdle = 0,
+    /// How long a request of HTTP may be idle, by its route or its listener.
+    StreamIdle = 1,
+    /// How long a client's handshake may take.
+    Handshake = 2,
+    /// How long a client's connection of HTTP may last.
+    ConnectionMax = 3,
+}
+
+impl ScaledTime {
+    /// All, by their places.
+    pub const ALL: [Self; 4] =
+        [Self::ConnectionIdle, Self::StreamIdle, Self::Handshake, Self::ConnectionMax];
+
+    /// Envoy's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ConnectionIdle => "HTTP_DOWNSTREAM_CONNECTION_IDLE",
+            Self::StreamIdle => "HTTP_DOWNSTREAM_STREAM_IDLE",
+            Self::Handshake => "TRANSPORT_SOCKET_CONNECT",
+            Self::ConnectionMax => "HTTP_DOWNSTREAM_CONNECTION_MAX",
+        }
     }
 }
 
@@ -214,12 +244,19 @@ pub enum Point {
     FilterCheck = 2,
     /// No connection to a host is made, and the request that wants it is answered with 503.
     NewConnection = 3,
+    /// A connection of HTTP ends with the first bytes of its client.
+    CreateCodec = 4,
 }
 
 impl Point {
     /// All, by their places.
-    pub const ALL: [Self; 4] =
-        [Self::Accept, Self::DecodeHeaders, Self::FilterCheck, Self::NewConnection];
+    pub const ALL: [Self; 5] = [
+        Self::Accept,
+        Self::DecodeHeaders,
+        Self::FilterCheck,
+        Self::NewConnection,
+        Self::CreateCodec,
+    ];
 
     /// Envoy's name, which statistics have.
     #[must_use]
@@ -229,6 +266,7 @@ impl Point {
             Self::DecodeHeaders => "envoy.load_shed_points.http_connection_manager_decode_headers",
             Self::FilterCheck => "envoy.load_shed_points.http_downstream_filter_check",
             Self::NewConnection => "envoy.load_shed_points.connection_pool_new_connection",
+            Self::CreateCodec => "envoy.load_shed_points.hcm_ondata_creating_codec",
         }
     }
 }
