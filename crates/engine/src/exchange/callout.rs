@@ -178,8 +178,8 @@ impl Exchange {
         self.begin_callout(Asker::Dropped, callout, criteria, Progress::Ended, now);
     }
 
-    /// Tells what scripts have to say, and sends requests of theirs whose answers are not waited for. Whether there were
-    /// some.
+    /// Tells what scripts have to say, and sends requests of theirs whose answers are not waited for. Whether there was
+    /// anything to do.
     #[cold]
     pub(crate) fn tell_notes(&mut self, now: Instant) -> bool {
         let (notes, calls) = self.env.notes.take();

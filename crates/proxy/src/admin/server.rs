@@ -1,11 +1,13 @@
 //! The admin endpoint's sockets: connections arrive, requests leave to a handler on the same thread.
 //!
 //! A client that is slow, silent or many costs itself only: heads are bounded in size and time, a connection has
-//! a longest life, and when [`MAX_CONNECTIONS`] are open the oldest one makes room for the next.
+//! a longest life, and when [`MAX_CONNECTIONS`] are open the oldest one makes room for the next. When traffic has taken
+//! all descriptors, clients are let in one after the other, each for one answer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -104,24 +106,59 @@ impl AdminSocket {
         F: Future<Output = Response<ReplyBody>> + 'static,
     {
         let connections = Connections::default();
+        let (reserve, mut is_given, mut is_told) = (Reserve::default(), false, false);
         loop {
+            let is_short = std::mem::take(&mut is_given) || !reserve.fill();
             let accepted = match &self.kind {
                 Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
                     // A failure here costs latency only.
                     let _ = stream.set_nodelay(true);
                     let peer = Peer { remote: peer.ip().to_string() };
-                    connections.start(serve_one(stream, peer, &counts, handle.clone()));
+                    connections.start(serve_one(stream, peer, &counts, &reserve, handle.clone()));
                 }),
                 Kind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
                     let peer = Peer { remote: "-".into() };
-                    connections.start(serve_one(stream, peer, &counts, handle.clone()));
+                    connections.start(serve_one(stream, peer, &counts, &reserve, handle.clone()));
                 }),
             };
-            if let Err(error) = accepted {
-                log!(Admin, Warning, "cannot accept: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+            let Err(error) = accepted else {
+                is_told &= is_short;
+                continue;
+            };
+            if reserve.empty() {
+                is_given = true;
+                continue;
             }
+            if !std::mem::replace(&mut is_told, true) {
+                log!(Admin, Warning, "cannot accept: {error}");
+            }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
         }
+    }
+}
+
+/// A descriptor that is kept for a client of this endpoint: it is closed to let one in when there are no others, and
+/// opened again when that one is gone.
+#[derive(Clone, Default)]
+struct Reserve(Rc<RefCell<Option<File>>>);
+
+impl Reserve {
+    /// Whether it is there.
+    fn fill(&self) -> bool {
+        let mut file = self.0.borrow_mut();
+        if file.is_none() {
+            *file = File::open("/dev/null").ok();
+        }
+        file.is_some()
+    }
+
+    /// Whether it was there.
+    fn empty(&self) -> bool {
+        self.0.borrow_mut().take().is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.borrow().is_none()
     }
 }
 
@@ -145,6 +182,7 @@ fn serve_one<S, H, F>(
     stream: S,
     peer: Peer,
     counts: &Rc<Counts>,
+    reserve: &Reserve,
     handle: H,
 ) -> impl Future<Output = ()> + use<S, H, F>
 where
@@ -159,16 +197,19 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(!reserve.is_empty())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
+    let reserve = reserve.clone();
     async move {
         let _counted = counted;
         match tokio::time::timeout(MAX_LIFE, connection).await {
             Ok(Ok(())) | Err(_) => {}
             Ok(Err(error)) => log!(Admin, Debug, "admin connection: {error}"),
         }
+        reserve.fill();
     }
 }
 

@@ -31,6 +31,9 @@ fn without_descriptors_it_goes_on_serving_and_recovers() {
         assert_eq!(answer.status, 200);
         early = Some(stream);
     }
+    for _ in 0..5 {
+        assert_eq!(proxy.get("/ready").1, "LIVE\n", "a probe does not end the process for this");
+    }
     drop(crowd);
     let (answer, _) = ask(TcpStream::connect(&listener).unwrap(), GET).unwrap();
     assert_eq!(answer.status, 200, "it recovers");
