@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use scene::bench::Bench;
 use scene::origin::{Habits, Log, origin};
 use scene::{
     HTTP, Plan, add_worker_for, address, drain_and_check, http, listener, origin_address, route,
@@ -235,6 +236,33 @@ fn a_connection_that_does_not_say_what_it_must_ends_in_time() {
         );
         assert_eq!(run.number("downstream_cx_total"), 0, "no chain had it");
         run.end();
+    }
+}
+
+/// What no filter has taken is unread, and resets the connection.
+#[test]
+fn a_client_that_ends_while_more_is_wanted_is_reset_if_it_has_said_something() {
+    for (sent, is_reset) in [(&b""[..], false), (b"123", true)] {
+        let mut bench = Bench::of(plan(filters(vec![Arc::new(PortLine)])));
+        let client = bench.client;
+        if !sent.is_empty() {
+            bench.ask(sent);
+        }
+        bench.give(Input::Ended { connection: client });
+        bench.sent();
+        assert_eq!(bench.closed, [client]);
+        assert_eq!(bench.reset.contains(&client), is_reset, "{}", sent.escape_ascii());
+    }
+}
+
+#[test]
+fn a_filter_sees_no_more_than_it_may_ask_for_however_much_comes_at_once() {
+    for (zeros, is_taken) in [(MOST_BYTES - 3, true), (MOST_BYTES - 2, false)] {
+        let mut bench = Bench::of(plan(filters(vec![Arc::new(PortLine)])));
+        let client = bench.client;
+        let line = format!("{}80\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "0".repeat(zeros));
+        bench.ask(line.as_bytes());
+        assert_eq!(bench.reset.contains(&client), !is_taken, "{zeros}");
     }
 }
 

@@ -71,8 +71,8 @@ impl Moved {
         now + (before - now + self.new).saturating_sub(self.old)
     }
 
-    /// As it is.
-    pub(crate) const fn new(self) -> Duration {
+    /// The time as it is.
+    pub(crate) const fn now(self) -> Duration {
         self.new
     }
 }

@@ -53,7 +53,9 @@ impl Exchange {
             let Some(filter) = arriving.filters.get(arriving.passed) else {
                 return self.admit_arrived(id, now);
             };
-            match filter.look(&arriving.received, &mut arriving.arrival, now) {
+            // It sees no more than it may ask for, however much has come at once.
+            let shown = arriving.received.len().min(filter.most_bytes());
+            match filter.look(&arriving.received[..shown], &mut arriving.arrival, now) {
                 Look::More if arriving.received.len() < filter.most_bytes() => return,
                 // As in Envoy, whose kernel resets what has bytes that have not been read.
                 Look::More | Look::Refused => {
@@ -109,6 +111,15 @@ impl Exchange {
         } else {
             self.end_arriving(id, Some(Close::Flush), now);
         }
+    }
+
+    /// A client sends nothing more while a filter wants more. What it has sent and no filter has taken is unread: to
+    /// Envoy, which only peeks, it is the kernel's, and resets the connection.
+    pub(crate) fn on_arriving_ended(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Role::Arriving(arriving) = &connection.role else { return };
+        let how = if arriving.received.is_empty() { Close::Flush } else { Close::Abort };
+        self.end_arriving(id, Some(how), now);
     }
 
     /// A connection ends before a filter chain has it; how, unless it is gone already.

@@ -252,8 +252,8 @@ impl Exchange {
         true
     }
 
-    /// The latest attempt is answered well. Whether it is a retry counts, not whether it still counts as one: it may have
-    /// been refused a further one since. Where the policy `is_judged` to want none, that is counted already.
+    /// The latest attempt is answered well. Whether it is a retry counts, not whether it still counts as one: it may
+    /// have been refused a further one since. Where the policy `is_judged` to want none, that is counted already.
     #[cold]
     pub(super) fn settle_hedged(&mut self, index: StreamIndex, is_judged: bool) {
         self.release_retry(index);

@@ -223,7 +223,7 @@ impl Exchange {
                 let how = Close::Flush;
                 self.listeners.end_closing(id, how, &mut self.conns, &mut self.env, now);
             }
-            Role::Arriving(_) => self.end_arriving(id, Some(Close::Flush), now),
+            Role::Arriving(_) => self.on_arriving_ended(id, now),
             Role::Downstream(downstream) if downstream.unjudged => self.judge_end(id, now),
             Role::Downstream(_) => self.on_client_ended(id, now),
             Role::Upstream(_) => self.on_upstream_ended(id, now),

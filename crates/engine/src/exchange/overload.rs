@@ -104,7 +104,7 @@ impl Exchange {
             let moved =
                 whole.and_then(|whole| self.env.moved(ScaledTime::StreamIdle, whole, before));
             if let Some(moved) = moved {
-                stream.idle_ns = u64::try_from(moved.new().as_nanos()).unwrap_or(u64::MAX);
+                stream.idle_ns = u64::try_from(moved.now().as_nanos()).unwrap_or(u64::MAX);
                 let at = moved.deadline(due, now);
                 stream.set_timer(index, HttpTimer::Idle, at, &mut self.env.timers);
             }

@@ -325,10 +325,8 @@ impl ServerName {
 
     /// The name that is sent: a domain name.
     pub(super) fn sent(&self) -> Option<&str> {
-        match &self.0 {
-            rustls::pki_types::ServerName::DnsName(name) => Some(name.as_ref()),
-            _ => None,
-        }
+        let rustls::pki_types::ServerName::DnsName(name) = &self.0 else { return None };
+        Some(name.as_ref())
     }
 
     /// Whether it is a domain name, which is sent.
