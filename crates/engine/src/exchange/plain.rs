@@ -220,8 +220,8 @@ impl Env {
     }
 }
 
-/// Whether a request asks for nothing but an answer, and no attempt of it is traced; of its content nothing has come, nor does a
-/// filter look at it.
+/// Whether a request asks for nothing but an answer, and no attempt of it is traced; nothing of its content has
+/// come, and no filter looks at that.
 fn is_plain_request(stream: &Stream) -> bool {
     (stream.request_end == Progress::Ended || stream.filters.is_none())
         && stream.body.len() == 0

@@ -3,7 +3,6 @@
 use super::time::TimeFormat;
 use crate::field::Field;
 use crate::format::cel::Expression;
-use crate::json::has_escaped;
 use crate::record::Heads;
 
 /// How an object of the filter state is shown.
@@ -722,71 +721,6 @@ impl Command {
         matches!(
             self,
             Self::UpstreamCertificate(..) | Self::UpstreamPeerValidity(..) | Self::UpstreamTls(_)
-        )
-    }
-
-    /// Whether it has a type of its own in JSON, which depends on the stream.
-    pub(super) const fn is_typed(&self) -> bool {
-        matches!(
-            self,
-            Self::Metadata(..)
-                | Self::FilterState { form: StateForm::Typed, .. }
-                | Self::Cel { typed: true, .. }
-        )
-    }
-
-    /// Whether its value never has what JSON escapes.
-    pub(super) fn is_plain(&self) -> bool {
-        if let Self::StartTime(format) | Self::EmitTime(format) = self {
-            // What stands between the parts of a time is the same at any time.
-            let mut sample = Vec::new();
-            format.write(&mut sample, 0);
-            return !has_escaped(&sample);
-        }
-        matches!(
-            self,
-            Self::Protocol
-                | Self::ResponseFlags
-                | Self::ResponseFlagsLong
-                | Self::TraceId
-                | Self::SpanId
-                | Self::UniqueId
-                | Self::AccessLogType
-        )
-    }
-
-    /// Whether its value is a number in JSON.
-    pub(super) fn is_number(&self) -> bool {
-        matches!(
-            self,
-            Self::CommonDuration(..)
-                | Self::GrpcStatus(GrpcForm::Number)
-                | Self::BytesReceived
-                | Self::BytesSent
-                | Self::ConnectionId
-                | Self::DownstreamDirectRemote(AddressForm::Port)
-                | Self::DownstreamLocal(AddressForm::Port)
-                | Self::DownstreamRemote(AddressForm::Port)
-                | Self::DownstreamWireBytesReceived
-                | Self::DownstreamWireBytesSent
-                | Self::Duration
-                | Self::RequestDuration
-                | Self::RequestHeadersBytes
-                | Self::RequestTxDuration
-                | Self::ResponseCode
-                | Self::ResponseDuration
-                | Self::ResponseHeadersBytes
-                | Self::ResponseTrailersBytes
-                | Self::ResponseTxDuration
-                | Self::HeaderBytes { .. }
-                | Self::Zero
-                | Self::UpstreamConnectionId
-                | Self::UpstreamConnectionPoolReadyDuration
-                | Self::UpstreamRemote(AddressForm::Port)
-                | Self::UpstreamLocal(AddressForm::Port)
-                | Self::UpstreamRequestAttemptCount
-                | Self::UpstreamWireBytesReceived
-                | Self::UpstreamWireBytesSent
         )
     }
 }

@@ -1,9 +1,10 @@
 //! `json_format`: a tree of keys, literals and commands, written as one line.
 
 use super::append::{Short, append};
+use super::command::{AddressForm, GrpcForm, StateForm};
 use super::parse::parts;
 use super::{Command, Facts, FormatError, FormatOptions, Part};
-use crate::json::{escape_tail, json_string, number_text};
+use crate::json::{escape_tail, has_escaped, json_string, number_text};
 
 /// A value of `json_format`.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,6 +177,74 @@ impl Node {
             }
         }
         true
+    }
+}
+
+/// What JSON makes of a command.
+impl Command {
+    /// Whether it has a type of its own in JSON, which depends on the stream.
+    const fn is_typed(&self) -> bool {
+        matches!(
+            self,
+            Self::Metadata(..)
+                | Self::FilterState { form: StateForm::Typed, .. }
+                | Self::Cel { typed: true, .. }
+        )
+    }
+
+    /// Whether its value never has what JSON escapes.
+    fn is_plain(&self) -> bool {
+        if let Self::StartTime(format) | Self::EmitTime(format) = self {
+            // What stands between the parts of a time is the same at any time.
+            let mut sample = Vec::new();
+            format.write(&mut sample, 0);
+            return !has_escaped(&sample);
+        }
+        matches!(
+            self,
+            Self::Protocol
+                | Self::ResponseFlags
+                | Self::ResponseFlagsLong
+                | Self::TraceId
+                | Self::SpanId
+                | Self::UniqueId
+                | Self::AccessLogType
+        )
+    }
+
+    /// Whether its value is a number in JSON.
+    fn is_number(&self) -> bool {
+        matches!(
+            self,
+            Self::CommonDuration(..)
+                | Self::GrpcStatus(GrpcForm::Number)
+                | Self::BytesReceived
+                | Self::BytesSent
+                | Self::ConnectionId
+                | Self::DownstreamDirectRemote(AddressForm::Port)
+                | Self::DownstreamLocal(AddressForm::Port)
+                | Self::DownstreamRemote(AddressForm::Port)
+                | Self::DownstreamWireBytesReceived
+                | Self::DownstreamWireBytesSent
+                | Self::Duration
+                | Self::RequestDuration
+                | Self::RequestHeadersBytes
+                | Self::RequestTxDuration
+                | Self::ResponseCode
+                | Self::ResponseDuration
+                | Self::ResponseHeadersBytes
+                | Self::ResponseTrailersBytes
+                | Self::ResponseTxDuration
+                | Self::HeaderBytes { .. }
+                | Self::Zero
+                | Self::UpstreamConnectionId
+                | Self::UpstreamConnectionPoolReadyDuration
+                | Self::UpstreamRemote(AddressForm::Port)
+                | Self::UpstreamLocal(AddressForm::Port)
+                | Self::UpstreamRequestAttemptCount
+                | Self::UpstreamWireBytesReceived
+                | Self::UpstreamWireBytesSent
+        )
     }
 }
 
