@@ -104,7 +104,7 @@ impl Stream {
     fn swap(&mut self, beside: &mut Beside) {
         std::mem::swap(&mut self.upstream, &mut beside.upstream);
         std::mem::swap(&mut self.retries.pool_key, &mut beside.pool_key);
-        std::mem::swap(&mut self.retries.reused, &mut beside.reused);
+        std::mem::swap(&mut self.reused, &mut beside.reused);
         std::mem::swap(&mut self.retries.sent_before, &mut beside.sent_before);
         std::mem::swap(&mut self.retries.received_before, &mut beside.received_before);
         std::mem::swap(&mut self.times.upstream_first_sent, &mut beside.first_sent);
@@ -162,7 +162,7 @@ impl Exchange {
         let beside = Beside {
             upstream: before,
             pool_key: stream.retries.pool_key,
-            reused: stream.retries.reused,
+            reused: stream.reused,
             sent_before: stream.retries.sent_before,
             received_before: stream.retries.received_before,
             first_sent,

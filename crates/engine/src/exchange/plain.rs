@@ -171,7 +171,7 @@ fn attach_plain(
         pool.unlist_last(connection);
     }
     let Role::Upstream(upstream) = &mut connection.role else { return false };
-    stream.retries.reused = upstream.requests > 0 || connection.opened < now;
+    stream.reused = upstream.requests > 0 || connection.opened < now;
     stream.retries.sent_before = connection.bytes_sent;
     upstream.requests += 1;
     stream.upstream = UpstreamState::Active(Leg { connection: id, number });

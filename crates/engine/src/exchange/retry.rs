@@ -92,9 +92,7 @@ pub(crate) struct Retries {
     pub(crate) buffer_limit: usize,
     /// This stream is counted in the cluster's retries.
     pub(crate) counted: Option<PoolKey>,
-    /// The attempt under way: on a connection that its peer may have been closing, and how much had been sent and
-    /// received on it before.
-    pub(crate) reused: bool,
+    /// How much had been sent and received before on the connection of the attempt under way.
     pub(crate) sent_before: u64,
     pub(crate) received_before: u64,
     /// What becomes of an attempt whose time is over.
@@ -701,7 +699,7 @@ pub(crate) fn may_repeat_silently(stream: &Stream, reason: ResetReason, bytes_se
     // RFC 9113 §8.7: nothing was done for it.
     let is_safe = reason == ResetReason::Refused
         || (reason == ResetReason::Terminated
-            && stream.retries.reused
+            && stream.reused
             && (bytes_sent == 0 || stream.retries.repeatable));
     let may_repeat = !stream.retries.forbidden && !stream.retries.wants_fresh;
     is_safe && may_repeat && stream.is_unanswered() && stream.body.whole

@@ -96,6 +96,8 @@ pub(crate) struct Stream {
     pub(crate) is_health_check: bool,
     /// It came as a call by gRPC, and its heads were given back.
     pub(crate) was_grpc: bool,
+    /// The attempt under way is on a connection that its peer may have been closing.
+    pub(crate) reused: bool,
 }
 
 /// When a stream came to where it is; see [`Record`].
@@ -507,6 +509,7 @@ impl Stream {
             trailers_status: None,
             is_health_check: false,
             was_grpc: false,
+            reused: false,
         }
     }
 
@@ -531,7 +534,7 @@ impl Stream {
         self.head_only = false;
         self.local_reply = false;
         self.trailers_status = None;
-        (self.is_health_check, self.was_grpc) = (false, false);
+        (self.is_health_check, self.was_grpc, self.reused) = (false, false, false);
         (self.is_oneway, self.bridging) = (false, Bridging::None);
     }
 

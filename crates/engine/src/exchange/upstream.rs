@@ -69,7 +69,7 @@ impl Exchange {
         let Some(upstream) = connection.upstream_mut() else { return };
         let pool_key = upstream.pool_key;
         // One that was opened ahead of need has lain idle as well.
-        stream.retries.reused = upstream.requests > 0 || waited;
+        stream.reused = upstream.requests > 0 || waited;
         stream.retries.sent_before = sent_before;
         upstream.requests += 1;
         let requests = upstream.requests;

@@ -25,7 +25,7 @@ impl Exchange {
         let layers = self.layers(index);
         let Some(stream) = self.streams.get(index) else { return };
         let UpstreamState::Active(Leg { connection: id, .. }) = stream.upstream else { return };
-        let reused = stream.retries.reused;
+        let reused = stream.reused;
         self.check_contact(index, id, PROVEN_ALIVE, now);
         let Some(stream) = self.streams.get(index) else { return };
         let Some(connection) = self.conns.table.get(id) else { return };
