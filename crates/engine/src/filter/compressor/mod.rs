@@ -209,7 +209,8 @@ impl Coded {
     /// What becomes of a piece. What is in it does not wait for the next one; its end follows the last one at once.
     fn piece(&mut self, data: &Bytes, stats: &CompressorStats) -> Result<Bytes, Reply> {
         let length = data.len() as u64;
-        self.left = self.left.map(|left| left.saturating_sub(length));
+        // Where more comes than was said, it is not known what is left.
+        self.left = self.left.and_then(|left| left.checked_sub(length));
         let coded = self.encoder.piece(data, self.left != Some(0)).map_err(|_| failed())?;
         stats.total_uncompressed_bytes.add(length);
         stats.total_compressed_bytes.add(coded.len() as u64);
