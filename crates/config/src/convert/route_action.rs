@@ -132,6 +132,7 @@ impl Converter<'_> {
             marks_host: !policy.flag("disable_shadow_host_suffix_append"),
             host: (!host.is_empty()).then(|| Arc::from(host.as_bytes())),
             ops: self.mutations(policy, "request_headers_mutations"),
+            is_sampled: policy.wrapped_flag("trace_sampled"),
         })
     }
 

@@ -76,8 +76,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "disable_shadow_host_suffix_append",
             "host_rewrite_literal",
             "request_headers_mutations",
+            "trace_sampled",
         ],
-        harmless: &[("trace_sampled", "copies have no spans of their own")],
+        harmless: &[],
         changes: &[],
     },
     Entry {

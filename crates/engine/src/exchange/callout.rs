@@ -17,6 +17,7 @@ use towpath_proto::{Close, ConnectionId, Head, Instant};
 use crate::conn::context::ChainContext;
 use crate::env::Work;
 use crate::exchange::Exchange;
+use crate::exchange::callout_spans::CalloutTrace;
 use crate::exchange::forward::Item;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
@@ -57,6 +58,7 @@ struct Running {
     answer: Option<Answer>,
     /// The details of its response.
     details: &'static str,
+    trace: Option<Box<CalloutTrace>>,
 }
 
 /// What an answer is for.
@@ -101,6 +103,22 @@ pub(crate) struct FilterOf {
     pub(crate) serial: u64,
     /// The filter's place in its chain.
     pub(crate) place: usize,
+}
+
+impl Asker {
+    /// The stream that it is of.
+    const fn stream(&self) -> Option<StreamIndex> {
+        match self {
+            Self::Filter(filter) | Self::Talker(filter) | Self::Waiter(filter) => {
+                Some(filter.stream)
+            }
+            Self::Dropped
+            | Self::Reporter { .. }
+            | Self::Exporter { .. }
+            | Self::Entries(_)
+            | Self::Log { .. } => None,
+        }
+    }
 }
 
 impl Callouts {
@@ -165,17 +183,18 @@ impl Exchange {
         if let Some(serial) = self.callouts.join(asker, callout.joint.as_ref()) {
             return serial;
         }
-        self.begin_callout(asker, callout, None, Progress::Ended, now)
+        self.begin_callout((asker, asker.stream()), callout, None, Progress::Ended, now)
     }
 
     /// Sends a callout whose answer is not waited for, to the subset of its cluster's hosts that is asked for.
     pub(crate) fn call_out_to(
         &mut self,
+        of: Option<StreamIndex>,
         callout: Callout,
         criteria: Option<Arc<Criteria>>,
         now: Instant,
     ) {
-        self.begin_callout(Asker::Dropped, callout, criteria, Progress::Ended, now);
+        self.begin_callout((Asker::Dropped, of), callout, criteria, Progress::Ended, now);
     }
 
     /// Tells what scripts have to say, and sends requests of theirs whose answers are not waited for. Whether there was
@@ -187,8 +206,9 @@ impl Exchange {
             self.env.tell(FromWorker::Note(note));
         }
         let sends = !calls.is_empty();
-        for callout in calls {
-            self.call_out_to(callout, None, now);
+        for (callout, serial) in calls {
+            let of = serial.and_then(|serial| self.streams.with_serial(serial));
+            self.call_out_to(of, callout, None, now);
         }
         sends
     }
@@ -196,34 +216,36 @@ impl Exchange {
     /// Begins a call whose messages come one after the other, the first of them with it; what is answered is not looked
     /// at until it is over. Answers the serial number of its stream.
     pub(crate) fn begin_call(&mut self, asker: Asker, callout: Callout, now: Instant) -> u64 {
-        self.begin_callout(asker, callout, None, Progress::Streaming, now)
+        self.begin_callout((asker, None), callout, None, Progress::Streaming, now)
     }
 
     /// Begins a call of a filter that talks: each message of its answer is told as it comes.
     pub(crate) fn begin_talk(&mut self, filter: FilterOf, callout: Callout, now: Instant) -> u64 {
-        self.begin_callout(Asker::Talker(filter), callout, None, Progress::Streaming, now)
+        let asker = (Asker::Talker(filter), Some(filter.stream));
+        self.begin_callout(asker, callout, None, Progress::Streaming, now)
     }
 
     fn begin_callout(
         &mut self,
-        asker: Asker,
-        callout: Callout,
+        (asker, of): (Asker, Option<StreamIndex>),
+        mut callout: Callout,
         criteria: Option<Arc<Criteria>>,
         end: Progress,
         now: Instant,
     ) -> u64 {
+        let trace = of.and_then(|of| self.begin_callout_span(of, &mut callout, now));
         let context = self.callouts.context();
         let (index, stream) = self.streams.open(NOWHERE, context, now);
         stream.kind = Kind::Callout(Serving::new(()));
         let serial = self.env.serial.next_stream();
         stream.serial = serial;
-        let Callout { cluster, mut head, body, timeout, max_bytes, joint, retry } = callout;
+        let Callout { cluster, mut head, body, timeout, max_bytes, joint, retry, .. } = callout;
         self.callouts.joint.extend(joint.clone().map(|joint| (joint, serial)));
         if head.get(Name::ContentLength).is_some() {
             head.set_number(Name::ContentLength, body.len() as u64);
         }
-        // A filter that talks is told why a call has failed.
-        if let Asker::Talker(_) = asker {
+        // A filter that talks is told why a call has failed, and a span tells of its host.
+        if matches!(asker, Asker::Talker(_)) || trace.is_some() {
             stream.recorder = Recorder::recording();
         }
         stream.retries.repeatable = is_repeatable(head.method());
@@ -254,6 +276,7 @@ impl Exchange {
             failed: None,
             answer: None,
             details: "",
+            trace,
         };
         self.callouts.running.insert(serial, running);
         match self.snapshot.cluster_id(&cluster) {
@@ -355,8 +378,9 @@ impl Exchange {
         running.askers = vec![Asker::Dropped];
         running.body.clear();
         if running.answer.is_none() {
-            let index = running.index;
+            let (index, trace) = (running.index, running.trace.take());
             self.set_timer(index, REQUEST_TIMER, now + time);
+            self.end_canceled_span(trace, index, now);
         }
     }
 
@@ -371,7 +395,7 @@ impl Exchange {
     }
 
     /// A callout's stream is over.
-    pub(crate) fn end_callout(&mut self, stream: &mut Stream) {
+    pub(crate) fn end_callout(&mut self, stream: &mut Stream, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&stream.serial) else { return };
         let is_whole = stream.response_end == Progress::Ended;
         if let (Some(asked), Some(received), false) =
@@ -382,15 +406,35 @@ impl Exchange {
         }
         running.details = stream.recorder.record().details;
         let failed = running.failed.or_else(|| (!is_whole).then_some(Failed::Reset));
-        running.answer = Some(match failed {
+        let answer = match failed {
             Some(failed) => Answer::Failed(failed),
             None => Answer::Response {
                 head: stream.response.take(),
                 body: std::mem::take(&mut running.body).freeze(),
                 trailers: running.trailers.take(),
             },
-        });
+        };
+        let traced = running.trace.take().map(|trace| (trace, answer.clone()));
+        running.answer = Some(answer);
         self.env.work.push_back(Work::Answer(stream.serial));
+        if let Some((trace, answer)) = traced {
+            self.end_callout_span(*trace, stream, Some(&answer), now);
+        }
+    }
+
+    /// A callout is given up.
+    fn end_canceled_span(
+        &mut self,
+        trace: Option<Box<CalloutTrace>>,
+        of: StreamIndex,
+        now: Instant,
+    ) {
+        if let Some(trace) = trace
+            && let Some(mut stream) = self.streams.close(of)
+        {
+            self.end_callout_span(*trace, &mut stream, None, now);
+            self.streams.put_back(of, stream);
+        }
     }
 
     /// Hands a callout's answer to those that wait for it.
@@ -435,6 +479,7 @@ impl Exchange {
         }
         let Some(running) = self.callouts.remove(serial) else { return };
         if running.answer.is_none() {
+            self.end_canceled_span(running.trace, running.index, now);
             self.detach(running.index, Close::Abort, now);
             self.close_record(running.index, now);
         }

@@ -423,7 +423,7 @@ impl Exchange {
             self.pass(index, Side::Request, end, now);
         }
         if let Some(copies) = copies {
-            self.send_copies(*copies, now);
+            self.send_copies(index, *copies, now);
         }
         let Some(waiting) = waiting else { return };
         let goes_on = match waiting.until {

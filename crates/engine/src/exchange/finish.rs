@@ -338,7 +338,7 @@ impl Exchange {
         self.env.end_spans(&stream, now);
         match stream.kind {
             Kind::App => self.end_call(&mut stream, now),
-            Kind::Callout(_) => self.end_callout(&mut stream),
+            Kind::Callout(_) => self.end_callout(&mut stream, now),
             Kind::Http(_) | Kind::Rpc(_) | Kind::Tcp(_) => {
                 if stream.filters.is_some() {
                     self.end_asking(&stream, now);

@@ -17,7 +17,7 @@ use crate::exchange::edge::append_forwarded_for;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::router::expected_time;
 use crate::exchange::stream::{Progress, Upgrade};
-use crate::filter::Callout;
+use crate::filter::{Callout, CalloutSpan, SpanName};
 use crate::header_ops::Subject;
 use crate::ids::StreamIndex;
 use crate::snapshot::route::{Forward, Mirror, MirrorCluster};
@@ -26,7 +26,8 @@ use crate::snapshot::subset::Criteria;
 /// The copies of a request that is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    heads: Vec<(Arc<str>, Head)>,
+    /// For each its cluster and its head, and whether its span is sampled, whatever its request is.
+    heads: Vec<(Arc<str>, Head, Option<bool>)>,
     body: BytesMut,
     /// A body that is longer is not sent at all.
     limit: usize,
@@ -78,7 +79,7 @@ impl Exchange {
                 let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
                 head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
             }
-            heads.push((Arc::clone(cluster), head));
+            heads.push((Arc::clone(cluster), head, mirror.is_sampled));
         }
         if heads.is_empty() {
             return;
@@ -94,16 +95,16 @@ impl Exchange {
             return;
         }
         if stream.request_end == Progress::Ended {
-            return self.send_copies(copies, now);
+            return self.send_copies(index, copies, now);
         }
         stream.filters_or_none().copies = Some(Box::new(copies));
     }
 
     /// The request is complete.
-    pub(crate) fn send_copies(&mut self, copies: Copies, now: Instant) {
+    pub(crate) fn send_copies(&mut self, of: StreamIndex, copies: Copies, now: Instant) {
         let Copies { heads, body, timeout, criteria, .. } = copies;
         let body = body.freeze();
-        for (cluster, head) in heads {
+        for (cluster, head, sampled) in heads {
             let callout = Callout {
                 cluster,
                 head,
@@ -112,8 +113,9 @@ impl Exchange {
                 max_bytes: 0,
                 joint: None,
                 retry: None,
+                span: Some(CalloutSpan { sampled, ..CalloutSpan::new(SpanName::Fixed("mirror")) }),
             };
-            self.call_out_to(callout, criteria.clone(), now);
+            self.call_out_to(Some(of), callout, criteria.clone(), now);
         }
     }
 }

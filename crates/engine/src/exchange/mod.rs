@@ -10,6 +10,7 @@ pub(crate) mod arriving;
 mod asked;
 pub(crate) mod attempt_log;
 pub(crate) mod callout;
+mod callout_spans;
 pub(crate) mod choice;
 pub(crate) mod clients;
 mod connect;

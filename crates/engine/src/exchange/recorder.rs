@@ -17,7 +17,7 @@ use crate::matcher::Known;
 use crate::mesh::StreamMesh;
 use crate::record::{Attempted, HeaderBytes, Heads, Record, UpstreamTls};
 use crate::stream_info::StreamInfo;
-use crate::tracer::{Attempt, Traced};
+use crate::tracer::{Attempt, Span, Traced};
 
 /// The record of a stream and where its spans go, if something reads them.
 #[derive(Debug, Default)]
@@ -169,8 +169,13 @@ impl Recorder {
 
     /// Its trace and its own span, where it is traced.
     pub(crate) fn trace(&self) -> Option<(u128, u64)> {
-        let ids = self.0.as_ref()?.traced.as_ref()?.span.as_ref()?.ids;
+        let ids = self.request_span()?.ids;
         Some((ids.trace, ids.span))
+    }
+
+    /// The span of the request itself, where it has one.
+    pub(super) fn request_span(&self) -> Option<&Span> {
+        self.0.as_ref()?.traced.as_ref()?.span.as_ref()
     }
 
     /// What is known of its place in a mesh, where the stream is recorded.

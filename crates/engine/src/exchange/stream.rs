@@ -451,6 +451,12 @@ impl Streams {
         used.map(|(_, index)| StreamIndex(index))
     }
 
+    /// The one of this number. Looks at all of them.
+    #[cold]
+    pub(crate) fn with_serial(&self, serial: u64) -> Option<StreamIndex> {
+        self.indices().find(|index| self.get(*index).is_some_and(|it| it.serial == serial))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -234,15 +234,14 @@ impl Exchange {
         let Some(http) = context.http() else { return };
         let end = if stream.is_complete() { TryEnd::Answered } else { TryEnd::Given };
         self.finish_try(stream, end, now);
-        let Some(traced) = stream.recorder.recording_mut().and_then(|it| it.traced.take()) else {
-            return;
-        };
+        let traced = stream.recorder.recording_mut().and_then(|it| it.traced.take());
         // As in Envoy, one that is never answered is not counted, and a check of health is not traced.
         let is_check = stream.is_health_check;
         if stream.status != 0 {
-            let reason = if is_check { Reason::NotTraceable } else { traced.reason };
-            reason.counter(&http.tracing_stats).inc();
+            let reason = traced.as_ref().filter(|_| !is_check).map(|it| it.reason);
+            reason.unwrap_or(Reason::NotTraceable).counter(&http.tracing_stats).inc();
         }
+        let Some(traced) = traced else { return };
         let Some(mut span) = traced.span.filter(|span| span.sampled && !is_check) else { return };
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = facts(stream, None, setting, now);
@@ -264,7 +263,7 @@ impl Exchange {
         self.report(http, finished, now);
     }
 
-    fn report(&mut self, http: &HttpContext, span: Finished, now: Instant) {
+    pub(super) fn report(&mut self, http: &HttpContext, span: Finished, now: Instant) {
         let provider = http.config.tracing.as_ref().and_then(|it| it.provider.as_ref());
         let stats = http.tracer_stats.as_ref();
         let (Some(provider), Some(stats)) = (provider, stats) else { return };
@@ -375,6 +374,6 @@ fn events(facts: &Facts<'_>, http: &HttpContext, of_try: bool) -> Vec<(u64, &'st
     known.map(|(at, what)| (since_1970(facts, at), what)).collect()
 }
 
-fn since_1970(facts: &Facts<'_>, at: Instant) -> u64 {
+pub(super) fn since_1970(facts: &Facts<'_>, at: Instant) -> u64 {
     facts.epoch_unix_ns.saturating_add(at.as_nanos())
 }

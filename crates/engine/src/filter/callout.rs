@@ -11,6 +11,7 @@ use towpath_proto::Name;
 
 use super::Reply;
 use crate::retry_policy::RetryPolicy;
+use crate::tracer::tags::Tags;
 
 /// A request to a cluster. It is sent as any other: by the cluster's balancer, pools, limits and health.
 #[derive(Debug)]
@@ -29,6 +30,38 @@ pub struct Callout {
     pub joint: Option<Joint>,
     /// When it is sent again.
     pub retry: Option<Arc<RetryPolicy>>,
+    /// The span that it has below that of its request, where that is traced.
+    pub span: Option<CalloutSpan>,
+}
+
+/// The span of a callout.
+#[derive(Clone, Copy, Debug)]
+pub struct CalloutSpan {
+    pub(crate) name: SpanName,
+    /// Whether it is sampled, whatever its request is.
+    pub(crate) sampled: Option<bool>,
+    /// What its filter adds of the answer.
+    pub(crate) add_tags: fn(&Answer, &mut Tags),
+}
+
+/// What a callout's span is called, and with it which of Envoy's clients is followed in what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanName {
+    /// A request by HTTP: `async CLUSTER egress`.
+    Cluster,
+    /// A request by HTTP, by this name.
+    Fixed(&'static str),
+    /// A call by gRPC: `async SERVICE.METHOD egress`.
+    Method,
+    /// The same, of one that goes on.
+    Stream,
+}
+
+impl CalloutSpan {
+    /// Sampled as its request is.
+    pub(crate) const fn new(name: SpanName) -> Self {
+        Self { name, sampled: None, add_tags: |_, _| {} }
+    }
 }
 
 /// What all callouts share that ask the same. Every one made anew is another.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prost::Message;
 use towpath_proto::{Head, Name};
 
-use super::{Answer, Callout, RequestView};
+use super::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::grpc;
 use crate::header_ops::{HeaderOps, Subject};
 use crate::protobuf::{framed, in_frame};
@@ -75,6 +75,7 @@ impl GrpcService {
             max_bytes: MOST_ANSWER,
             joint: None,
             retry: self.retry.clone(),
+            span: Some(CalloutSpan::new(SpanName::Method)),
         }
     }
 }
@@ -98,6 +99,7 @@ impl GrpcService {
             max_bytes: MOST_ANSWER,
             joint: None,
             retry: self.retry.clone(),
+            span: Some(CalloutSpan::new(SpanName::Stream)),
         }
     }
 }

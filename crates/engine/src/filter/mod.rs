@@ -80,7 +80,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
 
-pub use self::callout::{Answer, Callout, Failed, Joint, OnAnswer};
+pub(crate) use self::callout::SpanName;
+pub use self::callout::{Answer, Callout, CalloutSpan, Failed, Joint, OnAnswer};
 use self::notes::Notes;
 pub use self::talk::{Direction, Said, Step, TalkView};
 pub use self::wanted::WantedHost;

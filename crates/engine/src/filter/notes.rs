@@ -10,7 +10,8 @@ use super::Callout;
 #[derive(Debug, Default)]
 pub struct Notes {
     waiting: RefCell<Vec<Note>>,
-    calls: RefCell<Vec<Callout>>,
+    /// With the number of the stream that each is for, if that is traced.
+    calls: RefCell<Vec<(Callout, Option<u64>)>>,
     any: Cell<bool>,
     clusters: RefCell<Option<Clusters>>,
 }
@@ -61,13 +62,14 @@ impl Notes {
         }
     }
 
-    /// Adds a request whose answer is dropped. False if there are too many already.
+    /// Adds a request whose answer is dropped, for a stream that is named if it is traced. False if there are too many
+    /// already.
     #[must_use]
-    pub fn send(&self, callout: Callout) -> bool {
+    pub fn send(&self, callout: Callout, of: Option<u64>) -> bool {
         let mut calls = self.calls.borrow_mut();
         let has_room = calls.len() < MOST_CALLS;
         if has_room {
-            calls.push(callout);
+            calls.push((callout, of));
             self.any.set(true);
         }
         has_room
@@ -92,7 +94,7 @@ impl Notes {
     }
 
     /// Takes all lines and requests.
-    pub fn take(&self) -> (Vec<Note>, Vec<Callout>) {
+    pub(crate) fn take(&self) -> (Vec<Note>, Vec<(Callout, Option<u64>)>) {
         self.any.set(false);
         (self.waiting.take(), self.calls.take())
     }
@@ -138,11 +140,12 @@ mod tests {
             max_bytes: 0,
             joint: None,
             retry: None,
+            span: None,
         };
-        let sent = (0..2 * MOST_CALLS).filter(|_| notes.send(callout())).count();
+        let sent = (0..2 * MOST_CALLS).filter(|_| notes.send(callout(), None)).count();
         assert!(notes.are_waiting());
         assert_eq!((sent, notes.take().1.len()), (MOST_CALLS, MOST_CALLS));
-        assert!(!notes.are_waiting() && notes.send(callout()));
+        assert!(!notes.are_waiting() && notes.send(callout(), None));
     }
 
     #[test]

@@ -260,6 +260,8 @@ pub struct Mirror {
     pub host: Option<Arc<[u8]>>,
     /// `request_headers_mutations`.
     pub ops: HeaderMutations,
+    /// `trace_sampled`: whether the span of a copy is sampled; as that of its request where it is not said.
+    pub is_sampled: Option<bool>,
 }
 
 /// The cluster of copies.

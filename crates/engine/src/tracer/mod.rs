@@ -24,7 +24,9 @@ use crate::snapshot::tracing::{
 };
 use crate::stats::{Counter, TracingStats};
 
-pub(crate) use self::tags::{Outcome, RequestTags, request_tags, try_tags};
+pub(crate) use self::tags::{
+    CallEnd, Outcome, RequestTags, grpc_tags, http_tags, request_tags, try_tags,
+};
 
 /// Why a request is traced, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Spans as OTLP has them: `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`.
 
 use super::Finished;
+use super::tags::SERVERS_FAULT;
 use crate::snapshot::tracing::OpenTelemetry;
 use crate::wire::Message;
 
@@ -40,6 +41,8 @@ fn write_span(message: &mut Message, of: &Finished) {
     message.number(6, if span.is_client { CLIENT } else { SERVER });
     message.fixed64(7, of.start_ns).fixed64(8, of.end_ns);
     for (name, value) in of.tags.iter() {
+        let is_other = name == "http.method" && !KNOWN_METHODS.contains(&value);
+        let value = if is_other { b"_OTHER" } else { value };
         message.message(9, |pair| attribute(pair, name, value));
     }
     for (at, what) in &of.events {
@@ -47,13 +50,38 @@ fn write_span(message: &mut Message, of: &Finished) {
             event.fixed64(1, *at).text(2, what.as_bytes());
         });
     }
-    if of.tags.is_error() {
+    if let Some(is_error) = status(of) {
         message.message(15, |status| {
-            status.number(3, ERROR);
+            if is_error {
+                status.number(3, ERROR);
+            }
         });
     }
     let remote = if span.has_remote_parent { IS_REMOTE } else { 0 };
     message.fixed32(16, SAMPLED | HAS_IS_REMOTE | remote);
+}
+
+/// Whether a span's status is that of an error, where it has one: as Envoy has it, the tags of statuses say so.
+fn status(of: &Finished) -> Option<bool> {
+    let is_client = of.span.is_client;
+    let mut status = None;
+    for (name, value) in of.tags.iter() {
+        let code = || std::str::from_utf8(value).ok()?.parse::<u32>().ok();
+        match name {
+            "http.status_code" => {
+                let least = if is_client { 400 } else { 500 };
+                status = code().filter(|code| *code >= least).map(|_| true).or(status);
+            }
+            "grpc.status_code" => status = Some(code().is_some_and(|it| fails(it, is_client))),
+            _ => {}
+        }
+    }
+    status
+}
+
+/// Whether a status of gRPC is an error: to a client each but 0, to a server those that are its fault.
+fn fails(code: u32, is_client: bool) -> bool {
+    if is_client { code != 0 } else { SERVERS_FAULT.iter().any(|it| u32::from(*it) == code) }
 }
 
 fn attribute(pair: &mut Message, name: &str, value: &[u8]) {
@@ -62,6 +90,11 @@ fn attribute(pair: &mut Message, name: &str, value: &[u8]) {
     });
 }
 
+/// Others are one, as OpenTelemetry's conventions ask: what a client sends is not a name without end.
+const KNOWN_METHODS: [&[u8]; 10] = [
+    b"CONNECT", b"DELETE", b"GET", b"HEAD", b"OPTIONS", b"PATCH", b"POST", b"PUT", b"QUERY",
+    b"TRACE",
+];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// `SpanKind`.
 const SERVER: u64 = 2;

@@ -182,6 +182,7 @@ pub(crate) fn request(
         max_bytes: MOST_ANSWER,
         joint: None,
         retry: to.retry.clone(),
+        span: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use towpath_proto::{Head, Name, Version};
 
+use crate::filter::{Answer, Failed};
 use crate::format::Facts;
 use crate::grpc::{is_grpc, status_of};
 use crate::number::{AddressText, Decimal};
@@ -28,7 +29,7 @@ impl Tags {
     }
 
     /// Adds one whose name is not there yet.
-    fn add(&mut self, name: &'static str, value: impl AsRef<[u8]>) {
+    pub(crate) fn add(&mut self, name: &'static str, value: impl AsRef<[u8]>) {
         self.add_parts(name, &[value.as_ref()]);
     }
 
@@ -57,11 +58,6 @@ impl Tags {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.entries.iter().map(|(name, value)| (&**name, &self.text[value.clone()]))
-    }
-
-    /// Whether they say that it failed.
-    pub(crate) fn is_error(&self) -> bool {
-        self.iter().any(|(name, value)| name == "error" && value == b"true")
     }
 
     pub(crate) fn weight(&self) -> usize {
@@ -179,6 +175,51 @@ fn add_common(tags: &mut Tags, facts: &Facts<'_>, status: u16, flags: &str) {
     }
 }
 
+/// How a call by gRPC of a filter has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallEnd {
+    /// With this status.
+    Status(u32),
+    /// Well, but without the message that was asked for.
+    Nothing,
+}
+
+/// What the span of a filter's request says; without an answer it was given up here.
+pub(crate) fn http_tags(facts: &Facts<'_>, status: u16, answer: Option<&Answer>) -> Tags {
+    let mut tags = Tags::with_room();
+    match answer {
+        None => tags.add("canceled", b"true"),
+        Some(Answer::Failed(Failed::Reset | Failed::TooLong)) => tags.add("error.reason", b"Reset"),
+        Some(Answer::Failed(_) | Answer::Response { .. }) => {}
+    }
+    // As Envoy has it, whatever is spoken.
+    tags.add("http.protocol", b"HTTP/1.1");
+    if let Some(address) = &facts.record.upstream_host {
+        let address = address.to_string();
+        tags.add("upstream_address", &address);
+        tags.add("peer.address", address);
+    }
+    add_common(&mut tags, facts, status, &flags(facts.record));
+    tags
+}
+
+/// What the span of a filter's call says; without an end it was given up here.
+pub(crate) fn grpc_tags(facts: &Facts<'_>, authority: &[u8], end: Option<CallEnd>) -> Tags {
+    let mut tags = Tags::default();
+    tags.add("upstream_cluster", facts.cluster);
+    tags.add("upstream_address", authority);
+    tags.add("component", b"proxy");
+    match end {
+        None => tags.add("status", b"canceled"),
+        Some(CallEnd::Status(status)) => tags.add_number("grpc.status_code", status.into()),
+        Some(CallEnd::Nothing) => tags.add_number("grpc.status_code", 0),
+    }
+    if end.is_some_and(|end| end != CallEnd::Status(0)) {
+        tags.add("error", b"true");
+    }
+    tags
+}
+
 /// What the response says of a call by gRPC.
 fn add_grpc(tags: &mut Tags, response: Option<&Head>, trailers: Option<&Head>) {
     for head in [response, trailers].into_iter().flatten() {
@@ -195,7 +236,7 @@ fn add_grpc(tags: &mut Tags, response: Option<&Head>, trailers: Option<&Head>) {
 }
 
 /// Unknown, DeadlineExceeded, Unimplemented, Internal, Unavailable, DataLoss.
-const SERVERS_FAULT: [u8; 6] = [2, 4, 12, 13, 14, 15];
+pub(super) const SERVERS_FAULT: [u8; 6] = [2, 4, 12, 13, 14, 15];
 
 fn add_custom(tags: &mut Tags, [of_manager, of_route]: [&[CustomTag]; 2], facts: &Facts<'_>) {
     let remains = |tag: &&CustomTag| !of_route.iter().any(|other| other.name == tag.name);

@@ -164,14 +164,15 @@ fn line(lines: &mut Lines, field: &FieldRef<'_>, case: NameCase) {
     }
 }
 
-/// The usual phrase of a status; empty for one that has none.
 /// How long the first line of a response is, with its end.
 #[must_use]
 pub fn status_line_bytes(status: u16) -> usize {
     "HTTP/1.1 200 ".len() + reason(status).len() + "\r\n".len()
 }
 
-fn reason(status: u16) -> &'static str {
+/// The usual phrase of a status; empty for one that has none.
+#[must_use]
+pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         101 => "Switching Protocols",

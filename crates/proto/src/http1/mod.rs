@@ -31,7 +31,7 @@ mod server;
 mod spelling;
 
 pub use self::client::Client;
-pub use self::encode::status_line_bytes;
+pub use self::encode::{reason, status_line_bytes};
 pub use self::error::Error;
 pub use self::options::{Kept, NameCase, Options, Underscores};
 pub use self::server::Server;

@@ -154,6 +154,7 @@ suites!(
     bounds,
     attempt_logs,
     callout_retries,
+    callout_spans,
     hash_cookies,
     hashing,
     set_metadata,

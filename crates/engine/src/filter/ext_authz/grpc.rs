@@ -12,9 +12,10 @@ use super::{
     changeable, is_value,
 };
 use crate::filter::grpc_service::message_of;
-use crate::filter::{Answer, Callout, RequestView};
+use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::protobuf::{self, BoolValue, HeaderValueOption};
 use crate::record::ShownCertificate;
+use crate::tracer::tags::Tags;
 
 pub(super) fn question(
     config: &ExtAuthz,
@@ -22,7 +23,8 @@ pub(super) fn question(
     request: &mut RequestView<'_>,
 ) -> (Box<Callout>, Box<CheckRequest>) {
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
-    let callout = service.call_without(METHOD, config.timeout, request);
+    let mut callout = service.call_without(METHOD, config.timeout, request);
+    callout.span = Some(CalloutSpan { add_tags, ..CalloutSpan::new(SpanName::Method) });
     (Box::new(callout), Box::new(check))
 }
 
@@ -134,6 +136,17 @@ impl CheckRequest {
         } else {
             http.body = String::from_utf8_lossy(&bytes).into_owned();
         }
+    }
+}
+
+/// What the span of a question says of its answer.
+fn add_tags(answer: &Answer, tags: &mut Tags) {
+    if let Some(response) = message_of::<CheckResponse>(answer) {
+        let allows = response.status.is_none_or(|status| status.code == 0);
+        tags.add(
+            "ext_authz_status",
+            if allows { "ext_authz_ok" } else { "ext_authz_unauthorized" },
+        );
     }
 }
 

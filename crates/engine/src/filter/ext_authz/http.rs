@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_proto::{Head, Name};
+use towpath_proto::{Head, Name, http1};
 
 use super::{
     CheckStatus, Decision, ExtAuthz, Fields, HttpService, ResponseAction, any, changeable,
 };
-use crate::filter::{Answer, Callout, RequestView};
+use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::header_ops::Subject;
 use crate::stream_info::{Struct, Value};
+use crate::tracer::tags::Tags;
 
 /// The request's own method, path and host, and those of its fields that the server sees.
 pub(super) fn question(
@@ -43,7 +44,20 @@ pub(super) fn question(
         max_bytes: MOST_BYTES,
         joint: None,
         retry: service.retry.clone(),
+        span: Some(CalloutSpan { add_tags, ..CalloutSpan::new(SpanName::Cluster) }),
     })
+}
+
+/// What the span of a question says of its answer.
+fn add_tags(answer: &Answer, tags: &mut Tags) {
+    if let Answer::Response { head, .. } = answer {
+        tags.add("ext_authz_http_status", http1::reason(head.status()));
+        let allows = head.status() == 200;
+        tags.add(
+            "ext_authz_status",
+            if allows { "ext_authz_ok" } else { "ext_authz_unauthorized" },
+        );
+    }
 }
 
 pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {

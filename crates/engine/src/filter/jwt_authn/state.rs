@@ -10,7 +10,7 @@ use towpath_proto::{Head, Instant};
 
 use super::token::Token;
 use super::{CacheLimits, JwtAuthn, KeySource, Keys, RemoteKeys};
-use crate::filter::{Answer, Callout, FilterScope, Joint};
+use crate::filter::{Answer, Callout, CalloutSpan, FilterScope, Joint, SpanName};
 use crate::stats::{JwtAuthnStats, Scope};
 
 /// One worker's filter.
@@ -149,6 +149,9 @@ impl Shared {
     }
 }
 
+/// The span of keys that are fetched.
+const FETCH: SpanName = SpanName::Fixed("JWT Remote PubKey Fetch");
+
 fn question(remote: &RemoteKeys, joint: Joint) -> Callout {
     let (authority, path) = (remote.authority.as_bytes(), remote.path.as_bytes());
     let mut head = Head::request(b"GET", b"http", authority, path);
@@ -162,6 +165,7 @@ fn question(remote: &RemoteKeys, joint: Joint) -> Callout {
         max_bytes: MOST_BYTES,
         joint: Some(joint),
         retry: remote.retry.clone(),
+        span: Some(CalloutSpan::new(FETCH)),
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Shown {
     pub(super) told: Told,
     /// Metadata and state of the stream, while the script runs.
     pub(super) info: Option<StreamInfo>,
+    /// The stream's number, if it is traced.
+    pub(super) traced: Option<u64>,
     configured: Configured,
     keys: Vec<Key>,
     /// The host that the request is to go to.
@@ -99,6 +101,7 @@ impl Shown {
     /// Shows the stream's metadata and state for as long as a script runs.
     pub(super) fn show_info(&mut self, facts: &Facts<'_>) {
         self.info = facts.info.map(StreamInfo::share);
+        self.traced = facts.trace.map(|_| facts.record.stream);
     }
 
     /// Takes the head back. What a script keeps of the stream shows nothing of it from here on.

@@ -116,6 +116,8 @@ pub(super) struct Question {
     pub(super) headers: Value,
     pub(super) body: Value,
     pub(super) timeout: Value,
+    /// `trace_sampled`.
+    pub(super) sampled: Value,
 }
 
 impl Machine {
@@ -197,7 +199,8 @@ impl Machine {
             what @ (b"call" | b"send") => {
                 let is_awaited = what == b"call";
                 let (cluster, headers) = (next(), next());
-                let request = Question { cluster, headers, body: next(), timeout: next() };
+                let (body, timeout, sampled) = (next(), next(), next());
+                let request = Question { cluster, headers, body, timeout, sampled };
                 match is_awaited {
                     true => Asked::Call { request, duplicates: next() == Value::Boolean(true) },
                     false => Asked::Send(request),

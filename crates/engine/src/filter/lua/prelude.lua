@@ -148,15 +148,15 @@ local function milliseconds(time)
 end
 
 function Handle:httpCall(cluster, headers, body, timeout, asynchronous)
-    local duplicates = false
+    local duplicates, sampled = false, nil
     if type(timeout) == "table" then
         for name in pairs(timeout) do
             if not options[name] then
                 error('"' .. tostring(name) .. '" is not valid key for httpCall() options', 2)
             end
         end
-        timeout, asynchronous, duplicates =
-            milliseconds(timeout.timeout_ms), timeout.asynchronous, timeout.return_duplicate_headers
+        sampled, duplicates = timeout.trace_sampled, timeout.return_duplicate_headers
+        timeout, asynchronous = milliseconds(timeout.timeout_ms), timeout.asynchronous
     elseif asynchronous ~= nil and type(asynchronous) ~= "boolean" then
         error("http call asynchronous flag must be 'true', 'false', or empty", 2)
     elseif type(timeout) ~= "number" then
@@ -165,7 +165,7 @@ function Handle:httpCall(cluster, headers, body, timeout, asynchronous)
         timeout = milliseconds(timeout)
     end
     local question = asynchronous and "send" or "call"
-    return settled(yield(token, question, cluster, headers, body, timeout, duplicates and true or false))
+    return settled(yield(token, question, cluster, headers, body, timeout, sampled, duplicates and true or false))
 end
 
 return function(stream)

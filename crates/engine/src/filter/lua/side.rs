@@ -11,7 +11,9 @@ use super::entries::Configured;
 use super::handle::{Content, Headers, Shared, Shown, StreamHandle, wrong};
 use super::machine::{Asked, Machine, Question};
 use super::{Host, values};
-use crate::filter::{Answer, Callout, Failed, OnAnswer, Reply, RequestView, WantedHost};
+use crate::filter::{
+    Answer, Callout, CalloutSpan, Failed, OnAnswer, Reply, RequestView, SpanName, WantedHost,
+};
 use crate::format::Facts;
 
 /// What a script waits for.
@@ -360,7 +362,8 @@ impl Side {
             }
             Asked::Send(request) => {
                 let callout = self.callout(&request, host)?;
-                if !host.notes.send(Callout { max_bytes: 0, ..callout }) {
+                let of = self.shared.borrow().traced;
+                if !host.notes.send(Callout { max_bytes: 0, ..callout }, of) {
                     return Err(wrong("too many calls at once"));
                 }
                 Ok(Next::GoOn(MultiValue::new()))
@@ -450,7 +453,7 @@ fn reply(headers: &Value, body: &Value) -> mlua::Result<Reply> {
 }
 
 fn callout(request: &Question) -> mlua::Result<Callout> {
-    let Question { cluster, headers, body, timeout } = request;
+    let Question { cluster, headers, body, timeout, sampled } = request;
     let (fields, pseudo) = values::fields(table(headers)?)?;
     let of = |name: &str| {
         let found = pseudo.iter().find(|(known, _)| known == name);
@@ -476,6 +479,11 @@ fn callout(request: &Question) -> mlua::Result<Callout> {
         }
         _ => None,
     };
+    // As Lua has it, any value but nil and false is true.
+    let sampled = match sampled {
+        Value::Nil => None,
+        value => Some(value != &Value::Boolean(false)),
+    };
     crate::filter::callout::mark(&mut head, timeout);
     Ok(Callout {
         cluster: (&*values::text(cluster)?.to_string_lossy()).into(),
@@ -485,6 +493,7 @@ fn callout(request: &Question) -> mlua::Result<Callout> {
         max_bytes: super::MOST_CONTENT,
         joint: None,
         retry: None,
+        span: Some(CalloutSpan { sampled, ..CalloutSpan::new(SpanName::Cluster) }),
     })
 }
 

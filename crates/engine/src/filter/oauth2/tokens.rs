@@ -127,6 +127,7 @@ pub(super) fn question(config: &OAuth2, grant: Grant<'_>) -> Box<Callout> {
         max_bytes: MOST_BYTES,
         joint: None,
         retry: endpoint.retry.clone(),
+        span: None,
     })
 }
 

@@ -11,12 +11,14 @@ use super::{OfCluster, RouteRateLimit, Shared};
 use crate::filter::grpc_service::message_of;
 use crate::filter::rate_limits::Described;
 use crate::filter::{
-    Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
+    Answer, Callout, CalloutSpan, OnAnswer, Release, Reply, RequestView, ResponseView, SpanName,
+    StreamFilter,
 };
 use crate::grpc;
 use crate::header_ops::Subject;
 use crate::protobuf::HeaderValue;
 use crate::record::Flags;
+use crate::tracer::tags::Tags;
 
 #[derive(Debug)]
 pub(super) struct Call {
@@ -53,7 +55,9 @@ impl Call {
             descriptors: descriptors.iter().map(Descriptor::of).collect(),
             hits_addend: hits,
         };
-        config.service.call(METHOD, &message, config.timeout, request)
+        let mut callout = config.service.call(METHOD, &message, config.timeout, request);
+        callout.span = Some(CalloutSpan { add_tags, ..CalloutSpan::new(SpanName::Method) });
+        callout
     }
 
     fn on_response(
@@ -130,6 +134,14 @@ impl StreamFilter for Call {
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
         append_all(response.head, &std::mem::take(&mut self.response));
         Release::Now
+    }
+}
+
+/// What the span of a question says of its answer.
+fn add_tags(answer: &Answer, tags: &mut Tags) {
+    if let Some(response) = message_of::<RateLimitResponse>(answer) {
+        let is_over = response.overall_code == OVER_LIMIT;
+        tags.add("ratelimit_status", if is_over { "over_limit" } else { "ok" });
     }
 }
 
