@@ -363,8 +363,11 @@ const READ_HERE: &[&str] = &[
     "circuit_breakers.",
     "overload.global_downstream_max_connections",
     "upstream.healthy_panic_threshold",
+    PHASE_SPANS,
     REJECT_FRAGMENT,
 ];
+/// Whether the phases of traced requests have spans. Of this proxy's own: Envoy has none.
+pub(super) const PHASE_SPANS: &str = "towpath.tracing.phase_spans";
 /// Whether a request whose target has a fragment is refused, else the fragment is cut.
 pub(super) const REJECT_FRAGMENT: &str = "envoy.reloadable_features.http_reject_path_with_fragment";
 

@@ -13,7 +13,7 @@ use towpath_engine::snapshot::tracing::{
 
 use super::Converter;
 use super::extension::{RESOURCE_DETECTOR, SAMPLER, TRACER};
-use super::runtime::fraction;
+use super::runtime::{PHASE_SPANS, fraction};
 use crate::message::{Message, Value};
 
 const ZIPKIN: &str = "envoy.config.trace.v3.ZipkinConfig";
@@ -62,6 +62,7 @@ impl Converter<'_> {
             spawns_upstream: message.flag("spawn_upstream_span"),
             operation: self.operation(message, "operation"),
             upstream_operation: self.operation(message, "upstream_operation"),
+            phases: self.runtime.feature(PHASE_SPANS, false),
             silent: message.flag("no_context_propagation"),
             is_egress: self.direction == Direction::Outbound,
             packs_reason: of_ids("pack_trace_reason"),

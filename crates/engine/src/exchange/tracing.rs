@@ -22,10 +22,12 @@ use crate::ids::{ResetReason, StreamIndex};
 use crate::record::Record;
 use crate::snapshot::tracing::{Provider, RouteTracing, Tracing};
 use crate::snapshot::{Http, Node};
+use crate::tracer::phases::{Phase, of_attempt, of_request};
 use crate::tracer::report::{Load, Next, Reporter, Stats};
+use crate::tracer::tags::Tags;
 use crate::tracer::{
-    Attempt, Finished, Outcome, Reason, RequestTags, Traced, begin, decide, decorate, request_tags,
-    try_tags,
+    Attempt, Finished, Outcome, Reason, RequestTags, Span, Traced, begin, decide, decorate,
+    request_tags, try_tags,
 };
 
 /// The reporters of a worker, each in its place for as long as anything is on its way.
@@ -120,9 +122,10 @@ impl Exchange {
         stream.request.put(head, &mut self.env.heads);
         stream.recorder.note(|record| record.traceable = reason.traces());
         if let Some(recording) = stream.recorder.recording_mut() {
-            let has_attempts = has_attempt_spans(http);
+            let has_attempts = has_attempt_spans(http) || tracing.phases;
+            let attempt = None;
             recording.traced =
-                Some(Traced { span, attempt: None, decorated, reason, has_attempts });
+                Some(Traced { span, attempt, decorated, reason, has_attempts, attempted: None });
         }
     }
 
@@ -154,6 +157,11 @@ impl Exchange {
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let Some(tracing) = &http.config.tracing else { return };
+        if tracing.phases
+            && let Some(traced) = stream.traced_mut()
+        {
+            traced.attempted = Some((traced.attempted.map_or(now, |(first, _)| first), now));
+        }
         if !has_attempt_spans(&http.config) {
             return;
         }
@@ -218,6 +226,10 @@ impl Exchange {
         let tags = try_tags(&of, outcome);
         let events = events(&facts, http, true);
         let start_ns = since_1970(&facts, attempt.start);
+        let phases = match has_phases(http) {
+            true => of_attempt(facts.record, attempt.start, now),
+            false => Vec::new(),
+        };
         let finished = Finished {
             span: attempt.span,
             start_ns,
@@ -225,7 +237,19 @@ impl Exchange {
             tags,
             events,
         };
+        self.report_phases(http, &finished.span, phases, now);
         self.report(http, finished, now);
+    }
+
+    fn report_phases(&mut self, http: &HttpContext, of: &Span, phases: Vec<Phase>, now: Instant) {
+        let since_1970 = self.env.clock.epoch_unix_ns;
+        for (name, from, to) in phases {
+            let span = of.phase(name, &mut self.env.random);
+            let [start_ns, end_ns] = [from, to].map(|at| since_1970.saturating_add(at.as_nanos()));
+            let (mut tags, events) = (Tags::default(), Vec::new());
+            tags.add("component", b"proxy");
+            self.report(http, Finished { span, start_ns, end_ns, tags, events }, now);
+        }
     }
 
     /// A stream is over: so are its spans.
@@ -259,7 +283,16 @@ impl Exchange {
             }
         }
         let start_ns = since_1970(&facts, facts.record.start);
+        let mut phases = Vec::new();
+        if has_phases(http) {
+            let (first, last) = traced.attempted.unzip();
+            phases = of_request(facts.record, first, now);
+            // Where attempts have spans, theirs are below those.
+            let last = last.filter(|_| !has_attempt_spans(&http.config));
+            phases.extend(last.into_iter().flat_map(|since| of_attempt(facts.record, since, now)));
+        }
         let finished = Finished { span, start_ns, end_ns: since_1970(&facts, now), tags, events };
+        self.report_phases(http, &finished.span, phases, now);
         self.report(http, finished, now);
     }
 
@@ -336,6 +369,11 @@ impl Exchange {
             stream.response.remove(Name::XEnvoyDecoratorOperation);
         }
     }
+}
+
+/// Whether phases have spans.
+fn has_phases(http: &HttpContext) -> bool {
+    http.config.tracing.as_ref().is_some_and(|tracing| tracing.phases)
 }
 
 /// Whether attempts have spans of their own.

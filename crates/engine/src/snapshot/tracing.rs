@@ -25,6 +25,8 @@ pub struct Tracing {
     pub operation: Option<Format>,
     /// `upstream_operation`: the same for those of attempts.
     pub upstream_operation: Option<Format>,
+    /// The runtime key `towpath.tracing.phase_spans`: the phases of requests and of their attempts have spans too.
+    pub phases: bool,
     /// `no_context_propagation`: the server is told nothing.
     pub silent: bool,
     /// The listener's `traffic_direction` is `OUTBOUND`.

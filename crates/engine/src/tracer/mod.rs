@@ -5,6 +5,7 @@
 
 pub(crate) mod context;
 mod otlp;
+pub(crate) mod phases;
 pub(crate) mod report;
 pub(crate) mod tags;
 
@@ -137,8 +138,10 @@ pub(crate) struct Traced {
     pub(crate) decorated: Option<Arc<str>>,
     /// Why it is traced, or not, which counts with its answer.
     pub(crate) reason: Reason,
-    /// Attempts have spans of their own.
+    /// Attempts have spans of their own, or phases.
     pub(crate) has_attempts: bool,
+    /// When its first and its last attempt began, where phases have spans.
+    pub(crate) attempted: Option<(Instant, Instant)>,
 }
 
 /// The span of an attempt.
@@ -152,6 +155,15 @@ pub(crate) struct Attempt {
     pub(crate) connected: bool,
 }
 
+/// Whose side a span tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanKind {
+    Server,
+    Client,
+    /// Neither: what happens within this proxy.
+    Internal,
+}
+
 /// A span under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
@@ -159,7 +171,7 @@ pub(crate) struct Span {
     pub(crate) sampled: bool,
     /// Whether it is sampled was decided here.
     pub(crate) is_own_decision: bool,
-    pub(crate) is_client: bool,
+    pub(crate) kind: SpanKind,
     /// Its parent is of another process.
     pub(crate) has_remote_parent: bool,
     /// The server is told in `b3`.
@@ -205,7 +217,8 @@ pub(crate) fn begin(
         Dialect::Zipkin(zipkin) => begin_zipkin(tracing, zipkin, reason, head, random),
         Dialect::OpenTelemetry(otel) => begin_otel(otel, reason, head, random),
     }?;
-    span.is_client = tracing.is_egress && !tracing.spawns_upstream;
+    let is_client = tracing.is_egress && !tracing.spawns_upstream;
+    span.kind = if is_client { SpanKind::Client } else { SpanKind::Server };
     span.name_after(tracing, provider, head);
     Some(span)
 }
@@ -283,7 +296,7 @@ impl Span {
             ids,
             sampled,
             is_own_decision: true,
-            is_client: false,
+            kind: SpanKind::Server,
             has_remote_parent: false,
             single: false,
             state: Box::default(),
@@ -307,10 +320,16 @@ impl Span {
         &self.state
     }
 
-    /// That of an attempt of the request.
+    /// That of an attempt of the request, or of another request for its sake.
     pub(crate) fn child(&self, name: Cow<'static, [u8]>, random: &mut Random) -> Self {
         let ids = self.ids.below(random);
-        Self { ids, is_client: true, has_remote_parent: false, name, ..self.clone() }
+        Self { ids, kind: SpanKind::Client, has_remote_parent: false, name, ..self.clone() }
+    }
+
+    /// That of a phase of it.
+    pub(crate) fn phase(&self, name: &'static str, random: &mut Random) -> Self {
+        let name = Cow::Borrowed(name.as_bytes());
+        Self { kind: SpanKind::Internal, ..self.child(name, random) }
     }
 
     /// Tells a server who it is.

@@ -1,7 +1,7 @@
 //! Spans as OTLP has them: `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`.
 
-use super::Finished;
 use super::tags::SERVERS_FAULT;
+use super::{Finished, SpanKind};
 use crate::snapshot::tracing::OpenTelemetry;
 use crate::wire::Message;
 
@@ -38,7 +38,14 @@ fn write_span(message: &mut Message, of: &Finished) {
         message.bytes(4, &span.ids.parent.to_be_bytes());
     }
     message.text(5, &span.name);
-    message.number(6, if span.is_client { CLIENT } else { SERVER });
+    message.number(
+        6,
+        match span.kind {
+            SpanKind::Internal => INTERNAL,
+            SpanKind::Server => SERVER,
+            SpanKind::Client => CLIENT,
+        },
+    );
     message.fixed64(7, of.start_ns).fixed64(8, of.end_ns);
     for (name, value) in of.tags.iter() {
         let is_other = name == "http.method" && !KNOWN_METHODS.contains(&value);
@@ -63,7 +70,7 @@ fn write_span(message: &mut Message, of: &Finished) {
 
 /// Whether a span's status is that of an error, where it has one: as Envoy has it, the tags of statuses say so.
 fn status(of: &Finished) -> Option<bool> {
-    let is_client = of.span.is_client;
+    let is_client = of.span.kind == SpanKind::Client;
     let mut status = None;
     for (name, value) in of.tags.iter() {
         let code = || std::str::from_utf8(value).ok()?.parse::<u32>().ok();
@@ -97,6 +104,7 @@ const KNOWN_METHODS: [&[u8]; 10] = [
 ];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// `SpanKind`.
+const INTERNAL: u64 = 1;
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 /// `Status.StatusCode`.

@@ -1,7 +1,7 @@
 //! Spans for Zipkin, as its second version has them: JSON, or protocol buffers (`zipkin.proto3`).
 
-use super::Finished;
 use super::context::{digits, trace_text};
+use super::{Finished, SpanKind};
 use crate::json::json_string;
 use crate::number::Decimal;
 use crate::snapshot::tracing::Zipkin;
@@ -28,8 +28,12 @@ pub(super) fn write(spans: &[Finished], service: &str, config: &Zipkin) -> Vec<u
 
 /// What is told beside the start: that the span is over, after what else happened.
 fn events(span: &Finished) -> impl Iterator<Item = (u64, &'static str)> {
-    let end = if span.span.is_client { "cr" } else { "ss" };
-    span.events.iter().copied().chain([(span.end_ns, end)])
+    let end = match span.span.kind {
+        SpanKind::Client => Some((span.end_ns, "cr")),
+        SpanKind::Server => Some((span.end_ns, "ss")),
+        SpanKind::Internal => None,
+    };
+    span.events.iter().copied().chain(end)
 }
 
 fn micros(ns: u64) -> u64 {
@@ -60,8 +64,12 @@ fn write_json(out: &mut Vec<u8>, of: &Finished, service: &str, config: &Zipkin) 
     if span.ids.parent != 0 {
         text(out, r#","parentId":"#, &digits(span.ids.parent));
     }
-    text(out, r#","kind":"#, if span.is_client { b"CLIENT" } else { b"SERVER" });
-    if !span.is_client && config.shares {
+    match span.kind {
+        SpanKind::Client => text(out, r#","kind":"#, b"CLIENT"),
+        SpanKind::Server => text(out, r#","kind":"#, b"SERVER"),
+        SpanKind::Internal => {}
+    }
+    if span.kind == SpanKind::Server && config.shares {
         out.extend_from_slice(br#","shared":true"#);
     }
     if !span.name.is_empty() {
@@ -99,7 +107,15 @@ fn write_binary(message: &mut Message, of: &Finished, service: &str, config: &Zi
         message.bytes(2, &span.ids.parent.to_be_bytes());
     }
     message.bytes(3, &span.ids.span.to_be_bytes());
-    message.number(4, if span.is_client { 1 } else { 2 });
+    match span.kind {
+        SpanKind::Client => {
+            message.number(4, 1);
+        }
+        SpanKind::Server => {
+            message.number(4, 2);
+        }
+        SpanKind::Internal => {}
+    }
     message.text(5, &span.name);
     message.fixed64(6, micros(of.start_ns)).number(7, duration(of));
     message.message(8, |endpoint| {
@@ -115,7 +131,7 @@ fn write_binary(message: &mut Message, of: &Finished, service: &str, config: &Zi
             tag.bytes(1, name.as_bytes()).text(2, value);
         });
     }
-    if !span.is_client && config.shares {
+    if span.kind == SpanKind::Server && config.shares {
         message.number(13, 1);
     }
 }

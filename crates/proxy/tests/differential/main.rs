@@ -155,6 +155,7 @@ suites!(
     attempt_logs,
     callout_retries,
     callout_spans,
+    phase_spans,
     hash_cookies,
     hashing,
     set_metadata,
