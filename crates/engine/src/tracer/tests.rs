@@ -17,6 +17,7 @@ fn tracing(sampling: Sampling) -> Tracing {
         spawns_upstream: false,
         operation: None,
         upstream_operation: None,
+        phases: false,
         silent: false,
         is_egress: false,
         packs_reason: true,

@@ -50,6 +50,7 @@ impl Scene {
             max_bytes: 0,
             joint: None,
             retry: None,
+            span: None,
         };
         let mut talk = Conversation::new(shared, &merged, callout);
         talk.begin(10);
