@@ -233,6 +233,8 @@ stats! {
         Counter disabled;
         Counter error;
         Counter failure_mode_allowed;
+        Counter ignored_dynamic_metadata;
+        Counter invalid;
         Counter ok;
     }
 }

@@ -1,5 +1,7 @@
 //! Query strings, as Envoy's router reads them: `&` alone separates, a parameter without `=` has an empty value.
 
+use std::collections::BTreeMap;
+
 /// The first value of the parameter `name`, as it is written. Names are compared as they are written, too.
 #[must_use]
 pub fn first<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
@@ -66,6 +68,59 @@ fn parameters(target: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         Some(equals) => (&part[..equals], &part[equals + 1..]),
         None => (part, &part[part.len()..]),
     })
+}
+
+/// The parameters of a query, sorted by names, as Envoy's filters change them.
+#[derive(Debug, Default)]
+pub(crate) struct Parameters(pub(crate) BTreeMap<Vec<u8>, Vec<Vec<u8>>>);
+
+impl Parameters {
+    /// Those of a path. `&` alone separates; one without `=` has an empty value, and nothing between two of them is
+    /// one too.
+    pub(crate) fn of(path: &[u8], read: fn(&[u8]) -> Vec<u8>) -> Self {
+        let mut all = BTreeMap::<_, Vec<_>>::new();
+        let start = path.iter().position(|byte| *byte == b'?');
+        let query = start.map_or(&[][..], |start| &path[start + 1..]);
+        if query.is_empty() {
+            return Self(all);
+        }
+        // What follows the last `&` is one only if it is something.
+        let query = query.strip_suffix(b"&").unwrap_or(query);
+        for part in query.split(|byte| *byte == b'&') {
+            let equals = part.iter().position(|byte| *byte == b'=');
+            let (name, value) = match equals {
+                Some(equals) => (&part[..equals], &part[equals + 1..]),
+                None => (part, &[][..]),
+            };
+            all.entry(read(name)).or_default().push(read(value));
+        }
+        Self(all)
+    }
+
+    /// The path with these in place of its own. What would end the line in which it stands is written as an escape.
+    pub(crate) fn in_path(&self, path: &[u8]) -> Vec<u8> {
+        let mut out = path.split(|byte| *byte == b'?').next().unwrap_or_default().to_vec();
+        let mut delimiter = b'?';
+        for (name, values) in &self.0 {
+            for value in values {
+                out.push(std::mem::replace(&mut delimiter, b'&'));
+                name.iter().for_each(|byte| escape(*byte, u8::is_ascii_graphic, &mut out));
+                out.push(b'=');
+                value.iter().for_each(|byte| escape(*byte, u8::is_ascii_graphic, &mut out));
+            }
+        }
+        out
+    }
+}
+
+/// Writes a byte, as an escape unless it stands for itself.
+pub(crate) fn escape(byte: u8, is_plain: fn(&u8) -> bool, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    if is_plain(&byte) {
+        out.push(byte);
+    } else {
+        out.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
 }
 
 #[cfg(test)]

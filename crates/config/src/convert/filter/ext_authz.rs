@@ -43,7 +43,8 @@ fn by_route(_converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn 
         Some(body) => RouteBody::Sent(sent_body(body)?),
         None => RouteBody::AsFilter,
     };
-    Some(Arc::new(RouteExtAuthz::Check { extensions: extensions.collect(), body }))
+    let has_span = settings.wrapped_flag("emit_client_span");
+    Some(Arc::new(RouteExtAuthz::Check { extensions: extensions.collect(), body, has_span }))
 }
 
 fn sent_body(body: &Message) -> Option<Body> {
@@ -99,6 +100,12 @@ impl Converter<'_> {
             tells_server_name: config.flag("include_tls_session"),
             namespaces: namespaces.into_iter().map(|(name, _)| name.into()).collect(),
             charges_cluster: config.wrapped_flag("charge_cluster_response_stats").unwrap_or(true),
+            has_span: config.wrapped_flag("emit_client_span").unwrap_or(true),
+            most_refusal: config.number32("max_denied_response_body_bytes").unwrap_or(0) as usize,
+            keeps_metadata: config
+                .wrapped_flag("enable_dynamic_metadata_ingestion")
+                .unwrap_or(true),
+            validates: config.flag("validate_mutations"),
         })
     }
 
@@ -193,10 +200,13 @@ const SUPPORT: &[Entry] = &[
             "include_tls_session",
             "charge_cluster_response_stats",
             "transport_api_version",
+            "emit_client_span",
+            "max_denied_response_body_bytes",
+            "enable_dynamic_metadata_ingestion",
+            "validate_mutations",
         ],
-        harmless: &[("emit_client_span", "there are no spans")],
+        harmless: &[],
         changes: &[
-            ("validate_mutations", "what cannot stand in a head is left out, and refuses nothing"),
             ("typed_metadata_context_namespaces", "metadata is a `Struct`"),
             ("route_metadata_context_namespaces", "routes have no metadata"),
             ("route_typed_metadata_context_namespaces", "routes have no metadata"),
@@ -204,10 +214,8 @@ const SUPPORT: &[Entry] = &[
             ("bootstrap_metadata_labels_key", "the server is told no labels"),
             ("encode_raw_headers", "the server sees headers as a map"),
             ("decoder_header_mutation_rules", "an answer may change any header"),
-            ("enable_dynamic_metadata_ingestion", "what an answer says is kept"),
             ("filter_metadata", "nothing reads it"),
             ("emit_filter_state_stats", "the filter state says nothing of it"),
-            ("max_denied_response_body_bytes", "a refusal is passed on as it is"),
             ("enforce_response_header_limits", "a refusal is passed on as it is"),
             ("shadow_mode", "an answer counts"),
         ],
@@ -257,8 +265,13 @@ const SUPPORT: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.http.ext_authz.v3.CheckSettings",
-        honoured: &["context_extensions", "disable_request_body_buffering", "with_request_body"],
-        harmless: &[("emit_client_span", "there are no spans")],
+        honoured: &[
+            "context_extensions",
+            "disable_request_body_buffering",
+            "with_request_body",
+            "emit_client_span",
+        ],
+        harmless: &[],
         changes: &[
             ("grpc_service", "the filter's own server is asked"),
             ("http_service", "the filter's own server is asked"),

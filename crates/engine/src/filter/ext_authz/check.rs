@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use towpath_proto::{Head, Name};
+use towpath_proto::{Head, Instant, Name};
 
 use super::{Body, CheckStatus, Decision, Question, ResponseAction, Service, Shared, grpc, http};
 use crate::filter::{
@@ -11,6 +11,8 @@ use crate::filter::{
 };
 use crate::protobuf::framed;
 use crate::record::Flags;
+use crate::stream_info::Value;
+use crate::uri::query::Parameters;
 
 #[derive(Debug)]
 pub(super) struct Check {
@@ -18,6 +20,8 @@ pub(super) struct Check {
     question: Question,
     body: Option<Body>,
     response: Vec<(ResponseAction, towpath_proto::head::HeaderName, Vec<u8>)>,
+    /// When the server was asked.
+    asked: Instant,
 }
 
 impl Check {
@@ -35,7 +39,7 @@ impl Check {
                 Question::Grpc(callout, check)
             }
         };
-        Self { shared, question, body, response: Vec::new() }
+        Self { shared, question, body, response: Vec::new(), asked: request.facts.now }
     }
 
     /// The question, with what there is of the content.
@@ -66,9 +70,10 @@ impl Check {
     }
 
     fn allow(&mut self, decision: Decision, request: &mut RequestView<'_>) {
-        let Decision { set, add, append, remove, response, .. } = decision;
+        let Decision { set, add, append, remove, response, set_query, remove_query, .. } = decision;
         let changes = ![&set, &add, &append].iter().all(|fields| fields.is_empty());
-        let changes = changes || !remove.is_empty();
+        let changes_query = !(set_query.is_empty() && remove_query.is_empty());
+        let changes = changes || changes_query || !remove.is_empty();
         request.reroutes |= self.shared.config.clears_route && changes;
         let head = &mut *request.head;
         for (name, value) in &set {
@@ -87,25 +92,60 @@ impl Check {
         for name in remove.iter().filter(|name| name.name() != Name::Host) {
             head.remove_named(name);
         }
+        if changes_query {
+            let mut parameters = Parameters::of(head.path(), <[u8]>::to_vec);
+            parameters.0.extend(set_query.into_iter().map(|(name, value)| (name, vec![value])));
+            remove_query.iter().for_each(|name| {
+                parameters.0.remove(name);
+            });
+            let path = parameters.in_path(head.path());
+            head.set_path(&path);
+        }
         self.response = response;
     }
 
-    fn deny(&self, decision: Decision, status: u16, body: Vec<u8>) -> Reply {
-        let mut reply = Reply::new(status, &body, "ext_authz_denied");
+    /// An answer in the server's words.
+    fn reply(&self, decision: &Decision, status: u16, body: &[u8], details: &'static str) -> Reply {
+        let body = match self.shared.config.most_refusal {
+            0 => body,
+            most => body.get(..most).unwrap_or(body),
+        };
+        let mut reply = Reply::new(status, body, details);
         reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
-        reply.charges_cluster = self.shared.config.charges_cluster;
         for (name, _) in &decision.set {
             reply.head.remove_named(name);
         }
-        for (name, value) in &decision.set {
+        for (name, value) in decision.set.iter().chain(&decision.append) {
             reply.head.append_named(name, value);
         }
         reply
+    }
+
+    /// What the server has said beside its decision.
+    fn keep_metadata(&self, decision: &mut Decision, request: &RequestView<'_>) {
+        let Shared { config, stats, .. } = &*self.shared;
+        let mut metadata = std::mem::take(&mut decision.metadata);
+        if metadata.is_empty() {
+            return;
+        }
+        if !config.keeps_metadata {
+            stats.ignored_dynamic_metadata.inc();
+            return;
+        }
+        if let CheckStatus::Allowed = decision.kind {
+            let ms = request.facts.now.millis_since(self.asked);
+            metadata.insert("ext_authz_duration".into(), Value::Number(ms as f64));
+        }
+        if let Some(info) = request.facts.info {
+            // What is too much for one stream is left out, as a whole.
+            let _ = info.add_metadata(NAMESPACE, metadata);
+        }
     }
 }
 
 impl StreamFilter for Check {
     fn on_collected(&mut self, request: &mut RequestView<'_>) -> OnAnswer {
+        self.asked = request.facts.now;
         self.ask(request.content).map_or(OnAnswer::GoOn, OnAnswer::Ask)
     }
 
@@ -117,14 +157,10 @@ impl StreamFilter for Check {
             Service::Grpc(_) => grpc::decision(answer),
         };
         let cluster = request.facts.cluster;
-        let metadata = std::mem::take(&mut decision.metadata);
-        if !metadata.is_empty()
-            && let Some(info) = request.facts.info
-        {
-            // What is too much for one stream is left out, as a whole.
-            let _ = info.add_metadata(NAMESPACE, metadata);
-        }
+        self.keep_metadata(&mut decision, request);
+        let is_invalid = decision.is_invalid && config.validates;
         match std::mem::take(&mut decision.kind) {
+            CheckStatus::Allowed if is_invalid => OnAnswer::Reply(shared.refuse_answer(cluster)),
             CheckStatus::Allowed => {
                 shared.count(cluster, |stats| stats.ok.inc());
                 self.allow(decision, request);
@@ -132,9 +168,14 @@ impl StreamFilter for Check {
             }
             CheckStatus::Denied { status, body } => {
                 shared.count(cluster, |stats| stats.denied.inc());
-                OnAnswer::Reply(self.deny(decision, status, body))
+                if is_invalid {
+                    return OnAnswer::Reply(shared.refuse_answer(cluster));
+                }
+                let mut reply = self.reply(&decision, status, &body, "ext_authz_denied");
+                reply.charges_cluster = config.charges_cluster;
+                OnAnswer::Reply(reply)
             }
-            CheckStatus::Error => {
+            kind @ (CheckStatus::Error | CheckStatus::Failed { .. }) => {
                 shared.count(cluster, |stats| stats.error.inc());
                 if config.failure_mode_allow {
                     shared.count(cluster, |stats| stats.failure_mode_allowed.inc());
@@ -143,9 +184,15 @@ impl StreamFilter for Check {
                     }
                     return OnAnswer::GoOn;
                 }
-                let mut reply = Reply::new(config.status_on_error, b"", "ext_authz_error");
-                reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
-                OnAnswer::Reply(reply)
+                let (status, body) = match kind {
+                    CheckStatus::Failed { status, body } if !is_invalid => (status, body),
+                    _ => {
+                        decision = Decision::default();
+                        (0, Vec::new())
+                    }
+                };
+                let status = if status == 0 { config.status_on_error } else { status };
+                OnAnswer::Reply(self.reply(&decision, status, &body, "ext_authz_error"))
             }
         }
     }

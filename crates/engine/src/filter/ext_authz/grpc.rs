@@ -6,10 +6,13 @@ use towpath_proto::head::Version;
 use towpath_proto::{Address, Head, Name};
 
 use super::check::PARTIAL;
-use super::wire::{self, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, Request};
+use super::wire::{
+    self, Allowed, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, QueryParameter,
+    Request,
+};
 use super::{
-    CheckStatus, Decision, ExtAuthz, Fields, GrpcService, ResponseAction, RouteExtAuthz, any,
-    changeable, is_value,
+    CheckStatus, Decision, ExtAuthz, GrpcService, ResponseAction, RouteExtAuthz, any, changeable,
+    is_value,
 };
 use crate::filter::grpc_service::message_of;
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
@@ -24,7 +27,8 @@ pub(super) fn question(
 ) -> (Box<Callout>, Box<CheckRequest>) {
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
     let mut callout = service.call_without(METHOD, config.timeout, request);
-    callout.span = Some(CalloutSpan { add_tags, ..CalloutSpan::new(SpanName::Method) });
+    let sampled = config.sampled(request);
+    callout.span = Some(CalloutSpan { add_tags, sampled, ..CalloutSpan::new(SpanName::Method) });
     (Box::new(callout), Box::new(check))
 }
 
@@ -143,10 +147,12 @@ impl CheckRequest {
 fn add_tags(answer: &Answer, tags: &mut Tags) {
     if let Some(response) = message_of::<CheckResponse>(answer) {
         let allows = response.status.is_none_or(|status| status.code == 0);
-        tags.add(
-            "ext_authz_status",
-            if allows { "ext_authz_ok" } else { "ext_authz_unauthorized" },
-        );
+        let status = match (allows, response.error) {
+            (true, _) => "ext_authz_ok",
+            (false, None) => "ext_authz_unauthorized",
+            (false, Some(_)) => "ext_authz_error",
+        };
+        tags.add("ext_authz_status", status);
     }
 }
 
@@ -155,34 +161,73 @@ pub(super) fn decision(answer: Answer) -> Decision {
 }
 
 fn of_response(response: CheckResponse) -> Decision {
-    let CheckResponse { status, denied, ok, dynamic_metadata } = response;
+    let CheckResponse { status, denied, ok, dynamic_metadata, error } = response;
+    let of_ok = ok.as_ref().and_then(|ok| ok.dynamic_metadata.clone());
     let mut decision = Decision {
-        metadata: dynamic_metadata.map(protobuf::Struct::into_values).unwrap_or_default(),
+        metadata: of_ok.or(dynamic_metadata).map(protobuf::Struct::into_values).unwrap_or_default(),
         ..Decision::default()
     };
     if status.is_none_or(|status| status.code == 0) {
         decision.kind = CheckStatus::Allowed;
-        let ok = ok.unwrap_or_default();
-        for option in &ok.headers {
-            let appends = option.append == Some(BoolValue { value: true });
-            let to = if appends { &mut decision.append } else { &mut decision.set };
-            to.extend(field(option));
-        }
-        decision.remove =
-            ok.headers_to_remove.iter().filter_map(|it| changeable(it.as_bytes())).collect();
-        for option in &ok.response_headers_to_add {
-            let action = response_action(option);
-            decision.response.extend(field(option).map(|(name, value)| (action, name, value)));
-        }
+        decision.change(ok.unwrap_or_default());
         return decision;
     }
-    let denied = denied.unwrap_or_default();
+    let is_error = error.is_some();
+    let denied = error.or(denied).unwrap_or_default();
     let code = denied.status.map(|status| status.code).and_then(|code| u16::try_from(code).ok());
-    let status = code.filter(|code| (200..600).contains(code)).unwrap_or(403);
-    let fields: Fields = denied.headers.iter().filter_map(field).collect();
-    decision.set = fields;
-    decision.kind = CheckStatus::Denied { status, body: denied.body.into_bytes() };
+    let status = code.filter(|code| (200..600).contains(code));
+    for option in &denied.headers {
+        let appends = is_error && option.append == Some(BoolValue { value: true });
+        decision.add_field(option, appends);
+    }
+    let body = denied.body.into_bytes();
+    decision.kind = match is_error {
+        true => CheckStatus::Failed { status: status.unwrap_or_default(), body },
+        false => CheckStatus::Denied { status: status.unwrap_or(403), body },
+    };
     decision
+}
+
+impl Decision {
+    fn add_field(&mut self, option: &HeaderValueOption, appends: bool) {
+        let to = if appends { &mut self.append } else { &mut self.set };
+        match field(option) {
+            Some(field) => to.push(field),
+            None => self.is_invalid = true,
+        }
+    }
+
+    /// What becomes of a request that goes on.
+    fn change(&mut self, ok: Allowed) {
+        for option in &ok.headers {
+            self.add_field(option, option.append == Some(BoolValue { value: true }));
+        }
+        // A name that cannot be is that of no field.
+        self.remove =
+            ok.headers_to_remove.iter().filter_map(|it| changeable(it.as_bytes())).collect();
+        for option in &ok.response_headers_to_add {
+            match field(option) {
+                Some((name, value)) => {
+                    self.response.push((response_action(option), name, value));
+                }
+                None => self.is_invalid = true,
+            }
+        }
+        for parameter in ok.query_parameters_to_set {
+            let QueryParameter { key, value } = parameter;
+            match is_written(&key) && is_written(&value) {
+                true => self.set_query.push((key.into_bytes(), value.into_bytes())),
+                false => self.is_invalid = true,
+            }
+        }
+        self.remove_query =
+            ok.query_parameters_to_remove.into_iter().map(String::into_bytes).collect();
+    }
+}
+
+/// Whether such a text can stand in a query as a name or a value.
+fn is_written(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'#'))
 }
 
 fn response_action(option: &HeaderValueOption) -> ResponseAction {

@@ -44,7 +44,11 @@ pub(super) fn question(
         max_bytes: MOST_BYTES,
         joint: None,
         retry: service.retry.clone(),
-        span: Some(CalloutSpan { add_tags, ..CalloutSpan::new(SpanName::Cluster) }),
+        span: Some(CalloutSpan {
+            add_tags,
+            sampled: config.sampled(request),
+            ..CalloutSpan::new(SpanName::Cluster)
+        }),
     })
 }
 

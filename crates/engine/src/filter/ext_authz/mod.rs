@@ -60,6 +60,25 @@ pub struct ExtAuthz {
     pub namespaces: Vec<Box<str>>,
     /// `charge_cluster_response_stats`: a refusal counts among the responses of the route's cluster.
     pub charges_cluster: bool,
+    /// `emit_client_span`: the question has a span below that of its request. Default true.
+    pub has_span: bool,
+    /// `max_denied_response_body_bytes`: a refusal's content is cut here. 0 means no limit.
+    pub most_refusal: usize,
+    /// `enable_dynamic_metadata_ingestion`: what an answer says is kept. Default true.
+    pub keeps_metadata: bool,
+    /// `validate_mutations`: an answer with what cannot stand in a head is one of an error (500).
+    pub validates: bool,
+}
+
+impl ExtAuthz {
+    /// Whether the span of a question is sampled, whatever its request is.
+    fn sampled(&self, request: &RequestView<'_>) -> Option<bool> {
+        let of_route = request.route.all::<RouteExtAuthz>().find_map(|level| match level {
+            RouteExtAuthz::Check { has_span, .. } => *has_span,
+            RouteExtAuthz::Disabled => None,
+        });
+        (!of_route.unwrap_or(self.has_span)).then_some(false)
+    }
 }
 
 /// The server that is asked.
@@ -118,6 +137,8 @@ pub enum RouteExtAuthz {
         extensions: Vec<(String, String)>,
         /// `disable_request_body_buffering`: no body; else `with_request_body`, where it is set.
         body: RouteBody,
+        /// `emit_client_span`, in place of the filter's.
+        has_span: Option<bool>,
     },
 }
 
@@ -163,6 +184,14 @@ struct Shared {
 }
 
 impl Shared {
+    /// The answer to a request about which the server has said what cannot be done.
+    fn refuse_answer(&self, cluster: &str) -> Reply {
+        self.count(cluster, |stats| stats.invalid.inc());
+        let mut reply = Reply::new(500, b"", "ext_authz_invalid");
+        reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
+        reply
+    }
+
     /// Counts for the filter, and for the route's cluster.
     fn count(&self, cluster: &str, count: impl Fn(&ExtAuthzStats)) {
         count(&self.stats);
@@ -234,7 +263,13 @@ struct Decision {
     remove: Vec<HeaderName>,
     /// For the response of a request that goes on.
     response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
+    /// Parameters of the request's query to be set, as they are written.
+    set_query: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Parameters to be taken out of it.
+    remove_query: Vec<Vec<u8>>,
     metadata: crate::stream_info::Struct,
+    /// Something of it cannot stand in a head.
+    is_invalid: bool,
 }
 
 type Fields = Vec<(HeaderName, Vec<u8>)>;
@@ -257,6 +292,12 @@ enum CheckStatus {
     /// The server has not decided.
     #[default]
     Error,
+    /// The same, in words of its own (`error_response`).
+    Failed {
+        /// 0 where it does not say.
+        status: u16,
+        body: Vec<u8>,
+    },
 }
 
 /// Whether one of these matches a field's name.

@@ -96,6 +96,9 @@ pub(super) struct CheckResponse {
     pub(super) ok: Option<Allowed>,
     #[prost(message, optional, tag = "4")]
     pub(super) dynamic_metadata: Option<Struct>,
+    /// `error_response`.
+    #[prost(message, optional, tag = "5")]
+    pub(super) error: Option<Denied>,
 }
 
 /// `DeniedHttpResponse`.
@@ -121,8 +124,24 @@ pub(super) struct HttpStatus {
 pub(super) struct Allowed {
     #[prost(message, repeated, tag = "2")]
     pub(super) headers: Vec<HeaderValueOption>,
+    /// In place of that of the whole response.
+    #[prost(message, optional, tag = "3")]
+    pub(super) dynamic_metadata: Option<Struct>,
     #[prost(string, repeated, tag = "5")]
     pub(super) headers_to_remove: Vec<String>,
     #[prost(message, repeated, tag = "6")]
     pub(super) response_headers_to_add: Vec<HeaderValueOption>,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) query_parameters_to_set: Vec<QueryParameter>,
+    #[prost(string, repeated, tag = "8")]
+    pub(super) query_parameters_to_remove: Vec<String>,
+}
+
+/// `config.core.v3.QueryParameter`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct QueryParameter {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
 }

@@ -4,13 +4,11 @@
 //! escape stood for stands for itself. Only blanks, control characters and what is no ASCII is written as an escape
 //! again, for it would end the line in which the path stands.
 
-use std::collections::BTreeMap;
-
 use towpath_proto::Head;
 
 use crate::format::{Facts, Format};
 use crate::header_ops::HeaderAction;
-use crate::uri::query::decoded;
+use crate::uri::query::{Parameters, decoded, escape};
 
 /// Envoy `KeyValueMutation`.
 #[derive(Clone, Debug)]
@@ -28,20 +26,15 @@ pub enum QueryMutation {
     },
 }
 
-type Parameters = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
-
 /// Changes the query of a request's path by these, one after the other.
 pub(super) fn apply(mutations: &[QueryMutation], head: &mut Head, facts: &Facts<'_>) {
     if mutations.is_empty() || head.path().is_empty() {
         return;
     }
-    let start = head.path().iter().position(|byte| *byte == b'?');
-    let query = start.map_or(&[][..], |start| &head.path()[start + 1..]);
-    let mut parameters = parse(query);
+    let mut parameters = Parameters::of(head.path(), |text| decoded(text).collect());
     let facts = Facts { request: Some(&*head), ..*facts };
     mutations.iter().for_each(|mutation| mutation.apply(&mut parameters, &facts));
-    let mut path = head.path()[..start.unwrap_or_else(|| head.path().len())].to_vec();
-    write(&parameters, &mut path);
+    let path = parameters.in_path(head.path());
     head.set_path(&path);
 }
 
@@ -49,12 +42,12 @@ impl QueryMutation {
     fn apply(&self, parameters: &mut Parameters, facts: &Facts<'_>) {
         let (name, value, action) = match self {
             Self::Remove(name) => {
-                parameters.remove(&**name);
+                parameters.0.remove(&**name);
                 return;
             }
             Self::Set { name, value, action } => (name, value, action),
         };
-        let is_there = parameters.contains_key(&**name);
+        let is_there = parameters.0.contains_key(&**name);
         let (is_set, replaces) = match action {
             HeaderAction::Append => (true, false),
             HeaderAction::AddIfAbsent => (!is_there, false),
@@ -68,7 +61,7 @@ impl QueryMutation {
         value.write(&mut plain, facts);
         let mut text = Vec::with_capacity(plain.len());
         plain.iter().for_each(|byte| escape(*byte, is_unreserved, &mut text));
-        let values = parameters.entry(name.to_vec()).or_default();
+        let values = parameters.0.entry(name.to_vec()).or_default();
         if replaces {
             values.clear();
         }
@@ -76,49 +69,9 @@ impl QueryMutation {
     }
 }
 
-/// `&` alone separates; a parameter without `=` has an empty value, and nothing between two of them is one too.
-fn parse(query: &[u8]) -> Parameters {
-    let mut parameters = Parameters::new();
-    if query.is_empty() {
-        return parameters;
-    }
-    // What follows the last `&` is one only if it is something.
-    let query = query.strip_suffix(b"&").unwrap_or(query);
-    for part in query.split(|byte| *byte == b'&') {
-        let equals = part.iter().position(|byte| *byte == b'=');
-        let (name, value) = match equals {
-            Some(equals) => (&part[..equals], &part[equals + 1..]),
-            None => (part, &[][..]),
-        };
-        parameters.entry(decoded(name).collect()).or_default().push(decoded(value).collect());
-    }
-    parameters
-}
-
-fn write(parameters: &Parameters, path: &mut Vec<u8>) {
-    let mut delimiter = b'?';
-    for (name, values) in parameters {
-        for value in values {
-            path.push(std::mem::replace(&mut delimiter, b'&'));
-            name.iter().for_each(|byte| escape(*byte, u8::is_ascii_graphic, path));
-            path.push(b'=');
-            value.iter().for_each(|byte| escape(*byte, u8::is_ascii_graphic, path));
-        }
-    }
-}
-
 /// What stands for itself in a value: letters, digits and `*-._`.
 const fn is_unreserved(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'*' | b'-' | b'.' | b'_')
-}
-
-fn escape(byte: u8, is_plain: fn(&u8) -> bool, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    if is_plain(&byte) {
-        out.push(byte);
-    } else {
-        out.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::*;
+use crate::filter::ext_authz::Fields;
 use crate::filter::ext_authz::wire::{Allowed, Denied, HttpStatus};
 use crate::protobuf::{HeaderValue, Status};
 
@@ -33,6 +34,12 @@ fn what_is_allowed_changes_the_request() {
         headers: vec![option("a", "1", None), option("b", "2", Some(true))],
         headers_to_remove: vec!["c".into(), ":path".into()],
         response_headers_to_add: vec![option("d", "3", None)],
+        query_parameters_to_set: vec![
+            QueryParameter { key: "e".into(), value: "%20".into() },
+            QueryParameter { key: "f".into(), value: " HTTP/1.1".into() },
+        ],
+        query_parameters_to_remove: vec!["g".into()],
+        ..Default::default()
     };
     let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
     assert!(matches!(decision.kind, CheckStatus::Allowed));
@@ -40,6 +47,8 @@ fn what_is_allowed_changes_the_request() {
     assert_eq!(names(&decision.append), [("b", &b"2"[..])]);
     assert_eq!(decision.remove.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["c"]);
     assert_eq!(decision.response.len(), 1);
+    assert_eq!(decision.set_query, [(b"e".to_vec(), b"%20".to_vec())]);
+    assert_eq!((decision.remove_query.len(), decision.is_invalid), (1, true));
 }
 
 #[test]
