@@ -13,7 +13,9 @@ use towpath_proto::tls;
 use towpath_proto::{Address, Instant, Version};
 
 use crate::proxied::Proxied;
-use crate::stream_info::{FilterMetadata, Struct};
+use crate::stream_info::FilterMetadata;
+#[cfg(feature = "serving")]
+use crate::stream_info::Struct;
 pub use flags::Flags;
 pub use peer::{DownstreamTls, ShownCertificate};
 
@@ -319,6 +321,7 @@ impl Record {
 
 /// The dynamic metadata of a client's connection, by namespace: all that network filters have left, or else what a
 /// proxy has said of it.
+#[cfg(feature = "serving")]
 pub(crate) fn metadata_of_connection(left: &FilterMetadata, proxied: Option<&Proxied>) -> Struct {
     match (left, proxied) {
         (Some(left), _) => Struct::clone(left),
