@@ -1,7 +1,7 @@
 //! Lines for each attempt of a request: Envoy's `upstream_log` of the router.
 //!
-//! Arrives: attempts that begin, have their connection, are answered, last and end. Leaves: lines, which know of one attempt
-//! alone: when it began, what it carried, and what came of it.
+//! Arrives: attempts that begin, have their connection, are answered, last and end. Leaves: lines, which know of one
+//! attempt alone: when it began, what it carried, and what came of it.
 
 use std::time::Duration;
 
