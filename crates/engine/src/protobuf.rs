@@ -7,7 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message;
 use towpath_proto::Address as EngineAddress;
 
-use crate::proxied::Proxied;
+use crate::record::{Record, metadata_of_connection};
 use crate::stream_info::{self, StreamInfo};
 
 /// One message, framed (gRPC over HTTP/2, Length-Prefixed-Message).
@@ -175,12 +175,15 @@ impl Timestamp {
 /// The dynamic metadata of these namespaces: the request's, or else its connection's.
 pub(crate) fn metadata(
     info: Option<&StreamInfo>,
-    proxied: Option<&Proxied>,
+    record: &Record,
     namespaces: &[Box<str>],
 ) -> Metadata {
     let mut filter_metadata = BTreeMap::new();
-    let proxied = proxied.filter(|_| !namespaces.is_empty());
-    let below = proxied.map(Proxied::metadata).unwrap_or_default();
+    let below = if namespaces.is_empty() {
+        stream_info::Struct::new()
+    } else {
+        metadata_of_connection(&record.connection_metadata, record.proxied.as_deref())
+    };
     for namespace in namespaces {
         let found = info.and_then(|info| {
             info.read_metadata(namespace, &[], |value| {

@@ -182,7 +182,7 @@ impl Proxied {
         // Never too much: three times a header.
         let _ = self.add_state(info);
         if is_connection {
-            let _ = self.add_metadata(info);
+            let _ = info.add_all(&self.metadata());
         }
     }
 
@@ -191,15 +191,6 @@ impl Proxied {
         let info = StreamInfo::default();
         self.note(&info, true);
         info
-    }
-
-    fn add_metadata(&self, info: &StreamInfo) -> Result<(), Refused> {
-        for (namespace, entries) in self.metadata() {
-            if let Value::Struct(entries) = entries {
-                info.add_metadata(&namespace, entries)?;
-            }
-        }
-        Ok(())
     }
 
     fn add_state(&self, info: &StreamInfo) -> Result<(), Refused> {

@@ -16,6 +16,7 @@ use crate::matcher::{
 pub use crate::matcher::{Subject, Whose};
 use crate::record::DownstreamTls;
 use crate::record::details;
+use crate::stream_info::{Struct, Value};
 
 /// An `RBAC`, or a matcher in its place.
 #[derive(Clone, Debug)]
@@ -184,7 +185,31 @@ impl Rules {
 impl Judgement<'_> {
     /// What nothing takes.
     const REFUSED: Self = Self { is_allowed: false, policy: "", logs: None, details: NO_POLICY };
+
+    /// Adds what was said to a filter's dynamic metadata.
+    pub(crate) fn note(&self, entries: &mut Struct, prefix: &str, (result, policy): Keys) {
+        let key = |name: &str| -> Box<str> {
+            if prefix.is_empty() { name.into() } else { [prefix, name].concat().into() }
+        };
+        let said = if self.is_allowed { "allowed" } else { "denied" };
+        entries.insert(key(result), Value::String(said.into()));
+        if !self.policy.is_empty() {
+            entries.insert(key(policy), Value::String(self.policy.into()));
+        }
+    }
+
+    /// What is told to logs of the stream or connection, under [`COMMON`].
+    pub(crate) fn hint(&self) -> Option<Struct> {
+        self.logs.map(|logs| Struct::from([("access_log_hint".into(), Value::Bool(logs))]))
+    }
 }
+
+/// The keys of the result, and of the policy that took the request.
+pub(crate) type Keys = (&'static str, &'static str);
+pub(crate) const SHADOW: Keys = ("shadow_engine_result", "shadow_effective_policy_id");
+pub(crate) const ENFORCED: Keys = ("enforced_engine_result", "enforced_effective_policy_id");
+/// The namespace of what several filters say.
+pub(crate) const COMMON: &str = "envoy.common";
 
 impl Policy {
     /// A policy with its name.

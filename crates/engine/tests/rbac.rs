@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, TCP, add_worker_for, address, drain_and_check, origin_address};
+use towpath_engine::matcher::{MetadataMatcher, StringMatcher, ValueMatcher};
 use towpath_engine::message::Message;
 use towpath_engine::rbac::{Action, Policy, Rule, Rules, Whose};
 use towpath_engine::snapshot::Snapshot;
@@ -73,6 +74,16 @@ struct Outcome {
 
 /// A client that asks three times at a listener with these rules.
 fn run(seed: u64, to: ([u8; 4], u16), change: impl FnOnce(&mut NetworkRbac)) -> Outcome {
+    run_behind(seed, to, Vec::new(), change)
+}
+
+/// The same behind other rules.
+fn run_behind(
+    seed: u64,
+    to: ([u8; 4], u16),
+    mut filters: Vec<NetworkRbac>,
+    change: impl FnOnce(&mut NetworkRbac),
+) -> Outcome {
     let mut rbac = NetworkRbac {
         stat_prefix: "r".into(),
         rules: None,
@@ -80,12 +91,14 @@ fn run(seed: u64, to: ([u8; 4], u16), change: impl FnOnce(&mut NetworkRbac)) -> 
         shadow_prefix: "".into(),
         is_continuous: false,
         delay: Duration::ZERO,
+        behind: 0,
     };
     change(&mut rbac);
+    filters.push(rbac);
     let mut world: World<Message> = World::new(seed);
     world.add(origin(origin_address(1), Log::default(), Habits::default()));
     let (registry, got) = (Arc::new(Registry::default()), Got::default());
-    let worker = add_worker_for(&mut world, seed, Arc::new(snapshot(to, rbac)), &registry);
+    let worker = add_worker_for(&mut world, seed, Arc::new(snapshot(to, filters)), &registry);
     world.run_for(Duration::from_millis(1));
     world.add(client(to, 3, &got));
     world.run_for(Duration::from_secs(5));
@@ -102,12 +115,12 @@ fn run(seed: u64, to: ([u8; 4], u16), change: impl FnOnce(&mut NetworkRbac)) -> 
     outcome
 }
 
-fn snapshot(to: ([u8; 4], u16), rbac: NetworkRbac) -> Snapshot {
+fn snapshot(to: ([u8; 4], u16), filters: Vec<NetworkRbac>) -> Snapshot {
     let mut snapshot = Plan::new(1).snapshot();
     snapshot.listeners.retain(|listener| listener.addresses == [address(to)]);
     let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
     let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-    chain.filters.rbac.push(rbac);
+    chain.filters.rbac = filters;
     snapshot
 }
 
@@ -155,6 +168,53 @@ fn continuous_rules_judge_all_that_comes() {
         assert_eq!(outcome.text.matches("x-id: one").count(), 3, "{}", outcome.text);
         // The network cuts what is sent into pieces as it likes.
         assert!(outcome.allowed >= 3 && outcome.denied == 0, "{}", outcome.allowed);
+    }
+}
+
+/// Rules that refuse, but only count, and leave that under this prefix.
+fn shadow(prefix: &str, is_continuous: bool) -> NetworkRbac {
+    NetworkRbac {
+        stat_prefix: "other".into(),
+        rules: None,
+        shadow: nothing(),
+        shadow_prefix: prefix.into(),
+        is_continuous,
+        delay: Duration::ZERO,
+        behind: 0,
+    }
+}
+
+/// Takes what rules of this prefix have refused.
+fn was_denied(prefix: &str) -> Rule {
+    Rule::Metadata(MetadataMatcher {
+        namespace: "envoy.filters.network.rbac".into(),
+        path: vec![[prefix, "shadow_engine_result"].concat().into()],
+        value: ValueMatcher::Text(StringMatcher::exact("denied", false)),
+        invert: false,
+    })
+}
+
+#[test]
+fn rules_look_at_what_rules_before_them_have_left() {
+    for to in [HTTP, TCP] {
+        for (prefix, denied) in [("a_", 1), ("b_", 0)] {
+            let outcome = run_behind(1, to, vec![shadow("a_", false)], |rbac| {
+                rbac.rules = rules(Action::Deny, was_denied(prefix));
+            });
+            assert_eq!((outcome.denied, outcome.text.is_empty()), (denied, denied == 1));
+        }
+    }
+}
+
+#[test]
+fn rules_for_first_bytes_judge_once_beside_others() {
+    for to in [HTTP, TCP] {
+        let outcome = run_behind(1, to, vec![shadow("a_", true)], |rbac| {
+            // What is left stays for what comes later.
+            rbac.rules = rules(Action::Allow, was_denied("a_"));
+        });
+        assert_eq!(outcome.text.matches("x-id: one").count(), 3, "{}", outcome.text);
+        assert_eq!((outcome.allowed, outcome.denied), (1, 0));
     }
 }
 

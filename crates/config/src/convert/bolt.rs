@@ -314,6 +314,7 @@ fn http(
         via: Arc::from(""),
         attempt_logs: Vec::new(),
         log_attempt_start: false,
+        attempt_log_interval: None,
         proxy_status: None,
         told: None,
         generate_request_id: false,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Converter;
 use crate::dynamic::listeners::MadeListeners;
 use crate::dynamic::{Kind, Made};
+use crate::error::Rank;
 use crate::message::{At, Message};
 
 /// `dynamic_resources`.
@@ -35,6 +36,18 @@ pub struct Grpc {
     pub metadata: Vec<(String, String)>,
     /// `rate_limit_settings`.
     pub limit: Option<RequestLimit>,
+    /// `retry_back_off` of `envoy_grpc`: a stream is opened again after a wait below the first, doubled each time up to
+    /// the second.
+    pub waits: Option<(Duration, Duration)>,
+}
+
+/// After what waits a stream is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// Its `retry_policy` says so.
+    Told,
+    /// Always the same.
+    Fixed,
 }
 
 /// Envoy `config.core.v3.RateLimitSettings`.
@@ -127,7 +140,7 @@ impl<'a> Converter<'a> {
         self.has_ads = resources.has("ads_config");
         let ads = resources.message("ads_config");
         let found = Discovery {
-            ads: ads.and_then(|config| self.api(config)).map(Arc::new),
+            ads: ads.and_then(|config| self.api(config, Waits::Told)).map(Arc::new),
             clusters: resources.message("cds_config").and_then(|source| self.source(source)),
             listeners: resources.message("lds_config").and_then(|source| self.source(source)),
         };
@@ -137,12 +150,12 @@ impl<'a> Converter<'a> {
     /// `load_stats_config`.
     pub(super) fn load_reports(&mut self, bootstrap: &Message) -> Option<Arc<Grpc>> {
         let config = bootstrap.message("cluster_manager")?.message("load_stats_config")?;
-        self.api(config).map(Arc::new)
+        self.api(config, Waits::Fixed).map(Arc::new)
     }
 
     /// `hds_config`.
     pub(super) fn health_discovery(&mut self, bootstrap: &Message) -> Option<Arc<Grpc>> {
-        self.api(bootstrap.message("hds_config")?).map(Arc::new)
+        self.api(bootstrap.message("hds_config")?, Waits::Fixed).map(Arc::new)
     }
 
     /// A `ConfigSource`.
@@ -175,7 +188,8 @@ impl<'a> Converter<'a> {
                 From::File(Arc::from(file.text("path")))
             }
             "api_config_source" => {
-                From::Grpc(Arc::new(self.api(message.message("api_config_source")?)?))
+                let source = message.message("api_config_source")?;
+                From::Grpc(Arc::new(self.api(source, Waits::Told)?))
             }
             // Reported by the table of support.
             _ => return None,
@@ -221,7 +235,7 @@ impl<'a> Converter<'a> {
     }
 
     /// An `ApiConfigSource`.
-    fn api(&mut self, message: &Message) -> Option<Grpc> {
+    fn api(&mut self, message: &Message, waits: Waits) -> Option<Grpc> {
         let delta = match message.choice("api_type").as_str() {
             "GRPC" => false,
             "DELTA_GRPC" => true,
@@ -242,7 +256,7 @@ impl<'a> Converter<'a> {
             return None;
         };
         if service.has("retry_policy") {
-            let text = "a stream is opened again after Envoy's default waits";
+            let text = "a stream is opened again after the waits of `envoy_grpc.retry_policy`";
             self.report.unsupported(service.at("retry_policy"), text);
         }
         let envoy = service.message("envoy_grpc")?;
@@ -253,6 +267,13 @@ impl<'a> Converter<'a> {
             );
             self.report.problem(envoy.at("cluster_name"), text);
         }
+        let waits = match waits {
+            Waits::Told => self.waits(envoy),
+            Waits::Fixed => {
+                self.unread_policy(envoy, "such a stream is opened again after the same waits");
+                None
+            }
+        };
         let metadata = service.messages("initial_metadata");
         let limit = message.message("rate_limit_settings").map(|limit| RequestLimit {
             burst: limit.number32("max_tokens").unwrap_or(DEFAULT_BURST),
@@ -267,7 +288,28 @@ impl<'a> Converter<'a> {
                 .map(|header| (header.text("key").to_owned(), header.text("value").to_owned()))
                 .collect(),
             limit,
+            waits,
         })
+    }
+
+    /// What `retry_policy` of an `EnvoyGrpc` says of waits; that is all that Envoy reads of it.
+    fn waits(&mut self, envoy: &Message) -> Option<(Duration, Duration)> {
+        let policy = envoy.message("retry_policy")?;
+        for unread in ["num_retries", "retry_on", "retry_priority", "retry_host_predicate"] {
+            if policy.has(unread) {
+                let text = "Envoy reads `retry_back_off` alone of such a policy";
+                self.report.finding(policy.at(unread), Rank::Harmless, text);
+            }
+        }
+        policy.has("retry_back_off").then(|| self.core_back_off(policy))
+    }
+
+    /// A `retry_policy` of an `EnvoyGrpc` that Envoy does not read, and why.
+    pub(super) fn unread_policy(&mut self, envoy: &Message, why: &str) {
+        if envoy.has("retry_policy") {
+            let text = format!("Envoy does not read it here: {why}");
+            self.report.finding(envoy.at("retry_policy"), Rank::Harmless, text);
+        }
     }
 
     /// The endpoints of a cluster that asks for them, as far as they are known.

@@ -139,7 +139,10 @@ impl Converter<'_> {
             }
             SET_STATE => before.states.push(self.connection_state(config)),
             LOCAL_RATE => before.rates.extend(self.connection_rate(config)),
-            NETWORK_RBAC => before.rbac.push(self.network_rbac(config)?),
+            NETWORK_RBAC => {
+                let behind = before.states.len();
+                before.rbac.push(self.network_rbac(config, behind)?);
+            }
             SNI_CLUSTER => before.states.extend(self.cluster_by_name(&config.at)),
             SNI_FORWARD => before.sni_forward = self.sni_forward(config),
             EXCHANGE => before.greetings = Some(Arc::new(self.istio_greetings(config))),

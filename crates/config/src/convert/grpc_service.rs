@@ -26,6 +26,7 @@ impl Converter<'_> {
             }
             return None;
         };
+        self.unread_policy(service, "write `retry_policy` beside `envoy_grpc`");
         let cluster = service.text("cluster_name");
         let authority = Some(service.text("authority")).filter(|text| !text.is_empty());
         let metadata = self.header_values(message, "initial_metadata");

@@ -36,7 +36,7 @@ impl Converter<'_> {
             self.extension_without_name(extension);
         }
         let HttpChain { filters, router, upstream_filters } = filters?;
-        let (attempt_logs, log_attempt_start) = self.attempt_logs(message);
+        let attempts = self.attempt_logs(message);
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
         let options = message.message("access_log_options");
@@ -91,8 +91,9 @@ impl Converter<'_> {
             upstream_filters,
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
-            attempt_logs,
-            log_attempt_start,
+            attempt_logs: attempts.logs,
+            log_attempt_start: attempts.on_start,
+            attempt_log_interval: attempts.interval,
             proxy_status: self.proxy_status(message),
             told: message.wrapped_flag("add_user_agent").unwrap_or(false).then(|| {
                 let (cluster, id) = (&self.snapshot.node.cluster, &self.snapshot.node.id);
@@ -149,17 +150,20 @@ impl Converter<'_> {
         Some(self.route_table(found, false))
     }
 
-    /// `upstream_log` of the router, which is the last filter, and whether it has a line for an attempt's start.
-    fn attempt_logs(&mut self, message: &Message) -> (Vec<AccessLog>, bool) {
+    /// `upstream_log` and `upstream_log_options` of the router, which is the last filter.
+    fn attempt_logs(&mut self, message: &Message) -> AttemptLogs {
         let last = message.messages("http_filters").last();
         let any = last.and_then(|filter| filter.any("typed_config"));
         let router = any.map(|(any, _)| any).filter(|any| any.name == ROUTER);
         let Some(config) = router.and_then(|any| any.message.as_ref()) else {
-            return (Vec::new(), false);
+            return AttemptLogs::default();
         };
         let options = config.message("upstream_log_options");
-        let on_start = options.is_some_and(|it| it.flag("flush_upstream_log_on_upstream_stream"));
-        (self.access_logs(config, "upstream_log"), on_start)
+        AttemptLogs {
+            logs: self.access_logs(config, "upstream_log"),
+            on_start: options.is_some_and(|it| it.flag("flush_upstream_log_on_upstream_stream")),
+            interval: options.and_then(|it| it.duration("upstream_log_flush_interval")),
+        }
     }
 
     fn proxy_status(&self, message: &Message) -> Option<Box<ProxyStatus>> {
@@ -316,6 +320,16 @@ impl Converter<'_> {
             headers,
         })
     }
+}
+
+/// Lines for attempts of requests.
+#[derive(Default)]
+struct AttemptLogs {
+    logs: Vec<AccessLog>,
+    /// One when an attempt has its connection.
+    on_start: bool,
+    /// One each time while it lasts.
+    interval: Option<Duration>,
 }
 
 fn forward_client_cert(message: &Message) -> ForwardClientCert {

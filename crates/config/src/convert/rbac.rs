@@ -15,7 +15,8 @@ const ACTION: &str = "envoy.config.rbac.v3.Action";
 pub(super) const NETWORK_RBAC: &str = "envoy.extensions.filters.network.rbac.v3.RBAC";
 
 impl Converter<'_> {
-    pub(super) fn network_rbac(&mut self, config: &Message) -> Option<NetworkRbac> {
+    /// A filter that stands behind so many that set filter state.
+    pub(super) fn network_rbac(&mut self, config: &Message, behind: usize) -> Option<NetworkRbac> {
         for name in ["rules", "shadow_rules"] {
             if let Some(rules) = config.message(name) {
                 self.refuse_headers(rules);
@@ -23,14 +24,14 @@ impl Converter<'_> {
         }
         let (rules, shadow) = self.rules_of(config);
         let prefix = config.text("stat_prefix");
-        let shadow_prefix = config.text("shadow_rules_stat_prefix");
         Some(NetworkRbac {
             stat_prefix: Arc::from(prefix.strip_suffix('.').unwrap_or(prefix)),
             rules: rules?,
             shadow: shadow?,
-            shadow_prefix: shadow_prefix.strip_suffix('.').unwrap_or(shadow_prefix).into(),
+            shadow_prefix: config.text("shadow_rules_stat_prefix").into(),
             is_continuous: config.choice("enforcement_type") == "CONTINUOUS",
             delay: config.duration("delay_deny").unwrap_or(Duration::ZERO),
+            behind,
         })
     }
 

@@ -60,7 +60,7 @@ impl Converter<'_> {
         on: Option<RetryOn>,
     ) -> Option<Arc<RetryPolicy>> {
         let message = holder.message(name)?;
-        let (base_interval, max_interval) = self.back_off(message, DEFAULT_CORE_BASE);
+        let (base_interval, max_interval) = self.core_back_off(message);
         let told = self.retry_on(message);
         Some(Arc::new(RetryPolicy {
             on: on.unwrap_or(told),
@@ -78,6 +78,11 @@ impl Converter<'_> {
             rate_limited: None,
             previous_priorities: self.previous_priorities(message),
         }))
+    }
+
+    /// How long to wait by a `core.v3.RetryPolicy`: below this, doubled each time, and no longer than that.
+    pub(super) fn core_back_off(&mut self, message: &Message) -> (Duration, Duration) {
+        self.back_off(message, DEFAULT_CORE_BASE)
     }
 
     fn retry_on(&mut self, message: &Message) -> RetryOn {

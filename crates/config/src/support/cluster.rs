@@ -490,7 +490,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "detect_degraded_hosts",
         ],
         harmless: &[],
-        changes: &[("monitors", "outlier monitors are not there")],
+        changes: &[("monitors", "Envoy 1.40 has none and acts on none")],
     },
     Entry {
         message: "envoy.config.core.v3.HealthCheck",

@@ -116,15 +116,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.GrpcService.EnvoyGrpc",
-        honoured: &["cluster_name", "authority", "skip_envoy_headers"],
+        honoured: &["cluster_name", "authority", "skip_envoy_headers", "retry_policy"],
         harmless: &[],
-        changes: &[
-            ("retry_policy", "a call is made once"),
-            (
-                "max_receive_message_length",
-                "limits are 256 MiB of a control plane, 1 MiB of others",
-            ),
-        ],
+        changes: &[(
+            "max_receive_message_length",
+            "limits are 256 MiB of a control plane, 1 MiB of others",
+        )],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.EdsClusterConfig",

@@ -198,9 +198,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.http.router.v3.Router.UpstreamAccessLogOptions",
-        honoured: &["flush_upstream_log_on_upstream_stream"],
+        honoured: &["flush_upstream_log_on_upstream_stream", "upstream_log_flush_interval"],
         harmless: &[],
-        changes: &[("upstream_log_flush_interval", "attempts are logged at their start and end")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.SchemeHeaderTransformation",

@@ -12,7 +12,7 @@ use crate::conn::tls::ChainTls;
 use crate::filter::istio_stats::Metrics;
 use crate::filter::{ChainFilter, FilterScope, HttpFilter};
 use crate::ids::{Kind, NO_CLUSTER};
-use crate::rbac::{Rules, Subject};
+use crate::rbac::{COMMON, Rules, SHADOW, Subject};
 use crate::serving::Serving;
 use crate::snapshot::listener::{
     Answer, ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
@@ -26,6 +26,7 @@ use crate::stats::{
     ListenerHttpStats, ListenerStats, ListenerWorkerStats, RbacStats, ShadowRbacStats, TcpStats,
     TracingStats,
 };
+use crate::stream_info::{StreamInfo, Struct};
 use crate::tracer;
 
 /// Counters of rules, and of those that only count.
@@ -219,17 +220,47 @@ impl ChainContext {
         }
     }
 
-    /// Judges what a client sends by the chain's rules, in their order. Answers what refuses it: the details, and how
-    /// long the connection is held then.
-    pub(crate) fn judge(&self, subject: &Subject<'_>) -> Option<(&'static str, Duration)> {
-        self.rbac().find_map(|(filter, (stats, of_shadow))| {
-            if let Some(shadow) = &filter.shadow {
-                of_shadow.count(shadow.judge(subject).is_allowed);
+    /// Gives what a client sends to the filters that look at it, in their order: the first bytes to all of them, later
+    /// ones to those that judge all.
+    pub(crate) fn judge(&self, subject: &Subject<'_>, is_first: bool) -> Verdict {
+        let mut verdict = Verdict::default();
+        let mut set = 0;
+        for (filter, (stats, of_shadow)) in self.rbac() {
+            if is_first {
+                self.set_states(set, filter.behind, subject);
+                set = filter.behind;
+            } else if !filter.is_continuous {
+                continue;
             }
-            let judgement = filter.rules.as_ref()?.judge(subject);
+            if let Some(shadow) = &filter.shadow {
+                let judgement = shadow.judge(subject);
+                of_shadow.count(judgement.is_allowed);
+                let mut entries = Struct::new();
+                judgement.note(&mut entries, &filter.shadow_prefix, SHADOW);
+                verdict.leave(subject.info, NETWORK_RBAC, entries);
+            }
+            let Some(rules) = &filter.rules else { continue };
+            let judgement = rules.judge(subject);
             stats.count(judgement.is_allowed);
-            (!judgement.is_allowed).then_some((judgement.details, filter.delay))
-        })
+            if let Some(hint) = judgement.hint() {
+                verdict.leave(subject.info, COMMON, hint);
+            }
+            if !judgement.is_allowed {
+                verdict.refused = Some((judgement.details, filter.delay));
+                return verdict;
+            }
+        }
+        if is_first {
+            self.set_states(set, self.chain.filters.states.len(), subject);
+        }
+        verdict
+    }
+
+    /// Sets objects of the filter state, as these of the filters that set some say for the first bytes.
+    fn set_states(&self, from: usize, to: usize, subject: &Subject<'_>) {
+        let Some(facts) = subject.facts else { return };
+        let states = self.chain.filters.states.iter().take(to).skip(from);
+        states.flat_map(|state| &state.received).for_each(|setting| setting.write(facts));
     }
 
     /// Whether rules have conditions, which look at more than rules do.
@@ -292,6 +323,25 @@ impl ChainContext {
         }
     }
 }
+
+/// What filters say of what a client sends.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// What refuses it: the details, and how long the connection is held then.
+    pub(crate) refused: Option<(&'static str, Duration)>,
+    /// Something was left in its dynamic metadata.
+    pub(crate) leaves: bool,
+}
+
+impl Verdict {
+    /// Leaves something for filters behind, and logs.
+    fn leave(&mut self, info: Option<&StreamInfo>, namespace: &str, entries: Struct) {
+        // What is too much for one connection is left out.
+        self.leaves |= info.is_some_and(|info| info.add_metadata(namespace, entries).is_ok());
+    }
+}
+
+const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 
 /// What stands for a listener where there is none.
 fn no_listener() -> (Listener, FilterChain) {

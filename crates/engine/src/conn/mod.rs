@@ -40,7 +40,7 @@ use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Fingerprints, Listener, ListenerFilter};
 use crate::snapshot::original_src::Source;
 use crate::stats::ListenerStats;
-use crate::stream_info::{StateObject, StreamInfo};
+use crate::stream_info::{FilterMetadata, StateObject, StreamInfo};
 
 /// A connection.
 #[derive(Debug)]
@@ -162,7 +162,9 @@ pub(crate) struct Particulars {
     pub(crate) source: Option<Source>,
     /// Objects of the filter state that its streams begin with.
     pub(crate) state: Vec<(Box<str>, StateObject)>,
-    /// Its first bytes have come, where some of these say what they say of them.
+    /// Its dynamic metadata, by namespace, once its filters have left some.
+    pub(crate) metadata: FilterMetadata,
+    /// Its first bytes have come, where filters look at them once and at more of it, or have left something.
     pub(crate) is_read: bool,
     /// Its chain lets in fewer.
     pub(crate) over_rate: bool,
@@ -174,12 +176,16 @@ pub(crate) struct Particulars {
 
 impl Particulars {
     /// Sets the connection's own objects in what is known of one of its streams. What belongs to a connection no
-    /// request replaces, as in Envoy.
-    pub(crate) fn note_state(&self, info: &StreamInfo, of_request: bool) {
+    /// request replaces, as in Envoy. A request has dynamic metadata of its own; a stream of opaque bytes is its
+    /// connection.
+    pub(crate) fn note(&self, info: &StreamInfo, of_request: bool) {
         for (name, object) in &self.state {
             let object = StateObject { read_only: of_request, ..object.clone() };
             // It is as much as a connection may hold, at most.
             let _ = info.set_state(name, object);
+        }
+        if let Some(metadata) = self.metadata.as_ref().filter(|_| !of_request) {
+            let _ = info.add_all(metadata);
         }
     }
 }
@@ -366,6 +372,15 @@ impl Downstream {
     /// What a proxy has said of it beside addresses.
     pub(crate) fn proxied(&self) -> Option<&Arc<Proxied>> {
         self.particulars.as_ref()?.proxied.as_ref()
+    }
+
+    /// What its filters look at: what others have left of it.
+    pub(crate) fn info(&self) -> StreamInfo {
+        let info = self.proxied().map_or_else(StreamInfo::default, |proxied| proxied.info());
+        if let Some(particulars) = &self.particulars {
+            particulars.note(&info, false);
+        }
+        info
     }
 
     /// The name by which the client asked for this server, as far as a listener filter has read it.

@@ -239,6 +239,7 @@ impl Listeners {
                 record.server_name = particulars.server_name.clone();
                 record.fingerprints = particulars.fingerprints.clone();
                 record.termination = particulars.termination;
+                record.connection_metadata = particulars.metadata.clone();
                 state = &particulars.state;
             }
             record.bytes_received = connection.bytes_received;

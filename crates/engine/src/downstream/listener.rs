@@ -515,7 +515,9 @@ impl Env {
                 rules,
                 shadow,
             };
-            let of_shadow = scope(Arc::clone(&filter.shadow_prefix), true);
+            // Counters have names of whole words: a dot at a prefix's end is Envoy's own.
+            let prefix = &*filter.shadow_prefix;
+            let of_shadow = scope(prefix.strip_suffix('.').unwrap_or(prefix).into(), true);
             let of_shadow = self.registry.set(self.index, of_shadow);
             (self.registry.set(self.index, scope(Arc::from(""), false)), of_shadow)
         });

@@ -125,6 +125,9 @@ impl Env {
         if !listener.access_logs.is_empty() {
             let proxied = record.proxied.as_ref();
             let info = proxied.map_or_else(StreamInfo::default, |proxied| proxied.info());
+            if let Some(metadata) = &record.connection_metadata {
+                let _ = info.add_all(metadata);
+            }
             for (name, object) in state {
                 // It is as much as a connection may hold, at most.
                 let _ = info.set_state(name, object.clone());

@@ -1,7 +1,9 @@
 //! Lines for each attempt of a request: Envoy's `upstream_log` of the router.
 //!
-//! Arrives: attempts that begin, have their connection, are answered and end. Leaves: lines, which know of one attempt
-//! alone: when it began, what it carried, and what came of it.
+//! Arrives: attempts that begin, have their connection, are answered, last and end. Leaves: lines, which know of one
+//! attempt alone: when it began, what it carried, and what came of it.
+
+use std::time::Duration;
 
 use towpath_proto::Instant;
 use towpath_proto::head::Head;
@@ -12,6 +14,7 @@ use crate::exchange::log::{Setting, facts};
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::flag_of;
 use crate::exchange::stream::Stream;
+use crate::exchange::timers::{AttemptTimer, StreamTimer};
 use crate::exchange::tracing::TryEnd;
 use crate::ids::{ResetReason, StreamIndex};
 use crate::record::{Flags, Record};
@@ -24,6 +27,10 @@ pub(crate) struct AttemptLog {
     sent_before: u64,
     received_before: u64,
     connected: bool,
+    /// When there is a line that it still lasts, if ever.
+    due: Instant,
+    /// It goes on although its time is over.
+    late: Flags,
     /// The head of its answer, as it came.
     head: Option<Head>,
 }
@@ -33,6 +40,13 @@ impl Recorder {
     #[inline]
     pub(crate) fn logs_attempt(&self) -> bool {
         self.attempt_log().is_some()
+    }
+
+    /// An attempt goes on whose time is over.
+    pub(crate) fn note_late_attempt(&mut self, reason: ResetReason) {
+        if let Some(log) = self.recording_mut().and_then(|it| it.attempt_log.as_mut()) {
+            log.late.set(flags_of(Some(TryEnd::Reset(reason))));
+        }
     }
 
     /// Keeps the head of an attempt's answer for its lines.
@@ -49,18 +63,81 @@ impl Exchange {
     #[cold]
     pub(crate) fn begin_attempt_log(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let http = stream.context.http();
-        if http.is_none_or(|http| http.config.attempt_logs.is_empty()) {
+        let context = stream.context.clone();
+        let Some(http) = context.http().filter(|http| !http.config.attempt_logs.is_empty()) else {
             return;
-        }
+        };
+        let interval = http.config.attempt_log_interval;
+        let due = interval.map_or(Instant::FAR_FUTURE, |interval| now + interval);
         let Some(recording) = stream.recorder.recording_mut() else { return };
         recording.attempt_log = Some(Box::new(AttemptLog {
             start: now,
             sent_before: recording.record.upstream_bytes_sent,
             received_before: recording.record.upstream_bytes_received,
             connected: false,
+            due,
+            late: Flags::NONE,
             head: None,
         }));
+        if interval.is_some() && AttemptTimer::is_of(stream.kind) {
+            // Attempts before it may have lines too.
+            let first = stream.deadlines.get(AttemptTimer::LogFlush.place());
+            let at = first.map_or(due, |first| first.min(due));
+            stream.set_timer(index, AttemptTimer::LogFlush, at, &mut self.env.timers);
+        }
+    }
+
+    /// Attempts of a client's request may have lasted so long that there is a line.
+    pub(crate) fn on_attempt_deadline(
+        &mut self,
+        index: StreamIndex,
+        timer: AttemptTimer,
+        now: Instant,
+    ) {
+        match timer {
+            AttemptTimer::LogFlush => self.log_lasting(index, now),
+        }
+    }
+
+    #[cold]
+    fn log_lasting(&mut self, index: StreamIndex, now: Instant) {
+        let Some(mut stream) = self.streams.close(index) else { return };
+        let context = stream.context.clone();
+        let interval = context.http().and_then(|http| http.config.attempt_log_interval);
+        if let Some(interval) = interval {
+            let mut next = self.log_one_lasting(&mut stream, interval, now);
+            for earlier in 0.. {
+                let looked_at = stream.with_beside(earlier, |stream| {
+                    next = next.min(self.log_one_lasting(stream, interval, now));
+                });
+                if !looked_at {
+                    break;
+                }
+            }
+            if next != Instant::FAR_FUTURE {
+                stream.set_timer(index, AttemptTimer::LogFlush, next, &mut self.env.timers);
+            }
+        }
+        self.streams.put_back(index, stream);
+    }
+
+    /// Writes a line of the latest attempt, if one is due. Answers when the next one is.
+    fn log_one_lasting(
+        &mut self,
+        stream: &mut Stream,
+        interval: Duration,
+        now: Instant,
+    ) -> Instant {
+        let Some(log) = stream.recorder.attempt_log() else { return Instant::FAR_FUTURE };
+        if log.due > now {
+            return log.due;
+        }
+        self.write_attempt(stream, None, "UpstreamPeriodic", now);
+        let due = now + interval;
+        if let Some(log) = stream.recorder.recording_mut().and_then(|it| it.attempt_log.as_mut()) {
+            log.due = due;
+        }
+        due
     }
 
     /// An attempt has its connection.
@@ -132,6 +209,7 @@ impl AttemptLog {
         if let Some(TryEnd::Reset(reason)) = end.filter(|_| !record.flags.is_empty()) {
             record.transport_failure = reason.reset().transport_failure();
         }
+        record.flags.set(self.late);
         (record.details, record.termination) = ("", "");
         record.attempts = 0;
         record

@@ -116,6 +116,19 @@ impl Stream {
         }
     }
 
+    /// Looks at an earlier attempt as if it were the latest; answers whether there are so many.
+    pub(super) fn with_beside(&mut self, at: usize, look: impl FnOnce(&mut Self)) -> bool {
+        let earlier = self.beside_mut().filter(|all| at < all.len());
+        let Some(mut beside) = earlier.map(|all| all.remove(at)) else { return false };
+        self.swap(&mut beside);
+        look(self);
+        self.swap(&mut beside);
+        if let Some(all) = self.beside_mut() {
+            all.insert(at.min(all.len()), beside);
+        }
+        true
+    }
+
     fn beside_mut(&mut self) -> Option<&mut Vec<Beside>> {
         Some(&mut self.retries.tried.as_deref_mut()?.beside)
     }
@@ -148,6 +161,9 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let UpstreamState::Active(_) = stream.upstream else { return };
         stream.retries.tried.get_or_insert_default().is_late = true;
+        if reason == ResetReason::PerTryIdleTimeout || stream.is_unanswered() {
+            stream.recorder.note_late_attempt(reason);
+        }
         if !stream.is_unanswered() || stream.retries.hedging != Hedging::Begins {
             return;
         }

@@ -1,27 +1,28 @@
-//! The rules of a filter chain (`envoy.filters.network.rbac`) judge a connection with the first bytes of its client.
+//! What filters of a chain do with the first bytes of a client: rules judge it (`envoy.filters.network.rbac`), others
+//! set filter state.
 //!
-//! Arrives: bytes of a client whose chain has rules, and its end. Leaves: the same for the connection's mux, or the end
-//! of the connection.
+//! Arrives: bytes of a client whose chain has such filters, and its end. Leaves: the same for the connection's mux, or
+//! the end of the connection; and what filters have left of it, for its streams and logs.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::{ConnectionId, Instant};
 
-use crate::conn::Connection;
 use crate::conn::mux::ONLY;
 use crate::exchange::Exchange;
-use crate::exchange::stream::note_client;
+use crate::exchange::connection_state::{record_of, state_of};
 use crate::format::Facts;
 use crate::ids::Leg;
 use crate::rbac::Subject;
-use crate::record::{Flags, Record};
+use crate::record::Flags;
+use crate::stream_info::StreamInfo;
 
 impl Exchange {
     /// Takes what came from a client whose connection has not been judged.
     pub(crate) fn receive_judged(&mut self, id: ConnectionId, chunk: Bytes, now: Instant) {
-        self.set_first_state(id, now);
         if self.is_refused(id, chunk.len(), now) || self.is_shed(id, chunk.len(), now) {
             return;
         }
@@ -37,7 +38,6 @@ impl Exchange {
     /// Judges a client that has said nothing before its end. Only where that is an end of its own, behind which the
     /// other direction goes on: everywhere else it is the end of the connection.
     pub(crate) fn judge_end(&mut self, id: ConnectionId, now: Instant) {
-        self.set_first_state(id, now);
         let Some(connection) = self.conns.table.get(id) else { return };
         let is_half = connection
             .downstream()
@@ -99,36 +99,48 @@ impl Exchange {
         let tls = connection.downstream_tls();
         let Some(downstream) = connection.downstream() else { return false };
         let context = Rc::clone(&downstream.context);
-        let info = downstream.proxied().map(|proxied| proxied.info());
-        let record = context
-            .judges_by_conditions()
-            .then(|| Record { downstream_tls: tls.clone(), ..record_of(connection) });
-        let facts = record.as_ref().map(|record| {
-            let listener = &context.listener;
-            Facts {
-                info: info.as_ref(),
-                epoch_unix_ns: self.env.clock.epoch_unix_ns,
-                listener: &listener.name,
-                filter_chain: &context.chain.name,
-                ..Facts::new(record, now)
-            }
+        let is_first = !downstream.particulars.as_ref().is_some_and(|it| it.is_read);
+        let sets = is_first && context.chain.filters.looks_at_first_bytes();
+        let info = downstream.info();
+        let record = (sets || context.judges_by_conditions())
+            .then(|| record_of(connection, tls.as_ref().map(Arc::clone)));
+        let facts = record.as_ref().map(|record| Facts {
+            info: Some(&info),
+            epoch_unix_ns: self.env.clock.epoch_unix_ns,
+            hostname: &self.env.clock.hostname,
+            listener: &context.listener.name,
+            filter_chain: &context.chain.name,
+            ..Facts::new(record, now)
         });
-        let outcome = context.judge(&Subject {
-            local: Some(&connection.local),
-            direct: Some(connection.direct_peer()),
-            remote: Some(&connection.peer),
-            server_name: downstream.server_name().map_or("", |name| name),
-            tls: tls.as_deref(),
-            info: info.as_ref(),
-            facts: facts.as_ref(),
-            ..Subject::default()
-        });
-        let Some((details, delay)) = outcome else {
-            if let Some(downstream) = connection.downstream_mut() {
-                downstream.unjudged = context.judges_all();
+        let verdict = context.judge(
+            &Subject {
+                local: Some(&connection.local),
+                direct: Some(connection.direct_peer()),
+                remote: Some(&connection.peer),
+                server_name: downstream.server_name().map_or("", |name| name),
+                tls: tls.as_deref(),
+                info: Some(&info),
+                facts: facts.as_ref(),
+                ..Subject::default()
+            },
+            is_first,
+        );
+        let judges_all = context.judges_all();
+        if let Some(downstream) = connection.downstream_mut() {
+            downstream.unjudged = judges_all;
+            if sets || verdict.leaves || judges_all {
+                let particulars = downstream.particulars.get_or_insert_default();
+                particulars.is_read = true;
+                if sets {
+                    particulars.state = state_of(&info);
+                }
             }
-            return false;
-        };
+        }
+        if sets || verdict.leaves {
+            self.tell_streams(id, verdict.leaves.then_some(&info));
+        }
+        let Some((details, delay)) = verdict.refused else { return false };
+        let Some(connection) = self.conns.table.get_mut(id) else { return true };
         let streams = connection.streams.all();
         if let Some(downstream) = connection.downstream_mut() {
             downstream.particulars.get_or_insert_default().termination = details;
@@ -146,16 +158,32 @@ impl Exchange {
         self.listeners.check_drained(&mut self.env);
         true
     }
-}
 
-/// What is known of a connection that has no stream yet.
-#[cold]
-fn record_of(connection: &Connection) -> Record {
-    let mut record = Record { start: connection.opened, ..Record::default() };
-    note_client(&mut record, connection);
-    if let Some(downstream) = connection.downstream() {
-        record.connection = downstream.serial;
-        record.server_name = downstream.server_name().cloned();
+    /// Keeps what filters have `left` in the dynamic metadata of a connection, and tells its streams of that and of its
+    /// filter state.
+    #[cold]
+    fn tell_streams(&mut self, id: ConnectionId, left: Option<&StreamInfo>) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let streams = connection.streams.all();
+        let Some(downstream) = connection.downstream_mut() else { return };
+        let is_http = downstream.context.http().is_some();
+        let particulars = downstream.particulars.get_or_insert_default();
+        if let Some(left) = left {
+            left.read_all(|all| {
+                // Rules that judge all that comes say the same most times.
+                if particulars.metadata.as_deref() != Some(all) {
+                    particulars.metadata = Some(Arc::new(all.clone()));
+                }
+            });
+        }
+        for index in streams {
+            let Some(stream) = self.streams.get_mut(index) else { continue };
+            stream.recorder.note(|record| {
+                record.connection_metadata.clone_from(&particulars.metadata);
+            });
+            if let Some(info) = stream.recorder.info() {
+                particulars.note(info, is_http);
+            }
+        }
     }
-    record
 }

@@ -397,7 +397,8 @@ impl Streams {
                 proxied.note(&recording.info, stream.context.http().is_none());
             }
             if let Some(particulars) = particulars {
-                particulars.note_state(&recording.info, stream.context.http().is_some());
+                record.connection_metadata = particulars.metadata.clone();
+                particulars.note(&recording.info, stream.context.http().is_some());
             }
         }
         Some((index, stream))

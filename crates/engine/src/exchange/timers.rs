@@ -48,6 +48,14 @@ pub(crate) enum HttpTimer {
     Attempt = 8,
 }
 
+/// Deadlines of the lines for attempts of a client's request, beside its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum AttemptTimer {
+    /// `upstream_log_flush_interval`.
+    LogFlush = 9,
+}
+
 /// Deadlines of a client's opaque bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -106,6 +114,18 @@ impl StreamTimer for HttpTimer {
     }
 }
 
+impl StreamTimer for AttemptTimer {
+    const ALL: &[Self] = &[Self::LogFlush];
+
+    fn place(self) -> usize {
+        self as usize
+    }
+
+    fn is_of(kind: Kind) -> bool {
+        HttpTimer::is_of(kind)
+    }
+}
+
 impl StreamTimer for TcpTimer {
     const ALL: &[Self] =
         &[Self::Idle, Self::MaxDuration, Self::Report, Self::BackOff, Self::LogFlush];
@@ -150,7 +170,10 @@ impl Exchange {
             places: stream.deadlines.take_expired(now, slot, &mut self.env.timers),
         };
         match kind {
-            Kind::Http(_) | Kind::Rpc(_) => self.tell_each(&passed, Self::on_http_deadline, now),
+            Kind::Http(_) | Kind::Rpc(_) => {
+                self.tell_each(&passed, Self::on_http_deadline, now);
+                self.tell_each(&passed, Self::on_attempt_deadline, now);
+            }
             Kind::Tcp(_) => self.tell_each(&passed, Self::on_tcp_deadline, now),
             Kind::App => self.tell_each(&passed, Self::on_call_deadline, now),
             Kind::Callout(_) => self.tell_each(&passed, Self::on_callout_deadline, now),
@@ -323,7 +346,7 @@ fn is_of<T: StreamTimer>(_timer: T, kind: Kind) -> bool {
 }
 
 /// How many deadlines a stream of any kind has.
-pub(crate) const COUNT: usize = 9;
+pub(crate) const COUNT: usize = 10;
 
 /// Where every kind has what begins anew with each piece that moves.
 const IDLE: usize = 1;

@@ -13,6 +13,9 @@ use towpath_proto::tls;
 use towpath_proto::{Address, Instant, Version};
 
 use crate::proxied::Proxied;
+use crate::stream_info::FilterMetadata;
+#[cfg(feature = "serving")]
+use crate::stream_info::Struct;
 pub use flags::Flags;
 pub use peer::{DownstreamTls, ShownCertificate};
 
@@ -114,6 +117,9 @@ pub struct Record {
     pub fingerprints: Option<Arc<Fingerprints>>,
     /// What a proxy has said of the client's connection beside addresses.
     pub proxied: Option<Arc<Proxied>>,
+    /// The dynamic metadata of the client's connection, by namespace, where network filters have left some: that of
+    /// [`Self::proxied`] is a part of it then.
+    pub connection_metadata: FilterMetadata,
     /// Counts connections of this worker; unique with the worker's number.
     pub connection: u64,
     /// The same for the upstream connection; 0 when there was none.
@@ -290,6 +296,7 @@ impl Record {
             server_name: None,
             fingerprints: None,
             proxied: None,
+            connection_metadata: None,
             connection: 0,
             upstream_connection: 0,
             stream: 0,
@@ -309,6 +316,17 @@ impl Record {
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
         self.end.map(|end| end.since(self.start))
+    }
+}
+
+/// The dynamic metadata of a client's connection, by namespace: all that network filters have left, or else what a
+/// proxy has said of it.
+#[cfg(feature = "serving")]
+pub(crate) fn metadata_of_connection(left: &FilterMetadata, proxied: Option<&Proxied>) -> Struct {
+    match (left, proxied) {
+        (Some(left), _) => Struct::clone(left),
+        (None, Some(proxied)) => proxied.metadata(),
+        (None, None) => Struct::new(),
     }
 }
 

@@ -88,6 +88,8 @@ pub struct Http {
     pub attempt_logs: Vec<AccessLog>,
     /// `flush_upstream_log_on_upstream_stream`: and one when it has its connection.
     pub log_attempt_start: bool,
+    /// `upstream_log_flush_interval`: and one each time while it lasts, at least 1 ms.
+    pub attempt_log_interval: Option<Duration>,
     /// `proxy_status_config`: answers say what went wrong here.
     pub proxy_status: Option<Box<ProxyStatus>>,
     /// `add_user_agent`: what servers are told of this proxy.

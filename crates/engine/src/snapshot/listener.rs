@@ -409,15 +409,13 @@ pub struct ConnectionState {
     pub received: Box<[Setting]>,
 }
 
-/// When objects of a connection's filter state are set.
+/// When objects of a connection's filter state are set, beside with its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// It begins.
     Accepted,
     /// Its handshake is over.
     Secured,
-    /// The first bytes have come.
-    Received,
 }
 
 impl ConnectionState {
@@ -427,7 +425,6 @@ impl ConnectionState {
         match moment {
             Moment::Accepted => &self.accepted,
             Moment::Secured => &self.secured,
-            Moment::Received => &self.received,
         }
     }
 }
@@ -463,12 +460,14 @@ pub struct NetworkRbac {
     pub rules: Option<Rules>,
     /// `shadow_rules`: only counted.
     pub shadow: Option<Rules>,
-    /// `shadow_rules_stat_prefix`, of their counters; it may be empty.
+    /// `shadow_rules_stat_prefix`, of their counters and of the keys of the metadata; it may be empty.
     pub shadow_prefix: Arc<str>,
     /// `enforcement_type: CONTINUOUS`: all that comes is judged, not only the first bytes.
     pub is_continuous: bool,
     /// `delay_deny`: how long a connection that is refused is held before it is closed.
     pub delay: Duration,
+    /// How many of the chain's [`NetworkFilters::states`] stand before it.
+    pub behind: usize,
 }
 
 /// The filter that ends a chain.

@@ -84,6 +84,19 @@ impl StreamInfo {
         .map(|_| ())
     }
 
+    /// Adds metadata of several namespaces.
+    ///
+    /// # Errors
+    /// When it would be too much for one stream; then what comes from there on is not added.
+    pub fn add_all(&self, metadata: &Struct) -> Result<(), Refused> {
+        for (namespace, entries) in metadata {
+            if let Value::Struct(entries) = entries {
+                self.add_metadata(namespace, entries.clone())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Changes the metadata of a namespace, and answers what `change` answers: whether it is to be kept.
     ///
     /// # Errors

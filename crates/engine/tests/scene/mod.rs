@@ -200,6 +200,7 @@ pub fn http(routes: RouteTable) -> Http {
         via: "".into(),
         attempt_logs: Vec::new(),
         log_attempt_start: false,
+        attempt_log_interval: None,
         proxy_status: None,
         told: None,
         generate_request_id: true,

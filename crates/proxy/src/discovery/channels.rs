@@ -31,11 +31,12 @@ impl Channel {
             tokens: limit.burst,
             interval: Duration::from_secs(1000) / limit.per_1000_seconds.max(1),
         });
+        let (base, max) = grpc.waits.unwrap_or((BACKOFF_BASE, BACKOFF_MAX));
         let settings = Settings {
             form: if grpc.delta { Form::Delta } else { Form::StateOfTheWorld },
             node,
             node_once: grpc.node_once,
-            backoff: Backoff::new(BACKOFF_BASE, BACKOFF_MAX, crate::random()),
+            backoff: Backoff::new(base, max, crate::random()),
             max_resources: MAX_RESOURCES,
             limit,
         };

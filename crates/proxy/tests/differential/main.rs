@@ -115,6 +115,7 @@ suites!(
     proxy_protocol,
     upstream_proxy_protocol,
     connection_limit,
+    connection_metadata,
     connection_rates,
     network_filters,
     original_sources,

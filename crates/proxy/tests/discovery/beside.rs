@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use towpath_xds::Type;
 
@@ -87,6 +88,41 @@ fn secrets_go_as_in_envoy() {
         for source in [ads.clone(), own_stream(form)] {
             let theirs = story(envoy, form, &source);
             assert_eq!(story(towpath, form, &source), theirs, "{form} {source}");
+        }
+    }
+}
+
+/// How often a control plane that ends every connection is connected to in two seconds.
+fn connects(start: Start, policy: &str) -> usize {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let service = format!("{{ cluster_name: xds{policy} }}");
+    let bootstrap = bootstrap(&tcp(at), "GRPC").replace("{ cluster_name: xds }", &service);
+    let proxy = start(&bootstrap);
+    drop(listener.accept().unwrap());
+    let since = Instant::now();
+    listener.set_nonblocking(true).unwrap();
+    let mut count = 0;
+    while since.elapsed() < Duration::from_secs(2) {
+        match listener.accept() {
+            Ok(_) => count += 1,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    drop(proxy);
+    count
+}
+
+#[test]
+#[ignore = "needs a real Envoy: cargo xtask peers, then TOWPATH_PEERS=target/peers/bin"]
+fn streams_are_opened_again_after_the_waits_of_the_policy() {
+    let often = ", retry_policy: { retry_back_off: { base_interval: 0.02s, max_interval: 0.05s } }";
+    // Below 0.5 s, 1 s, and so on without a policy: none falls so low as to be taken for one of these.
+    let waits = [("", 0..20), (often, 30..2000)];
+    for (start, name) in [(envoy as Start, "Envoy"), (towpath, "Towpath")] {
+        for (policy, wanted) in &waits {
+            let count = connects(start, policy);
+            assert!(wanted.contains(&count), "{name}: {count} with '{policy}'");
         }
     }
 }

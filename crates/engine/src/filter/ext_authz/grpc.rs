@@ -77,11 +77,7 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
         destination: Some(destination),
         request: Some(Request { time: Some(protobuf::Timestamp::of(start)), http: Some(http) }),
         context_extensions: extensions,
-        metadata_context: Some(protobuf::metadata(
-            facts.info,
-            facts.record.proxied.as_deref(),
-            &config.namespaces,
-        )),
+        metadata_context: Some(protobuf::metadata(facts.info, record, &config.namespaces)),
         tls_session: config.tells_server_name.then(|| wire::TlsSession {
             sni: record.server_name.as_deref().unwrap_or_default().to_owned(),
         }),

@@ -187,11 +187,7 @@ impl Conversation {
         }
         let mut message = ProcessingRequest {
             part: Some(part),
-            metadata_context: Some(protobuf::metadata(
-                facts.info,
-                facts.record.proxied.as_deref(),
-                &self.forwarded,
-            )),
+            metadata_context: Some(protobuf::metadata(facts.info, facts.record, &self.forwarded)),
             observability_mode: self.watches(),
             ..ProcessingRequest::default()
         };

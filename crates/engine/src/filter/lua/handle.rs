@@ -63,6 +63,7 @@ pub(super) struct Told {
     pub(super) virtual_cluster: Box<str>,
     pub(super) tls: Option<Arc<DownstreamTls>>,
     proxied: Option<Arc<Proxied>>,
+    connection: FilterMetadata,
     now: u64,
 }
 
@@ -93,6 +94,7 @@ impl Shown {
             virtual_cluster: facts.virtual_cluster.into(),
             tls: record.downstream_tls.clone(),
             proxied: record.proxied.clone(),
+            connection: record.connection_metadata.clone(),
             now: facts.epoch_unix_ns.saturating_add(facts.now.as_nanos()),
         };
         self.show_info(facts);
@@ -231,7 +233,8 @@ impl UserData for StreamHandle {
             Ok(Map(Entries::whole(&this.shared.borrow().configured.context)))
         });
         methods.add_method("connectionStreamInfo", |_, this, ()| {
-            Ok(ConnectionInfo(this.shared.borrow().told.proxied.clone()))
+            let told = &this.shared.borrow().told;
+            Ok(ConnectionInfo { proxied: told.proxied.clone(), left: told.connection.clone() })
         });
         methods.add_method(
             "setUpstreamOverrideHost",

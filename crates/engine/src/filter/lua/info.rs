@@ -10,13 +10,17 @@ use super::handle::{Shared, any};
 use super::tls::Tls;
 use super::values;
 use crate::proxied::Proxied;
-use crate::stream_info::{StateObject, Value as Held};
+use crate::record::metadata_of_connection;
+use crate::stream_info::{FilterMetadata, StateObject, Value as Held};
 
 /// `streamInfo()`.
 pub(super) struct Info(pub(super) Shared);
 
 /// `connectionStreamInfo()`.
-pub(super) struct ConnectionInfo(pub(super) Option<Arc<Proxied>>);
+pub(super) struct ConnectionInfo {
+    pub(super) proxied: Option<Arc<Proxied>>,
+    pub(super) left: FilterMetadata,
+}
 
 /// `streamInfo():filterState()`.
 struct State(Shared);
@@ -56,13 +60,13 @@ impl UserData for Info {
 impl UserData for ConnectionInfo {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("dynamicMetadata", |_, this, ()| {
-            let metadata = this.0.as_ref().map(|proxied| proxied.metadata());
-            Ok(Map(Entries::Connection(Rc::new(metadata.unwrap_or_default()))))
+            let metadata = metadata_of_connection(&this.left, this.proxied.as_deref());
+            Ok(Map(Entries::Connection(Rc::new(metadata))))
         });
         methods.add_method("dynamicTypedMetadata", |lua, this, namespace: LuaString| {
             let name = namespace.to_string_lossy();
             let values = lua.create_table()?;
-            for (of, key, value) in this.0.iter().flat_map(|proxied| proxied.typed()) {
+            for (of, key, value) in this.proxied.iter().flat_map(|proxied| proxied.typed()) {
                 if of == &*name {
                     values.set(key, lua.create_string(value)?)?;
                 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
-use crate::rbac::{Judgement, Rules};
+use crate::rbac::{COMMON, ENFORCED, Judgement, Rules, SHADOW};
 use crate::stats::{RbacStats, Scope, ShadowRbacStats};
-use crate::stream_info::{StreamInfo, Struct, Value};
+use crate::stream_info::{StreamInfo, Struct};
 
 /// Envoy `extensions.filters.http.rbac.v3.RBAC`.
 #[derive(Clone, Debug, Default)]
@@ -96,34 +96,18 @@ impl Instance {
             &**own.unwrap_or_else(|| of(&self.config))
         };
         if let Some(shadow) = shadow {
-            add(&mut entries, prefix(|config| &config.shadow_prefix), SHADOW, &shadow);
+            shadow.note(&mut entries, prefix(|config| &config.shadow_prefix), SHADOW);
         }
         if let Some(enforced) = enforced {
-            add(&mut entries, prefix(|config| &config.prefix), ENFORCED, &enforced);
+            enforced.note(&mut entries, prefix(|config| &config.prefix), ENFORCED);
         }
         if !entries.is_empty() {
             let _ = info.add_metadata(NAMESPACE, entries);
         }
-        if let Some(logs) = enforced.and_then(|judgement| judgement.logs) {
-            let hint = Struct::from([("access_log_hint".into(), Value::Bool(logs))]);
-            let _ = info.add_metadata("envoy.common", hint);
+        if let Some(hint) = enforced.and_then(|judgement| judgement.hint()) {
+            let _ = info.add_metadata(COMMON, hint);
         }
     }
 }
 
 const NAMESPACE: &str = "envoy.filters.http.rbac";
-/// The keys of the result, and of the policy that took the request.
-type Keys = (&'static str, &'static str);
-const SHADOW: Keys = ("shadow_engine_result", "shadow_effective_policy_id");
-const ENFORCED: Keys = ("enforced_engine_result", "enforced_effective_policy_id");
-
-fn add(entries: &mut Struct, prefix: &str, (result, policy): Keys, judgement: &Judgement<'_>) {
-    let key = |name: &str| -> Box<str> {
-        if prefix.is_empty() { name.into() } else { [prefix, name].concat().into() }
-    };
-    let said = if judgement.is_allowed { "allowed" } else { "denied" };
-    entries.insert(key(result), Value::String(said.into()));
-    if !judgement.policy.is_empty() {
-        entries.insert(key(policy), Value::String(judgement.policy.into()));
-    }
-}
