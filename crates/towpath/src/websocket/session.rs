@@ -54,6 +54,7 @@ pub(super) struct State {
     opening: Opening,
     closing: Closing,
     liveness: Liveness,
+    pings: Pings,
     /// Why it failed, by our own decision.
     error: Option<Error>,
     /// How the connection ended, where that was no end after a close. What came before it is read first.
@@ -104,6 +105,21 @@ struct Liveness {
     look: Option<Instant>,
 }
 
+/// Pings are numbered, and an answer to one is one to all before it (§5.5.3).
+#[derive(Default)]
+struct Pings {
+    sent: u64,
+    answered: u64,
+    /// When the last answer came.
+    came: Option<Instant>,
+}
+
+/// A ping that the app waits for.
+pub(super) struct Ping {
+    number: u64,
+    sent: Instant,
+}
+
 /// What is to be told a listener.
 enum Tell {
     Open,
@@ -140,6 +156,7 @@ impl Session {
             opening: Opening::default(),
             closing: Closing::default(),
             liveness: Liveness { heard: now, spoke: None, asked: None, patience, look: None },
+            pings: Pings::default(),
             error: None,
             broken: None,
             report: None,
@@ -236,6 +253,38 @@ impl Session {
         self.flush(state);
         self.arm(state);
         Some(Ok(()))
+    }
+
+    /// How long a ping has taken, once it is answered; the first call sends it.
+    pub(super) fn ping(
+        &self,
+        state: &mut State,
+        ping: &mut Option<Ping>,
+    ) -> Option<Result<Duration, Error>> {
+        if let (Some(ping), Some(came)) = (&ping, state.pings.came)
+            && ping.number <= state.pings.answered
+        {
+            return Some(Ok(came.saturating_duration_since(ping.sent)));
+        }
+        if let Some(error) = state.error.as_ref().or(state.broken.as_ref()) {
+            return Some(Err(error.clone()));
+        }
+        if state.phase != Phase::Open || state.closing.is_sent || state.closing.came.is_some() {
+            return Some(Err(Error::WebSocket("it is closed")));
+        }
+        if ping.is_none() {
+            let sent = Instant::now();
+            *ping = Some(Ping { number: self.send_ping(state), sent });
+        }
+        None
+    }
+
+    fn send_ping(&self, state: &mut State) -> u64 {
+        state.pings.sent += 1;
+        let number = state.pings.sent;
+        state.writer.control(Opcode::Ping, &number.to_be_bytes());
+        self.flush(state);
+        number
     }
 
     /// Begins the closing handshake, unless it has begun.
@@ -341,7 +390,15 @@ impl Session {
                 state.writer.control(Opcode::Pong, &payload);
                 self.flush(state);
             }
-            Came::Ping(_) | Came::Pong => {}
+            Came::Ping(_) => {}
+            Came::Pong(payload) => {
+                let number = payload.try_into().map(u64::from_be_bytes).unwrap_or(0);
+                // One that was not asked for is none (§5.5.3).
+                if (state.pings.answered + 1..=state.pings.sent).contains(&number) {
+                    (state.pings.answered, state.pings.came) = (number, Some(Instant::now()));
+                    self.wake(state);
+                }
+            }
             Came::Close(reason) => {
                 state.tell(format!("WebSocket: the server closes with {}", reason.code));
                 // What came behind it is nothing (§5.5.1).
@@ -445,8 +502,7 @@ impl Session {
 
     fn ask(&self, state: &mut State, now: Instant) {
         state.liveness.asked = Some(now);
-        state.writer.control(Opcode::Ping, b"");
-        self.flush(state);
+        self.send_ping(state);
     }
 
     /// Another network: whether the connection goes on there shows at once. False when it is over.
