@@ -314,10 +314,7 @@ impl WebSocket {
     ///
     /// # Errors
     /// As [`WebSocket::receive`].
-    pub fn poll_receive(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Message>, Error>> {
+    pub fn poll_receive(&self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, Error>> {
         let session = &self.inner.session;
         session.poll(context, State::readers, |state| session.take(state))
     }

@@ -73,8 +73,8 @@ impl Writer {
         self.frames(kind, payload, false);
     }
 
-    /// A control frame, before what has not begun to leave. Of pongs only the last is sent (§5.5.3), and of pings, whose
-    /// answer is one to those before.
+    /// A control frame, before what has not begun to leave. Of pongs only the last is sent (§5.5.3), and of pings,
+    /// whose answer is one to those before.
     pub(super) fn control(&mut self, kind: Opcode, payload: &[u8]) {
         let begun = usize::from(self.left > 0);
         if matches!(kind, Opcode::Ping | Opcode::Pong) {

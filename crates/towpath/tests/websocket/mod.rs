@@ -486,7 +486,7 @@ fn a_ping_is_answered_by_its_own_pong_or_a_later_one() {
                     let waits = payload == b"all";
                     pong(stream, pings.last().filter(|_| waits).map_or(&[], Vec::as_slice));
                 }
-                _ => return,
+                Opcode::Continuation | Opcode::Binary | Opcode::Close | Opcode::Pong => return,
             }
         }
     });
