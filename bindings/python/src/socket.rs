@@ -1,8 +1,8 @@
 //! WebSocket.
 //!
-//! As an exchange's, every call does what can be done. Where it has to wait, it blocks the thread, for a limited time if
-//! that is wanted, or, for a socket of an event loop, says so and has the loop woken. Any number of threads or tasks may
-//! wait for the same socket: all of them look whenever something has changed.
+//! As an exchange's, every call does what can be done. Where it has to wait, it blocks the thread, for a limited time
+//! if that is wanted, or, for a socket of an event loop, says so and has the loop woken. Any number of threads or tasks
+//! may wait for the same socket: all of them look whenever something has changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -25,6 +25,7 @@ mod handshake;
 mod incoming;
 mod lasting;
 mod outgoing;
+mod pings;
 mod session;
 
 use std::fmt;
@@ -336,6 +337,18 @@ impl WebSocket {
     #[must_use]
     pub fn subprotocol(&self) -> Option<String> {
         self.inner.session.lock().opening().subprotocol.clone()
+    }
+
+    /// The fields of the server's answer to the handshake.
+    #[must_use]
+    pub fn headers(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.inner.session.lock().opening().headers.clone()
+    }
+
+    /// Bytes of messages, in their frames, that the network has not taken.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.session.lock().waiting()
     }
 
     /// Whether messages are compressed.

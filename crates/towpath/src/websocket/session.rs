@@ -16,6 +16,7 @@ use towpath_proto::websocket::{Close, Opcode};
 use super::handshake::{Expected, Opening};
 use super::incoming::{Came, Fault, Reader};
 use super::outgoing::Writer;
+use super::pings::{Ping, Pings};
 use super::{CloseReason, Listener, Message, Options, Received};
 use crate::background::Background;
 use crate::call::Shared;
@@ -103,21 +104,6 @@ struct Liveness {
     patience: Duration,
     /// When the timer looks.
     look: Option<Instant>,
-}
-
-/// Pings are numbered, and an answer to one is one to all before it (§5.5.3).
-#[derive(Default)]
-struct Pings {
-    sent: u64,
-    answered: u64,
-    /// When the last answer came.
-    came: Option<Instant>,
-}
-
-/// A ping that the app waits for.
-pub(super) struct Ping {
-    number: u64,
-    sent: Instant,
 }
 
 /// What is to be told a listener.
@@ -261,10 +247,8 @@ impl Session {
         state: &mut State,
         ping: &mut Option<Ping>,
     ) -> Option<Result<Duration, Error>> {
-        if let (Some(ping), Some(came)) = (&ping, state.pings.came)
-            && ping.number <= state.pings.answered
-        {
-            return Some(Ok(came.saturating_duration_since(ping.sent)));
+        if let Some(took) = ping.as_ref().and_then(|ping| state.pings.took(ping)) {
+            return Some(Ok(took));
         }
         if let Some(error) = state.error.as_ref().or(state.broken.as_ref()) {
             return Some(Err(error.clone()));
@@ -272,19 +256,15 @@ impl Session {
         if state.phase != Phase::Open || state.closing.is_sent || state.closing.came.is_some() {
             return Some(Err(Error::WebSocket("it is closed")));
         }
-        if ping.is_none() {
-            let sent = Instant::now();
-            *ping = Some(Ping { number: self.send_ping(state), sent });
-        }
+        ping.get_or_insert_with(|| self.send_ping(state, Instant::now()));
         None
     }
 
-    fn send_ping(&self, state: &mut State) -> u64 {
-        state.pings.sent += 1;
-        let number = state.pings.sent;
-        state.writer.control(Opcode::Ping, &number.to_be_bytes());
+    fn send_ping(&self, state: &mut State, now: Instant) -> Ping {
+        let (ping, payload) = state.pings.send(now);
+        state.writer.control(Opcode::Ping, &payload);
         self.flush(state);
-        number
+        ping
     }
 
     /// Begins the closing handshake, unless it has begun.
@@ -392,10 +372,7 @@ impl Session {
             }
             Came::Ping(_) => {}
             Came::Pong(payload) => {
-                let number = payload.try_into().map(u64::from_be_bytes).unwrap_or(0);
-                // One that was not asked for is none (§5.5.3).
-                if (state.pings.answered + 1..=state.pings.sent).contains(&number) {
-                    (state.pings.answered, state.pings.came) = (number, Some(Instant::now()));
+                if state.pings.answer(payload, Instant::now()) {
                     self.wake(state);
                 }
             }
@@ -502,7 +479,7 @@ impl Session {
 
     fn ask(&self, state: &mut State, now: Instant) {
         state.liveness.asked = Some(now);
-        self.send_ping(state);
+        self.send_ping(state, now);
     }
 
     /// Another network: whether the connection goes on there shows at once. False when it is over.
@@ -590,6 +567,10 @@ impl Session {
 impl State {
     pub(super) const fn opening(&self) -> &Opening {
         &self.opening
+    }
+
+    pub(super) const fn waiting(&self) -> usize {
+        self.writer.waiting()
     }
 
     pub(super) const fn close_reason(&self) -> Option<&CloseReason> {

@@ -121,6 +121,9 @@ fn messages_of_any_length_come_back_and_a_close_ends_it() {
     let socket = connect.open().unwrap();
     assert_eq!(socket.subprotocol().as_deref(), Some("chat.v1"));
     assert!(!socket.is_compressed() && !socket.is_over());
+    let upgrade = (b"upgrade".to_vec(), b"websocket".to_vec());
+    let lower = |(name, value): (Vec<u8>, Vec<u8>)| (name.to_ascii_lowercase(), value);
+    assert!(socket.headers().into_iter().map(lower).any(|field| field == upgrade));
     for length in [0, 1, 125, 126, 65_535, 65_536, 65_537, 1_000_000] {
         let text = "ä€ t".repeat(length / 7) + &"x".repeat(length % 7);
         let messages = [Message::from(text), Message::from(vec![0xff; length])];
@@ -390,6 +393,7 @@ fn what_the_network_does_not_take_holds_the_app_up() {
         }
         assert!(sent < 400, "40 MB are somewhere that the app has not taken");
     }
+    assert!((256 * 1024..512 * 1024).contains(&socket.waiting()), "{}", socket.waiting());
     go_on.send(()).unwrap();
     let other = socket.clone();
     let sender = std::thread::spawn(move || other.send("last").unwrap());
@@ -397,6 +401,7 @@ fn what_the_network_does_not_take_holds_the_app_up() {
         assert!(socket.receive().unwrap() == Some(message.clone()));
     }
     assert_eq!(socket.receive(), Ok(Some("last".into())));
+    assert_eq!(socket.waiting(), 0);
     sender.join().unwrap();
 }
 
