@@ -43,6 +43,7 @@ pub extern "system" fn engine_start<'local>(
     roots: JByteArray<'local>,
     max_connections: jint,
     max_calls: jint,
+    max_calls_per_origin: jint,
     window_bytes: jint,
 ) -> jlong {
     env.with_env(|env| -> Result<jlong> {
@@ -57,7 +58,9 @@ pub extern "system" fn engine_start<'local>(
         if !roots.is_null() {
             tls = tls.roots(env.convert_byte_array(&roots)?);
         }
-        match Engine::builder().settings(settings).tls(tls).start() {
+        let most = usize::try_from(max_calls_per_origin).unwrap_or(0);
+        let builder = Engine::builder().settings(settings).tls(tls).max_calls_per_origin(most);
+        match builder.start() {
             Ok(engine) => Ok(handle::give(engine)),
             Err(error) => throw(env, &error),
         }

@@ -34,6 +34,7 @@ struct Wanted {
     max_connections: Option<usize>,
     max_idle: Option<usize>,
     max_calls: Option<usize>,
+    max_calls_per_origin: Option<usize>,
     idle_timeout: Option<f64>,
 }
 
@@ -222,6 +223,7 @@ impl Wanted {
         settings.max_calls = self.max_calls.unwrap_or(settings.max_calls);
         settings.idle_timeout = duration(self.idle_timeout)?.unwrap_or(settings.idle_timeout);
         let mut builder = towpath::Engine::builder().tls(tls).settings(settings);
+        builder = builder.max_calls_per_origin(self.max_calls_per_origin.unwrap_or(0));
         if let Some(path) = self.memory {
             builder = builder.memory(path);
         }

@@ -320,17 +320,17 @@ mod tests {
             turns.say(CallId(id), Command::End { call: CallId(id) });
         }
         let mut told = Vec::new();
-        let lost = turns.leave(CallId(1), now, |command| match command {
-            Command::Open(open) if open.call == CallId(2) => Err(Error::Stopped),
-            Command::Open(open) => {
+        let lost = turns.leave(CallId(1), now, |command| {
+            if let Command::Open(open) = &command {
+                if open.call == CallId(2) {
+                    return Err(Error::Stopped);
+                }
                 told.push(("open", open.call.0));
-                Ok(())
             }
-            Command::End { call } => {
+            if let Command::End { call } = &command {
                 told.push(("end", call.0));
-                Ok(())
             }
-            _ => Err(Error::Stopped),
+            Ok(())
         });
         assert_eq!(lost, [(CallId(2), Error::Stopped)]);
         assert_eq!(told, [("open", 3), ("end", 3)]);

@@ -13,6 +13,7 @@ class _Settings(Protocol):
     max_connections: int | None
     max_idle: int | None
     max_calls: int | None
+    max_calls_per_origin: int | None
     idle_timeout: float | None
 
 class Failure(Exception):

@@ -88,7 +88,7 @@ fn further_ones_wait_in_their_order_and_other_origins_do_not() {
     first.sort_unstable();
     assert_eq!(first, ["/0", "/1"]);
     held.has_no_more();
-    engine.client().get(&other.url("other")).send_with(Ends(sender.clone(), 0)).unwrap();
+    engine.client().get(&other.url("other")).send_with(Ends(sender, 0)).unwrap();
     assert_eq!(other.next(), "/other");
     other.go.send(()).unwrap();
     assert_eq!(ends.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(200));

@@ -21,7 +21,8 @@ final class Native {
 
   private Native() {}
 
-  static native long engineStart(byte[] roots, int maxConnections, int maxCalls, int windowBytes);
+  static native long engineStart(
+      byte[] roots, int maxConnections, int maxCalls, int maxCallsPerOrigin, int windowBytes);
 
   static native void engineFree(long engine);
 
