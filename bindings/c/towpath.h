@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 9u
+#define TOWPATH_ABI_MINOR 10u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -209,7 +209,9 @@ typedef struct towpath_engine_options {
     /* Since 1.7: not 0: each origin has connections of its own, also where an HTTP/2 connection to the same address is
      * open whose certificate has its name. */
     uint32_t no_coalescing;
-    uint32_t reserved2;       /* 0 */
+    /* Since 1.10: requests under way to one origin; further ones wait in order, which counts to timeout_ms. Sockets and
+     * what is `unlimited` do not count: no limit. */
+    uint32_t max_requests_per_origin;
 
     /* Since 1.8: a server of DNS over HTTPS (RFC 8484) to ask for names with a dot, as "https://dns.example/dns-query";
      * TOWPATH_ERROR_URL where it is no https. The system is asked for the server's own name, for names below local,

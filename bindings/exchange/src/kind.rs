@@ -15,6 +15,8 @@ pub fn kind(error: &Error) -> &'static str {
         Error::Redirect(_) => "redirect",
         Error::Decoding(_) => "decoding",
         Error::TooLarge(_) => "too large",
+        Error::WebSocket(_) => "websocket",
+        Error::Status(_) => "status",
         Error::Tls(_) => "tls settings",
         Error::Stopped => "stopped",
         // `Error` may grow; what is not known is the engine's fault until it is.

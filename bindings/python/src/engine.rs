@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes, PyString};
-use towpath::{NetworkKind, Settings, Tls};
-use towpath_exchange::Sleep;
+use towpath::{NetworkKind, Request, Settings, Tls};
+use towpath_exchange::{Bell, Sleep};
 
 use crate::exchange::{Exchange, Process};
 use crate::failure::{failure, own};
 use crate::options::{Options, duration};
+use crate::socket::{Socket, Sockets, Wishes};
 use crate::wake::{Hub, Wake};
 
 /// A running engine, of the process that made it.
@@ -33,6 +34,7 @@ struct Wanted {
     max_connections: Option<usize>,
     max_idle: Option<usize>,
     max_calls: Option<usize>,
+    max_calls_per_origin: Option<usize>,
     idle_timeout: Option<f64>,
 }
 
@@ -71,19 +73,7 @@ impl Engine {
         hub: Option<&Hub>,
         token: u64,
     ) -> PyResult<Exchange> {
-        if !self.process.is_this() {
-            return Err(own(
-                "stopped",
-                "the engine belongs to another process: it was made before a fork",
-            ));
-        }
-        let client = self.running().as_ref().map(towpath::Engine::client);
-        let client = client.ok_or_else(|| failure(&towpath::Error::Stopped))?;
-        let mut request = options.apply(client.request(method, url));
-        for field in fields.try_iter()? {
-            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = field?.extract()?;
-            request = request.header(text(&name)?, text(&value)?);
-        }
+        let mut request = self.request(method, url, fields, options)?;
         let wake = Arc::new(match hub {
             Some(hub) => Wake::Loop { ready: Arc::clone(&hub.ready), token },
             None => Wake::Thread(Sleep::default()),
@@ -97,6 +87,42 @@ impl Engine {
             request = request.body(body.to_vec());
         }
         py.detach(|| Exchange::asking(request, wake)).map_err(|error| failure(&error))
+    }
+
+    /// Opens a WebSocket. With a hub nothing of it blocks, and the hub tells of it by `token`.
+    #[pyo3(signature = (url, fields, options, wishes, *, hub=None, token=0))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is an argument in Python, which names them"
+    )]
+    fn socket(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        fields: &Bound<'_, PyAny>,
+        options: &Options,
+        wishes: Wishes,
+        hub: Option<&Hub>,
+        token: u64,
+    ) -> PyResult<Socket> {
+        let connect = wishes.connect(self.request("GET", url, fields, options)?)?;
+        let wake = threads_or_loop(hub, token);
+        py.detach(|| Socket::opening(connect, wake)).map_err(|error| failure(&error))
+    }
+
+    /// One that is opened again whenever it breaks.
+    #[pyo3(signature = (url, fields, options, wishes, *, hub=None, token=0))]
+    fn sockets(
+        &self,
+        url: &str,
+        fields: &Bound<'_, PyAny>,
+        options: &Options,
+        wishes: Wishes,
+        hub: Option<&Hub>,
+        token: u64,
+    ) -> PyResult<Sockets> {
+        let connect = wishes.connect(self.request("GET", url, fields, options)?)?;
+        Ok(Sockets::new(connect, threads_or_loop(hub, token)))
     }
 
     /// What network there is, in place of what the kernel tells.
@@ -130,6 +156,29 @@ impl Engine {
 }
 
 impl Engine {
+    fn request(
+        &self,
+        method: &str,
+        url: &str,
+        fields: &Bound<'_, PyAny>,
+        options: &Options,
+    ) -> PyResult<Request> {
+        if !self.process.is_this() {
+            return Err(own(
+                "stopped",
+                "the engine belongs to another process: it was made before a fork",
+            ));
+        }
+        let client = self.running().as_ref().map(towpath::Engine::client);
+        let client = client.ok_or_else(|| failure(&towpath::Error::Stopped))?;
+        let mut request = options.apply(client.request(method, url));
+        for field in fields.try_iter()? {
+            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = field?.extract()?;
+            request = request.header(text(&name)?, text(&value)?);
+        }
+        Ok(request)
+    }
+
     fn with<T>(
         &self,
         act: impl FnOnce(&towpath::Engine) -> Result<T, towpath::Error>,
@@ -174,6 +223,7 @@ impl Wanted {
         settings.max_calls = self.max_calls.unwrap_or(settings.max_calls);
         settings.idle_timeout = duration(self.idle_timeout)?.unwrap_or(settings.idle_timeout);
         let mut builder = towpath::Engine::builder().tls(tls).settings(settings);
+        builder = builder.max_calls_per_origin(self.max_calls_per_origin.unwrap_or(0));
         if let Some(path) = self.memory {
             builder = builder.memory(path);
         }
@@ -183,6 +233,13 @@ impl Wanted {
             Some(false) => builder.no_watch_network(),
         })
     }
+}
+
+fn threads_or_loop(hub: Option<&Hub>, token: u64) -> Arc<Wake> {
+    Arc::new(match hub {
+        Some(hub) => Wake::Loop { ready: Arc::clone(&hub.ready), token },
+        None => Wake::Threads(Bell::default()),
+    })
 }
 
 /// A name or a value of a field: text, or the bytes that it is made of.

@@ -29,7 +29,7 @@ pub(crate) struct Exchange {
 type Head = (u16, Py<PyList>, Vec<(u16, String)>);
 
 /// What happened: seconds since the request began, and what.
-type Entries = Vec<(f64, String)>;
+pub(crate) type Entries = Vec<(f64, String)>;
 
 #[pymethods]
 impl Exchange {

@@ -11,15 +11,16 @@ create_exception!(
     _towpath,
     Failure,
     PyException,
-    "What the library answers: kind, text, report (JSON, or None)."
+    "What the library answers: kind, text, report (JSON, or None), status (or None)."
 );
 
 /// A failure whose kind Python's half knows.
 pub(crate) fn failure(error: &Error) -> PyErr {
-    Failure::new_err((kind(error), error.to_string(), error.report().map(to_json)))
+    let status = if let Error::Status(status) = error { Some(*status) } else { None };
+    Failure::new_err((kind(error), error.to_string(), error.report().map(to_json), status))
 }
 
 /// One that begins in this crate.
 pub(crate) fn own(kind: &'static str, text: impl Into<String>) -> PyErr {
-    Failure::new_err((kind, text.into(), None::<String>))
+    Failure::new_err((kind, text.into(), None::<String>, None::<u16>))
 }

@@ -5,6 +5,7 @@
 //! | `engine` | `Engine`: one thread for all requests of a process |
 //! | `options` | `Options`: how requests are treated |
 //! | `exchange` | `Exchange`: one request and its response, blocking or for an event loop |
+//! | `socket` | `Socket`: a WebSocket, `Sockets`: one that is opened again whenever it breaks |
 //! | `wake` | how a thread or an event loop hears that an exchange goes on |
 //! | `failure` | errors, as Python's half sorts them |
 //!
@@ -19,6 +20,7 @@ mod engine;
 mod exchange;
 mod failure;
 mod options;
+mod socket;
 mod wake;
 
 use pyo3::prelude::*;
@@ -33,6 +35,8 @@ mod _towpath {
     use crate::failure::Failure;
     #[pymodule_export]
     use crate::options::Options;
+    #[pymodule_export]
+    use crate::socket::{Outgoing, Ping, Socket, Sockets};
     #[pymodule_export]
     use crate::wake::Hub;
 }

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task;
 
 use pyo3::prelude::*;
-use towpath_exchange::Sleep;
+use towpath_exchange::{Bell, Sleep};
 
 /// The waiter that is woken.
 pub(crate) enum Wake {
     /// The thread that waits in [`Sleep::sleep`].
     Thread(Sleep),
+    /// Threads that wait in [`Bell::until`].
+    Threads(Bell),
     /// An event loop, which knows the exchange by the token.
     Loop { ready: Arc<Ready>, token: u64 },
 }
@@ -27,6 +29,7 @@ impl task::Wake for Wake {
     fn wake_by_ref(self: &Arc<Self>) {
         match &**self {
             Self::Thread(sleep) => sleep.wake(),
+            Self::Threads(bell) => bell.ring(),
             Self::Loop { ready, token } => ready.add(*token),
         }
     }

@@ -4,14 +4,22 @@ Paths: `/hello`; `/echo` sends back what comes, as it comes; `/bytes/N`; `/chunk
 trailer; `/slow/S` begins after S seconds; `/stall/N` stops after N bytes; `/cut/N` closes after N bytes of more;
 `/early` answers 413 before it has read; `/status/N`; `/redirect/PATH`; `/gzip`; `/cookies`; `/fields` sends back the
 request's fields; `/garbage` is not HTTP; `/pour` sends for ever.
+
+As a WebSocket: `/chat` and `/chat/echo` send messages back; `/chat/close/CODE/REASON` closes after the first message,
+`/chat/break` hangs up then; `/chat/lasting/N` does so in its first N lives, then echoes; `/chat/late/S` opens after S
+seconds; `/chat/silent` says nothing more, and takes nothing for 2 s; `/chat/pour` sends for ever; `/chat/fault` is not
+WebSocket; `/chat/refuse/N` answers N.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
+import hashlib
 import json
 import ssl
+import struct
 import threading
 from collections import Counter
 
@@ -28,6 +36,7 @@ class Server:
         self.seen: Counter[str] = Counter()
         self.open = 0
         self.poured = 0
+        self.closes: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -91,6 +100,9 @@ class Server:
         known = dict(fields)
         _, word, *words = path.partition("?")[0].split("/")
         self.seen[word] += 1
+        if word == "chat" and known.get("upgrade") == "websocket":
+            await self._chat(words, known, reader, writer)
+            return False
         body = _pieces(reader, known)
         answer = getattr(self, f"_do_{word}", None)
         if word in ("echo", "early"):
@@ -103,6 +115,61 @@ class Server:
         writer.write("\r\n".join(head).encode() + (b"" if method == "HEAD" else content))
         await writer.drain()
         return True
+
+    async def _chat(
+        self,
+        words: list[str],
+        fields: dict[str, str],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        what, *words = words or ["echo"]
+        self.seen[what] += 1
+        life = self.seen[what]
+        if what == "refuse":
+            writer.write(b"HTTP/1.1 %d No\r\ncontent-length: 0\r\n\r\n" % int(words[0]))
+            return
+        if what == "late" and await _pause(reader, float(words[0])):
+            return
+        digest = hashlib.sha1(fields["sec-websocket-key"].encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11")
+        head = ["HTTP/1.1 101 Now", "upgrade: websocket", "connection: upgrade"]
+        head.append(f"sec-websocket-accept: {base64.b64encode(digest.digest()).decode()}")
+        if "sec-websocket-protocol" in fields:
+            head.append(f"sec-websocket-protocol: {fields['sec-websocket-protocol'].split(',')[0]}")
+        writer.write("\r\n".join([*head, "", ""]).encode())
+        if what == "fault":
+            writer.write(b"\xff\xff\xff\xff")
+        if what == "silent":
+            await asyncio.sleep(2)
+            while await reader.read(65536):
+                pass
+            return
+        if what == "pour":
+            self.poured = 0
+            while True:
+                writer.write(_frame(2, bytes(65536)))
+                await writer.drain()
+                self.poured += 65536
+        while True:
+            opcode, payload = await _read_frame(reader)
+            if opcode == 8:
+                self.closes.append(payload)
+                writer.write(_frame(8, payload))
+                await writer.drain()
+                return
+            if opcode == 9:
+                writer.write(_frame(10, payload))
+            if opcode not in (1, 2):
+                continue
+            if what == "close":
+                writer.write(_frame(8, struct.pack("!H", int(words[0])) + words[1].encode()))
+                await writer.drain()
+                await _read_frame(reader)
+                return
+            if what == "break" or (what == "lasting" and life <= int(words[0])):
+                return
+            writer.write(_frame(opcode, payload))
+            await writer.drain()
 
     async def _do_echo(self, writer, words, body, reader):  # type: ignore[no-untyped-def]
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -159,6 +226,36 @@ class Server:
             writer.write(piece)
             await writer.drain()
             self.poured += len(piece)
+
+
+def _frame(opcode: int, payload: bytes) -> bytes:
+    length = len(payload)
+    if length < 126:
+        return bytes([0x80 | opcode, length]) + payload
+    if length < 65536:
+        return bytes([0x80 | opcode, 126]) + struct.pack("!H", length) + payload
+    return bytes([0x80 | opcode, 127]) + struct.pack("!Q", length) + payload
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """A message or a control frame of the client's: its frames are joined."""
+    opcode, whole = 0, b""
+    while True:
+        first, second = await reader.readexactly(2)
+        length = second & 0x7F
+        if length == 126:
+            (length,) = struct.unpack("!H", await reader.readexactly(2))
+        elif length == 127:
+            (length,) = struct.unpack("!Q", await reader.readexactly(8))
+        key = await reader.readexactly(4)
+        masked = await reader.readexactly(length)
+        keys = (key * (length // 4 + 1))[:length]
+        payload = (int.from_bytes(masked, "big") ^ int.from_bytes(keys, "big")).to_bytes(length, "big")
+        if first & 0x0F >= 8:
+            return first & 0x0F, payload
+        opcode, whole = first & 0x0F or opcode, whole + payload
+        if first & 0x80:
+            return opcode, whole
 
 
 async def _pause(reader: asyncio.StreamReader, seconds: float) -> bool:

@@ -217,6 +217,20 @@ def test_no_thread_for_a_request(server: Server) -> None:
     assert asyncio.run(main()) <= 2
 
 
+def test_requests_to_an_origin_wait_for_one_another(server: Server) -> None:
+    with towpath.Client(max_calls_per_origin=1) as client:
+        with client.stream("GET", f"{server.url}/stall/10"):
+            begin = time.monotonic()
+            with pytest.raises(towpath.Timeout) as late:
+                client.get(f"{server.url}/hello", timeout=0.2)
+            assert late.value.kind == "total timeout" and late.value.report is None
+            assert 0.2 <= time.monotonic() - begin < 5
+            # Another host is another origin; what has no limits does not wait.
+            assert client.get(f"http://localhost:{server.port}/hello").text == "hello"
+            assert client.get(f"{server.url}/hello", unlimited=True).text == "hello"
+        assert client.get(f"{server.url}/hello", timeout=5).text == "hello"
+
+
 def test_asyncio_and_trio(server: Server) -> None:
     async def main() -> bytes:
         async def pieces():

@@ -20,6 +20,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(example: str, server: Server) -> None:
     code = re.sub(r"https://example\.org/?(?=[\"'])", f"{server.url}/hello", example)
+    code = code.replace("wss://example.org", server.url.replace("http", "ws"))
     exec(compile(code.replace("https://example.org", server.url), "example", "exec"), {})
 
 

@@ -107,6 +107,36 @@ def test_a_cancelled_task_gives_its_request_up(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_requests_to_an_origin_wait_for_one_another(server: Server) -> None:
+    limits = httpx.Limits(max_connections=2, max_keepalive_connections=1, keepalive_expiry=5)
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=towpath.AsyncTransport(limits=limits)) as client:
+            seen = server.seen["slow"]
+            slow = [asyncio.create_task(client.get(f"{server.url}/slow/20", timeout=30)) for _ in range(2)]
+            while server.seen["slow"] < seen + 2:
+                await asyncio.sleep(0.01)
+            with pytest.raises(httpx.PoolTimeout):
+                await client.get(f"{server.url}/hello", timeout=httpx.Timeout(5, pool=0.1, connect=None))
+            hello = server.seen["hello"]
+            given_up = asyncio.create_task(client.get(f"{server.url}/hello"))
+            waits = asyncio.create_task(client.get(f"{server.url}/hello"))
+            await asyncio.sleep(0.1)
+            given_up.cancel()
+            await asyncio.sleep(0.1)
+            assert not waits.done() and server.seen["hello"] == hello
+            slow[0].cancel()
+            assert (await waits).text == "hello" and server.seen["hello"] == hello + 1
+            slow[1].cancel()
+            await asyncio.gather(*slow, given_up, return_exceptions=True)
+
+    asyncio.run(main())
+    with httpx.Client(transport=towpath.Transport(limits=httpx.Limits())) as client:
+        assert client.get(f"{server.url}/hello").text == "hello"
+    with towpath.Engine() as engine, pytest.raises(ValueError):
+        towpath.Transport(engine=engine, limits=limits)
+
+
 def test_certificates_are_checked(secure: Server, authority: trustme.CA) -> None:
     with httpx.Client(transport=towpath.Transport()) as client, pytest.raises(httpx.ConnectError) as raised:
         client.get(f"{secure.url}/hello")

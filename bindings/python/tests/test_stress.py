@@ -116,6 +116,37 @@ def test_engines_that_are_closed_under_way(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_websockets(server: Server) -> None:
+    chance = random.Random(SEED)
+    chat = server.url.replace("http", "ws") + "/chat"
+
+    async def one(client: towpath.AsyncClient) -> None:
+        path = chance.choice(["", "/break", "/close/1001/a", "/late/0.01", "/pour", "/fault", "/silent", "/refuse/503"])
+        async with client.websocket(chat + path, close_timeout=0.1) as socket:
+            await socket.send(bytes(chance.randrange(100_000)))
+            if chance.random() < 0.3:
+                await socket.ping()
+            async for _ in socket:
+                if chance.random() < 0.2:
+                    return
+
+    async def main() -> None:
+        async with towpath.AsyncClient(max_connections=64) as client:
+            for _ in range(15):
+                tasks = [asyncio.create_task(one(client)) for _ in range(20)]
+                for task in tasks:
+                    if chance.random() < 0.5:
+                        await asyncio.sleep(chance.random() * 0.004)
+                    task.cancel()
+                for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                    assert outcome is None or isinstance(outcome, (asyncio.CancelledError, towpath.Error)), outcome
+            async with client.websocket(chat) as socket:
+                await socket.send("hello")
+                assert await socket.receive() == "hello"
+
+    asyncio.run(main())
+
+
 def test_memory_does_not_grow(server: Server) -> None:
     """What 2000 requests leave behind, half of them given up: less than a KiB each would make."""
 

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 9;
+pub const VERSION: u32 = (1 << 16) | 10;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -99,7 +99,7 @@ pub struct EngineOptions {
     pub proxy: *const c_char,
     pub no_proxy: *const c_char,
     pub no_coalescing: u32,
-    pub reserved2: u32,
+    pub max_requests_per_origin: u32,
     pub doh_url: *const c_char,
     pub doh_addresses: *const c_char,
     pub doh_timeout_ms: u32,

@@ -59,6 +59,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) window_bytes: usize,
     pub(crate) replay_bytes: usize,
     pub(crate) max_requests: u32,
+    pub(crate) max_requests_per_origin: u32,
     pub(crate) max_connections: u32,
     pub(crate) idle_timeout_ms: u32,
     pub(crate) no_coalescing: bool,
@@ -154,6 +155,7 @@ impl Wishes<'_> {
     fn builder(self) -> Result<Builder> {
         let mut builder: Builder =
             towpath::Engine::builder().settings(self.settings()?).tls(self.tls()?);
+        builder = builder.max_calls_per_origin(self.max_requests_per_origin as usize);
         if let Some(path) = self.memory_path {
             builder = builder.memory(path);
         }

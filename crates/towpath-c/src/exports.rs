@@ -106,7 +106,7 @@ unsafe fn free<T>(handle: *mut T, function: &str) -> Result<()> {
 }
 
 fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
-    if options.reserved != 0 || options.reserved2 != 0 {
+    if options.reserved != 0 {
         return Err(Failure::argument("reserved is not 0"));
     }
     let pins = options.pins.cast::<[u8; 32]>();
@@ -121,6 +121,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             window_bytes: options.window_bytes,
             replay_bytes: options.replay_bytes,
             max_requests: options.max_requests,
+            max_requests_per_origin: options.max_requests_per_origin,
             max_connections: options.max_connections,
             idle_timeout_ms: options.idle_timeout_ms,
             no_coalescing: options.no_coalescing != 0,
@@ -593,7 +594,7 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     proxy: std::ptr::null(),
     no_proxy: std::ptr::null(),
     no_coalescing: 0,
-    reserved2: 0,
+    max_requests_per_origin: 0,
     doh_url: std::ptr::null(),
     doh_addresses: std::ptr::null(),
     doh_timeout_ms: 0,

@@ -75,7 +75,8 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, cookies_path, hsts_path, cache_path);
     same!("towpath_engine_options", EngineOptions, cache_bytes, cache_stale_s);
     same!("towpath_engine_options", EngineOptions, proxy_from_environment, proxy, no_proxy);
-    same!("towpath_engine_options", EngineOptions, no_coalescing, reserved2, doh_url);
+    same!("towpath_engine_options", EngineOptions, no_coalescing, doh_url);
+    same!("towpath_engine_options", EngineOptions, max_requests_per_origin);
     same!("towpath_engine_options", EngineOptions, doh_addresses, doh_timeout_ms, doh_or_system);
     same!("towpath_engine_options", EngineOptions, on_challenge, challenge_user);
     same!("towpath_challenge", Challenge, size, user, host, own, port, is_of_proxy, is_secure);

@@ -9,10 +9,11 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
+use std::time::Instant;
 
 use bytes::Bytes;
 use towpath_engine::local::message::{
-    CallId, Command, Error as Failed, Event, NetworkChange, Outcome, Remembered,
+    CallId, Command, Error as Failed, Event, NetworkChange, Open, Outcome, Remembered,
 };
 use towpath_engine::local::report::Report;
 use towpath_engine::message::{Message, ToWorker};
@@ -28,6 +29,7 @@ use crate::network::Network;
 use crate::request::Handler;
 use crate::response::{Chunk, Response, Trailers};
 use crate::tls::Tls;
+use crate::turns::{Entered, Lost, Turns};
 use crate::{Error, Settings};
 
 /// What all users of one engine share.
@@ -42,6 +44,8 @@ pub(crate) struct Shared {
     /// Identical requests are limited: bodies are told apart.
     pub(crate) hashes_bodies: bool,
     tls: Mutex<TlsState>,
+    /// Where requests of one origin wait for one another, if they do.
+    turns: Option<Turns>,
     /// Who waits for what is remembered.
     memory: Mutex<Vec<mpsc::Sender<Remembered>>>,
     /// Why what was remembered could not be read.
@@ -103,11 +107,17 @@ pub(crate) struct Ended {
 }
 
 impl Shared {
-    pub(crate) fn new(settings: &Settings, tls: Tls, dns_over_https: Option<Server>) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        turns: Option<Turns>,
+        tls: Tls,
+        dns_over_https: Option<Server>,
+    ) -> Self {
         let (window_bytes, hashes_bodies) = (settings.window_bytes, settings.max_identical > 0);
         Self {
             window_bytes,
             hashes_bodies,
+            turns,
             tls: Mutex::new(TlsState { tls, told: false }),
             dns_over_https,
             ..Self::default()
@@ -211,6 +221,67 @@ impl Shared {
         })
     }
 
+    /// Sends a request, or has it wait for its turn.
+    pub(crate) fn begin(self: &Arc<Self>, open: Open) -> Result<(), Error> {
+        let (id, open) = (open.call, Box::new(open));
+        // A connection of its own, and what is to have no limits, holds up nothing.
+        let is_free = open.options.upgrades || !open.options.limited;
+        let Some(turns) = self.turns.as_ref().filter(|_| !is_free) else {
+            return self.command(Command::Open(open));
+        };
+        match turns.enter(open, Instant::now()) {
+            Entered::Full => Err(Failed::Overflow.into()),
+            Entered::Waits(look) => {
+                self.look_at(look);
+                // An engine that has stopped meanwhile has ended what waited before.
+                let is_late = self.calls().stopped && turns.withdraw(id);
+                if is_late { Err(Error::Stopped) } else { Ok(()) }
+            }
+            Entered::Turn(open) => {
+                let sent = self.command(Command::Open(open));
+                if sent.is_err() {
+                    self.leave(id);
+                }
+                sent
+            }
+        }
+    }
+
+    /// A request has ended: others may have their turn.
+    fn leave(&self, id: CallId) {
+        let Some(turns) = &self.turns else { return };
+        let lost = turns.leave(id, Instant::now(), |command| self.command(command));
+        self.end_waiting(lost);
+    }
+
+    /// Looks then for requests that have waited for too long.
+    fn look_at(self: &Arc<Self>, look: Option<Instant>) {
+        let Some(look) = look else { return };
+        let this = Arc::downgrade(self);
+        self.background.run_at(look, move || {
+            let Some(shared) = this.upgrade() else { return };
+            let Some(turns) = &shared.turns else { return };
+            let (lost, next) = turns.look(Instant::now());
+            shared.end_waiting(lost);
+            shared.look_at(next);
+        });
+    }
+
+    /// Requests that waited for their turn come to nothing.
+    fn end_waiting(&self, lost: Lost) {
+        for (id, error) in lost {
+            let Some(call) = self.calls().open.remove(&id) else { continue };
+            let ended = Ended { outcome: Err(error), report: None };
+            let has_handler = call.state().handler.is_some();
+            if has_handler {
+                // Not here: the app may hold a lock that its handler wants.
+                self.background.run(move || call.end(ended));
+            } else {
+                call.end(ended);
+            }
+        }
+    }
+
     /// An event of the engine, on its thread.
     pub(crate) fn on_event(&self, event: Event) {
         let id = match &event {
@@ -233,6 +304,9 @@ impl Shared {
             let mut calls = self.calls();
             if ends { calls.open.remove(&id) } else { calls.open.get(&id).cloned() }
         };
+        if ends {
+            self.leave(id);
+        }
         if let Some(call) = call {
             call.on_event(event);
         }
@@ -246,6 +320,9 @@ impl Shared {
             std::mem::take(&mut calls.open)
         };
         self.memory().clear();
+        if let Some(turns) = &self.turns {
+            turns.clear();
+        }
         for call in open.into_values() {
             call.end(Ended { outcome: Err(Error::Stopped), report: None });
         }
@@ -302,14 +379,20 @@ impl Call {
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
-        self.shared.command(command)
+        let Some(turns) = &self.shared.turns else { return self.shared.command(command) };
+        turns.say(self.id, command).map_or(Ok(()), |command| self.shared.command(command))
     }
 
     /// Gives the request up, unless it has ended. What comes then is dropped.
     pub(crate) fn cancel(&self) {
-        if self.state().ended.is_none() {
-            let _ = self.command(Command::Cancel { call: self.id });
+        if self.state().ended.is_some() {
+            return;
         }
+        let waits = self.shared.turns.as_ref().is_some_and(|turns| turns.withdraw(self.id));
+        if waits {
+            return self.shared.end_waiting(vec![(self.id, Failed::Cancelled.into())]);
+        }
+        let _ = self.command(Command::Cancel { call: self.id });
     }
 
     /// The app has used bytes of the response.

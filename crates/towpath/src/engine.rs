@@ -24,6 +24,7 @@ use crate::network::{Belief, Watching};
 use crate::question::Question;
 use crate::store::{self, Stored};
 use crate::tls::Tls;
+use crate::turns::Turns;
 use crate::wall_clock::{Timed, unix_ns};
 use crate::{Client, DnsOverHttps, Error, dns_over_https, link, outbox};
 
@@ -56,6 +57,8 @@ pub struct Builder {
     watches: Watches,
     names: Names,
     dns_over_https: Option<DnsOverHttps>,
+    /// 0: no limit.
+    max_calls_per_origin: usize,
 }
 
 /// Whether the kernel is asked what network there is.
@@ -173,6 +176,18 @@ impl Builder {
     /// How the engine behaves.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
+        self
+    }
+
+    /// Has no more than so many requests under way to one origin (scheme, host and port): further ones wait in order
+    /// until one of them has ended, its response's body included. What they wait counts to
+    /// [`Request::timeout`](crate::Request::timeout) and
+    /// [`Request::connect_timeout`](crate::Request::connect_timeout); one is given up as any other. Each request on the
+    /// way of redirects has a turn of its own. Not counted are WebSockets, and what is
+    /// [`unlimited`](crate::Request::unlimited). [`Settings::max_calls`] may wait in all. By default, and with 0, there
+    /// is no limit.
+    pub const fn max_calls_per_origin(mut self, calls: usize) -> Self {
+        self.max_calls_per_origin = calls;
         self
     }
 
@@ -297,7 +312,9 @@ impl Builder {
     fn shared(&mut self) -> Arc<Shared> {
         let tls = std::mem::take(&mut self.tls);
         let server = self.dns_over_https.take().map(dns_over_https::Server::new);
-        Arc::new(Shared::new(&self.settings, tls, server))
+        let most = self.max_calls_per_origin;
+        let turns = (most > 0).then(|| Turns::new(most, self.settings.max_calls));
+        Arc::new(Shared::new(&self.settings, turns, tls, server))
     }
 }
 

@@ -91,6 +91,7 @@ pub mod service;
 mod store;
 pub mod timeline;
 pub mod tls;
+mod turns;
 pub mod upload;
 mod url;
 mod wall_clock;

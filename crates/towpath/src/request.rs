@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_engine::local::message::{Command, Open, Options, Origin, Repeat, Transport};
+use towpath_engine::local::message::{Open, Options, Origin, Repeat, Transport};
 use towpath_engine::local::report::Report;
 use towpath_proto::head::Head;
 
@@ -692,7 +692,7 @@ impl Request {
             call.listen(handler);
         }
         let open = Open { call: call.id, request, body, end, origin, options: self.options };
-        match shared.command(Command::Open(Box::new(open))) {
+        match shared.begin(open) {
             Err(error) if shared.forget(call.id) => Err(error),
             Ok(()) | Err(_) => Ok(call),
         }

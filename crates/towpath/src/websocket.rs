@@ -25,11 +25,13 @@ mod handshake;
 mod incoming;
 mod lasting;
 mod outgoing;
+mod pings;
 mod session;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -112,7 +114,7 @@ pub struct Received {
 
 impl Request {
     /// As a WebSocket: see [`crate::websocket`]. The URL may be `ws` or `wss`, which are `http` and `https`. The method
-    /// is GET, and a body is not sent. Feature `websocket`.
+    /// is GET, and a body is not sent; [`Request::timeout`] holds until it is open. Feature `websocket`.
     pub fn websocket(mut self) -> Connect {
         "GET".clone_into(&mut self.method);
         (self.body, self.pieces) = (None, None);
@@ -204,8 +206,11 @@ impl Connect {
 
     fn start(self, listener: Option<Box<dyn Listener>>) -> Result<WebSocket, Error> {
         let Self { mut request, wish, options } = self;
-        // What is open has no limits on time but its own.
+        // What is open has no limits on time but its own: one on the whole is one until then.
         request.options.gap = Some(NEVER);
+        if let Some(total) = request.options.total.take() {
+            request.options.answer = Some(total);
+        }
         let life = request.life.clone();
         let (request, expected) = wish.ask(request);
         let session = Session::new(Arc::clone(request.shared()), options, listener);
@@ -253,6 +258,42 @@ impl WebSocket {
         sent.map_or(Ok(false), |sent| sent.map(|()| true))
     }
 
+    /// Sends a message, polled: as [`WebSocket::send_async`], which needs it as its own.
+    ///
+    /// # Errors
+    /// As [`WebSocket::send`].
+    pub fn poll_send(
+        &self,
+        context: &mut Context<'_>,
+        message: &Message,
+    ) -> Poll<Result<(), Error>> {
+        let (session, kind) = (&self.inner.session, message.kind());
+        let send = |state: &mut State| session.send(state, kind, message.bytes());
+        session.poll(context, State::writers, send)
+    }
+
+    /// Asks the server for a sign of life, and tells how long its answer took. Blocks. The answer stands behind what
+    /// the server has sent before: it is not seen while the app does not take that.
+    ///
+    /// # Errors
+    /// When it is closed, or broken, before the answer came.
+    pub fn ping(&self) -> Result<Duration, Error> {
+        let (session, mut ping) = (&self.inner.session, None);
+        session.wait(|state| session.ping(state, &mut ping))?
+    }
+
+    /// As [`WebSocket::ping`], awaited.
+    ///
+    /// # Errors
+    /// As [`WebSocket::ping`].
+    pub async fn ping_async(&self) -> Result<Duration, Error> {
+        let (session, mut ping) = (&self.inner.session, None);
+        poll_fn(|context| {
+            session.poll(context, State::readers, |state| session.ping(state, &mut ping))
+        })
+        .await
+    }
+
     /// The next message; nothing after the server's close. Blocks. With a listener there is none here.
     ///
     /// # Errors
@@ -267,9 +308,16 @@ impl WebSocket {
     /// # Errors
     /// As [`WebSocket::receive`].
     pub async fn receive_async(&self) -> Result<Option<Message>, Error> {
+        poll_fn(|context| self.poll_receive(context)).await
+    }
+
+    /// The next message, polled.
+    ///
+    /// # Errors
+    /// As [`WebSocket::receive`].
+    pub fn poll_receive(&self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, Error>> {
         let session = &self.inner.session;
-        let take = |state: &mut State| session.take(state);
-        poll_fn(|context| session.poll(context, State::readers, take)).await
+        session.poll(context, State::readers, |state| session.take(state))
     }
 
     /// Closes it: what was sent before leaves first, and what the server had sent before still comes. A code is 1000,
@@ -289,6 +337,18 @@ impl WebSocket {
     #[must_use]
     pub fn subprotocol(&self) -> Option<String> {
         self.inner.session.lock().opening().subprotocol.clone()
+    }
+
+    /// The fields of the server's answer to the handshake.
+    #[must_use]
+    pub fn headers(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.inner.session.lock().opening().headers.clone()
+    }
+
+    /// Bytes of messages, in their frames, that the network has not taken.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.session.lock().waiting()
     }
 
     /// Whether messages are compressed.

@@ -25,6 +25,7 @@ mod proxy;
 mod redirect;
 mod server;
 mod tls;
+mod turns;
 #[cfg(feature = "websocket")]
 mod websocket;
 

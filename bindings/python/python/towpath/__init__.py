@@ -20,6 +20,7 @@ from ._errors import (
     BackOffError,
     CallerError,
     CancelledError,
+    ClosedError,
     ConnectError,
     ConnectTimeout,
     DecodingError,
@@ -37,6 +38,7 @@ from ._errors import (
     TooLargeError,
 )
 from ._headers import Headers
+from ._websocket import AsyncLastingWebSocket, AsyncWebSocket, LastingWebSocket, WebSocket
 
 if TYPE_CHECKING:
     from ._httpx import AsyncTransport, Transport
@@ -45,12 +47,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Adapter",
     "AsyncClient",
+    "AsyncLastingWebSocket",
     "AsyncResponse",
     "AsyncTransport",
+    "AsyncWebSocket",
     "BackOffError",
     "CallerError",
     "CancelledError",
     "Client",
+    "ClosedError",
     "ConnectError",
     "ConnectTimeout",
     "DecodingError",
@@ -59,6 +64,7 @@ __all__ = [
     "EngineError",
     "Error",
     "Headers",
+    "LastingWebSocket",
     "LimitError",
     "OfflineError",
     "ProtocolError",
@@ -70,6 +76,7 @@ __all__ = [
     "TlsError",
     "TooLargeError",
     "Transport",
+    "WebSocket",
 ]
 
 

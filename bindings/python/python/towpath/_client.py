@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit, urlunsplit
 
-from . import _errors, _towpath
+from . import _errors, _towpath, _websocket
 from ._engine import Engine
 from ._exchange import AsyncExchange, Exchange, Fields
 from ._headers import Headers
@@ -62,7 +62,9 @@ class _BaseResponse:
     def raise_for_status(self) -> None:
         """Raises `StatusError` if the status is 400 or above."""
         if self.status >= 400:
-            raise _errors.StatusError(f"{self.url} answered {self.status}")
+            error = _errors.StatusError(f"{self.url} answered {self.status}")
+            error.status = self.status
+            raise error
 
     @property
     def trailers(self) -> Headers:
@@ -190,6 +192,13 @@ class _BaseClient:
         given = tuple(sorted({**self._defaults, **options}.items()))
         return _with_params(url, params), fields, body, _length(fields), _options(given)
 
+    def _address(
+        self, url: str, params: ParamTypes | None = None, headers: HeaderTypes = (), **how: Any
+    ) -> _websocket.Address:
+        wishes = {name: how.pop(name) for name in _websocket.Wishes._fields if name in how}
+        url, fields, _, _, options = self._prepared(url, params, headers, None, None, None, how)
+        return _websocket.Address(self.engine.native(), url, fields, options, _websocket.wishes(**wishes))
+
 
 class Client(_BaseClient):
     """Makes requests, and waits for them; any thread may use it.
@@ -251,6 +260,16 @@ class Client(_BaseClient):
         url, fields, body, length, how = self._prepared(url, params, headers, content, data, json, options)
         engine = self.engine.native()
         return Response(_call(lambda: Exchange(engine, method, url, fields, how, body, length)), url)
+
+    def websocket(self, url: str, **how: Any) -> _websocket.WebSocket:
+        """Opens a WebSocket: `ws` or `wss`. Of a request it takes `params`, `headers` and the options, `timeout` until
+        it is open; and `subprotocols`, `compression` (True), `max_message_bytes` (16 MiB), and in s `ping_interval`
+        (30; 0 for never), `pong_timeout` (10), `close_timeout` (10)."""
+        return _websocket.open_blocking(self._address(url, **how))
+
+    def lasting_websocket(self, url: str, **how: Any) -> _websocket.LastingWebSocket:
+        """One that is opened again whenever it breaks: iterating over it gives each. Takes what `websocket` does."""
+        return _websocket.LastingWebSocket(self._address(url, **how))
 
     def close(self) -> None:
         """Closes the engine, if it is the client's own: what is under way goes on."""
@@ -327,6 +346,14 @@ class AsyncClient(_BaseClient):
             return AsyncResponse(exchange, url, await exchange.head())
         except _towpath.Failure as failure:
             raise _errors.error(failure) from None
+
+    def websocket(self, url: str, **how: Any) -> _websocket.Opening:
+        """Opens a WebSocket, as `Client.websocket` does: by `async with`, or awaited."""
+        return _websocket.Opening(self._address(url, **how))
+
+    def lasting_websocket(self, url: str, **how: Any) -> _websocket.AsyncLastingWebSocket:
+        """One that is opened again whenever it breaks, by `async for`."""
+        return _websocket.AsyncLastingWebSocket(self._address(url, **how))
 
     async def aclose(self) -> None:
         """Closes the engine, if it is the client's own: what is under way goes on."""

@@ -23,8 +23,9 @@ class Engine:
     - `watch_network`: `True` to believe the kernel that there is no network (Linux), `False` not to ask it what
       network there is.
     - `window_bytes`: bytes of either body that may wait: 262144. `max_connections`: connections to one origin: 16.
-      `max_idle`: connections without a request: 32. `max_calls`: requests under way: 1024. `idle_timeout`: s that one
-      may have none: 60.
+      `max_idle`: connections without a request: 32. `max_calls`: requests under way: 1024; one more fails.
+      `max_calls_per_origin`: to one origin; more wait in order, within `timeout`: no limit. `idle_timeout`: s that a
+      connection may have no request: 60.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Engine:
         max_connections: int | None = None,
         max_idle: int | None = None,
         max_calls: int | None = None,
+        max_calls_per_origin: int | None = None,
         idle_timeout: float | None = None,
     ) -> None:
         self.roots = _roots(verify)
@@ -50,6 +52,7 @@ class Engine:
         self.max_connections = max_connections
         self.max_idle = max_idle
         self.max_calls = max_calls
+        self.max_calls_per_origin = max_calls_per_origin
         self.idle_timeout = idle_timeout
         self._native: _towpath.Engine | None = None
         self._closed = False

@@ -52,7 +52,7 @@ class DisconnectedError(Error, builtins.ConnectionError):
 
 
 class ProtocolError(Error):
-    """What came was not HTTP."""
+    """What came was not HTTP, or not WebSocket."""
 
 
 class RedirectError(Error):
@@ -84,9 +84,21 @@ class EngineError(Error):
 
 
 class StatusError(Error):
-    """What `raise_for_status` raises."""
+    """What `raise_for_status` raises, and a WebSocket whose server does not switch."""
 
     kind = "status"
+    status: int | None = None
+    """What the server answered."""
+
+
+class ClosedError(DisconnectedError):
+    """The WebSocket is closed."""
+
+    kind = "closed"
+    code: int = 1006
+    """The server's code (RFC 6455 §7.4): 1005 where it gave none, 1006 before it has closed."""
+    reason: str = ""
+    """Its words."""
 
 
 _CLASSES: dict[str, type[Error]] = {
@@ -104,6 +116,9 @@ _CLASSES: dict[str, type[Error]] = {
     "total timeout": Timeout,
     "disconnected": DisconnectedError,
     "protocol": ProtocolError,
+    "websocket": ProtocolError,
+    "status": StatusError,
+    "closed": ClosedError,
     "redirect": RedirectError,
     "decoding": DecodingError,
     "too large": TooLargeError,
@@ -118,8 +133,10 @@ _CLASSES: dict[str, type[Error]] = {
 
 def error(failure: Failure) -> Error:
     """The error that a failure of the native half is."""
-    kind, text, report = failure.args
+    kind, text, report, status = failure.args
     made = _CLASSES[kind](text)
+    if isinstance(made, StatusError):
+        made.status = status
     made.kind = kind
     made._report = report
     return made

@@ -38,12 +38,18 @@ class _Base:
         verify: bool | Path | bytes | ssl.SSLContext = True,
         cert: Path | tuple[Path, Path] | None = None,
         retries: int | None = None,
+        limits: httpx.Limits | None = None,
         **settings: Any,
     ) -> None:
         """- `engine`: one that is shared; without it the transport has its own, and ends it when it is closed.
         - `verify`, `cert` and `settings`: those of `Engine`.
         - `retries`: how often a request is repeated where that is allowed: 2.
+        - `limits`: httpx's. `max_connections` is how many requests may be under way, to each origin by itself: more
+          wait in order, within the timeouts for pool or connect; `max_keepalive_connections` and `keepalive_expiry`
+          are the engine's `max_idle` and `idle_timeout`.
         """
+        if limits is not None:
+            settings = {**_settings(limits), **settings}
         if engine is not None and (verify is not True or cert is not None or settings):
             raise ValueError("verify, cert and settings are those of an engine of its own")
         self._owns = engine is None
@@ -60,6 +66,17 @@ class _Base:
     def _close(self) -> None:
         if self._owns:
             self.engine.close()
+
+
+def _settings(limits: httpx.Limits) -> dict[str, Any]:
+    named = {
+        "max_calls_per_origin": limits.max_connections,
+        # So many may have a connection each.
+        "max_connections": limits.max_connections,
+        "max_idle": limits.max_keepalive_connections,
+        "idle_timeout": limits.keepalive_expiry,
+    }
+    return {name: value for name, value in named.items() if value is not None}
 
 
 class Transport(_Base, httpx.BaseTransport):
@@ -162,4 +179,8 @@ def _length(request: httpx.Request) -> int | None:
 def _raise(failure: _errors.Error | _towpath.Failure, request: httpx.Request) -> NoReturn:
     """Raises httpx's error, whose cause is this library's, with its report."""
     ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
-    raise _CLASSES.get(ours.kind, httpx.TransportError)(str(ours), request=request) from ours
+    kind = _CLASSES.get(ours.kind, httpx.TransportError)
+    if kind is httpx.ConnectTimeout and ours.report is None:
+        # It was never sent: it waited for others.
+        kind = httpx.PoolTimeout
+    raise kind(str(ours), request=request) from ours

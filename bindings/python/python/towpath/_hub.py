@@ -28,23 +28,27 @@ def token() -> int:
 class _AsyncioHub:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _towpath.Hub()
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         # The loop keeps the method, and the hub by it; the hub keeps no loop, so that both can go.
         loop.add_reader(self.native.fileno(), self._tell)
 
     async def wait(self, token: int) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
+        waiting = self._waiting.setdefault(token, set())
+        waiting.add(future)
         try:
             await future
         finally:
-            self._waiting.pop(token, None)
+            waiting.discard(future)
+            if not waiting:
+                del self._waiting[token]
 
     def _tell(self) -> None:
         for token in self.native.take():
-            future = self._waiting.get(token)
-            if future is not None and not future.done():
-                future.set_result(None)
+            # A WebSocket may have several tasks: each of them looks.
+            for future in self._waiting.get(token, ()):
+                if not future.done():
+                    future.set_result(None)
 
 
 _asyncio_hubs: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioHub]" = weakref.WeakKeyDictionary()

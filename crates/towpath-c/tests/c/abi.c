@@ -648,6 +648,41 @@ static void a_queue_that_is_freed_gives_its_requests_up(towpath_engine *engine)
     CHECK(towpath_request_free(request) == TOWPATH_OK);
 }
 
+static void requests_to_one_origin_wait_for_one_another(void)
+{
+    towpath_engine_options engine_options;
+    towpath_engine *engine;
+    towpath_queue *queue = new_queue();
+    towpath_request_options options = options_for("/never");
+    towpath_request *first, *given_up, *second;
+    towpath_event event;
+
+    memset(&engine_options, 0, sizeof engine_options);
+    engine_options.size = sizeof engine_options;
+    engine_options.max_requests_per_origin = 1;
+    CHECK(towpath_engine_new(&engine_options, &engine) == TOWPATH_OK);
+    options.queue = queue;
+    CHECK(towpath_request_start(engine, &options, &first) == TOWPATH_OK);
+    options.url = url("/trailers");
+    CHECK(towpath_request_start(engine, &options, &given_up) == TOWPATH_OK);
+    CHECK(towpath_request_start(engine, &options, &second) == TOWPATH_OK);
+    CHECK(none(queue, 200).kind == TOWPATH_EVENT_NONE);
+    CHECK(towpath_request_cancel(given_up) == TOWPATH_OK);
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_END && event.request == given_up && event.error == TOWPATH_ERROR_CANCELLED);
+    CHECK(none(queue, 100).kind == TOWPATH_EVENT_NONE);
+    CHECK(towpath_request_cancel(first) == TOWPATH_OK);
+    event = next(queue);
+    CHECK(event.kind == TOWPATH_EVENT_END && event.request == first && event.error == TOWPATH_ERROR_CANCELLED);
+    while ((event = next(queue)).kind != TOWPATH_EVENT_END)
+        towpath_chunk_release(event.chunk);
+    CHECK(event.request == second && event.error == TOWPATH_OK && towpath_request_status(second) == 200);
+    CHECK(towpath_request_free(first) == TOWPATH_OK && towpath_request_free(given_up) == TOWPATH_OK);
+    CHECK(towpath_request_free(second) == TOWPATH_OK);
+    towpath_queue_free(queue);
+    CHECK(towpath_engine_free(engine) == TOWPATH_OK);
+}
+
 static void what_cannot_be_is_refused(towpath_engine *engine)
 {
     towpath_queue *queue = new_queue();
@@ -1565,6 +1600,7 @@ int main(int argc, char **argv)
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();
     a_queue_that_is_freed_gives_its_requests_up(engine);
+    requests_to_one_origin_wait_for_one_another();
     what_cannot_be_is_refused(engine);
     threads_share_an_engine(engine);
     names_are_asked_of_the_app();

@@ -18,6 +18,8 @@ pub(super) struct Wish {
 pub(super) struct Opening {
     pub(super) subprotocol: Option<String>,
     pub(super) agreed: Option<Agreed>,
+    /// The answer's fields.
+    pub(super) headers: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What the answer must say.
@@ -84,7 +86,12 @@ impl Expected {
         if response.header("sec-websocket-accept") != Some(&self.accept) {
             return Err(Error::WebSocket("the server has not understood the handshake"));
         }
-        Ok(Opening { subprotocol: self.subprotocol(response)?, agreed: self.agreed(response)? })
+        let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        Ok(Opening {
+            subprotocol: self.subprotocol(response)?,
+            agreed: self.agreed(response)?,
+            headers: response.headers().map(owned).collect(),
+        })
     }
 
     fn subprotocol(&self, response: &Response) -> Result<Option<String>, Error> {

@@ -16,7 +16,7 @@ use super::{CloseReason, Message};
 pub(super) enum Came {
     Message(Message),
     Ping(Vec<u8>),
-    Pong,
+    Pong(Vec<u8>),
     Close(CloseReason),
 }
 
@@ -95,7 +95,7 @@ impl Reader {
                 Item::Control(Opcode::Ping, payload) => {
                     return Ok(Some(Came::Ping(payload.to_vec())));
                 }
-                Item::Control(..) => return Ok(Some(Came::Pong)),
+                Item::Control(_, payload) => return Ok(Some(Came::Pong(payload.to_vec()))),
             }
         }
     }
@@ -162,7 +162,7 @@ mod tests {
             "hé".as_bytes(),
             &frame(Opcode::Ping, b"!", None),
             Header::new(Opcode::Continuation, false, 0, None).bytes(),
-            &frame(Opcode::Pong, b"", None),
+            &frame(Opcode::Pong, b"12345678", None),
             &frame(Opcode::Continuation, "llo €".as_bytes(), None),
             &frame(Opcode::Binary, b"", None),
             &frame(Opcode::Close, b"\x03\xe8bye", None),
@@ -172,7 +172,7 @@ mod tests {
             let close = CloseReason { code: 1000, reason: "bye".to_owned() };
             let expected = [
                 Came::Ping(b"!".to_vec()),
-                Came::Pong,
+                Came::Pong(b"12345678".to_vec()),
                 text("héllo €"),
                 Came::Message(Message::Binary(Bytes::new())),
                 Came::Close(close),

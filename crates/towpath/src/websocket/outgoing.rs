@@ -73,10 +73,11 @@ impl Writer {
         self.frames(kind, payload, false);
     }
 
-    /// A control frame, before what has not begun to leave. Of pongs only the last is sent (§5.5.3).
+    /// A control frame, before what has not begun to leave. Of pongs only the last is sent (§5.5.3), and of pings,
+    /// whose answer is one to those before.
     pub(super) fn control(&mut self, kind: Opcode, payload: &[u8]) {
         let begun = usize::from(self.left > 0);
-        if kind == Opcode::Pong {
+        if matches!(kind, Opcode::Ping | Opcode::Pong) {
             let waiting = self.frames.iter().skip(begun).position(|it| it.kind == kind);
             if let Some(old) = waiting.and_then(|at| self.frames.remove(begun + at)) {
                 self.waiting -= old.bytes.len();

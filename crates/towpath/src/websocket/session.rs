@@ -16,6 +16,7 @@ use towpath_proto::websocket::{Close, Opcode};
 use super::handshake::{Expected, Opening};
 use super::incoming::{Came, Fault, Reader};
 use super::outgoing::Writer;
+use super::pings::{Ping, Pings};
 use super::{CloseReason, Listener, Message, Options, Received};
 use crate::background::Background;
 use crate::call::Shared;
@@ -54,6 +55,7 @@ pub(super) struct State {
     opening: Opening,
     closing: Closing,
     liveness: Liveness,
+    pings: Pings,
     /// Why it failed, by our own decision.
     error: Option<Error>,
     /// How the connection ended, where that was no end after a close. What came before it is read first.
@@ -140,6 +142,7 @@ impl Session {
             opening: Opening::default(),
             closing: Closing::default(),
             liveness: Liveness { heard: now, spoke: None, asked: None, patience, look: None },
+            pings: Pings::default(),
             error: None,
             broken: None,
             report: None,
@@ -236,6 +239,32 @@ impl Session {
         self.flush(state);
         self.arm(state);
         Some(Ok(()))
+    }
+
+    /// How long a ping has taken, once it is answered; the first call sends it.
+    pub(super) fn ping(
+        &self,
+        state: &mut State,
+        ping: &mut Option<Ping>,
+    ) -> Option<Result<Duration, Error>> {
+        if let Some(took) = ping.as_ref().and_then(|ping| state.pings.took(ping)) {
+            return Some(Ok(took));
+        }
+        if let Some(error) = state.error.as_ref().or(state.broken.as_ref()) {
+            return Some(Err(error.clone()));
+        }
+        if state.phase != Phase::Open || state.closing.is_sent || state.closing.came.is_some() {
+            return Some(Err(Error::WebSocket("it is closed")));
+        }
+        ping.get_or_insert_with(|| self.send_ping(state, Instant::now()));
+        None
+    }
+
+    fn send_ping(&self, state: &mut State, now: Instant) -> Ping {
+        let (ping, payload) = state.pings.send(now);
+        state.writer.control(Opcode::Ping, &payload);
+        self.flush(state);
+        ping
     }
 
     /// Begins the closing handshake, unless it has begun.
@@ -341,7 +370,12 @@ impl Session {
                 state.writer.control(Opcode::Pong, &payload);
                 self.flush(state);
             }
-            Came::Ping(_) | Came::Pong => {}
+            Came::Ping(_) => {}
+            Came::Pong(payload) => {
+                if state.pings.answer(payload, Instant::now()) {
+                    self.wake(state);
+                }
+            }
             Came::Close(reason) => {
                 state.tell(format!("WebSocket: the server closes with {}", reason.code));
                 // What came behind it is nothing (§5.5.1).
@@ -445,8 +479,7 @@ impl Session {
 
     fn ask(&self, state: &mut State, now: Instant) {
         state.liveness.asked = Some(now);
-        state.writer.control(Opcode::Ping, b"");
-        self.flush(state);
+        self.send_ping(state, now);
     }
 
     /// Another network: whether the connection goes on there shows at once. False when it is over.
@@ -534,6 +567,10 @@ impl Session {
 impl State {
     pub(super) const fn opening(&self) -> &Opening {
         &self.opening
+    }
+
+    pub(super) const fn waiting(&self) -> usize {
+        self.writer.waiting()
     }
 
     pub(super) const fn close_reason(&self) -> Option<&CloseReason> {

@@ -121,6 +121,9 @@ fn messages_of_any_length_come_back_and_a_close_ends_it() {
     let socket = connect.open().unwrap();
     assert_eq!(socket.subprotocol().as_deref(), Some("chat.v1"));
     assert!(!socket.is_compressed() && !socket.is_over());
+    let upgrade = (b"upgrade".to_vec(), b"websocket".to_vec());
+    let lower = |(name, value): (Vec<u8>, Vec<u8>)| (name.to_ascii_lowercase(), value);
+    assert!(socket.headers().into_iter().map(lower).any(|field| field == upgrade));
     for length in [0, 1, 125, 126, 65_535, 65_536, 65_537, 1_000_000] {
         let text = "ä€ t".repeat(length / 7) + &"x".repeat(length % 7);
         let messages = [Message::from(text), Message::from(vec![0xff; length])];
@@ -390,6 +393,7 @@ fn what_the_network_does_not_take_holds_the_app_up() {
         }
         assert!(sent < 400, "40 MB are somewhere that the app has not taken");
     }
+    assert!((256 * 1024..512 * 1024).contains(&socket.waiting()), "{}", socket.waiting());
     go_on.send(()).unwrap();
     let other = socket.clone();
     let sender = std::thread::spawn(move || other.send("last").unwrap());
@@ -397,6 +401,7 @@ fn what_the_network_does_not_take_holds_the_app_up() {
         assert!(socket.receive().unwrap() == Some(message.clone()));
     }
     assert_eq!(socket.receive(), Ok(Some("last".into())));
+    assert_eq!(socket.waiting(), 0);
     sender.join().unwrap();
 }
 
@@ -464,6 +469,71 @@ fn what_came_before_a_break_is_heard_and_the_next_connection_is_opened() {
         });
     }
     assert_eq!(told, ["opened", "hello", "lost", "opened", "for good"], "{:?}", lasting.history());
+}
+
+#[test]
+fn a_ping_is_answered_by_its_own_pong_or_a_later_one() {
+    let server = Server::new(|stream, _| {
+        let Some(head) = read_head(stream) else { return };
+        switch(stream, &head, "");
+        let (mut reading, mut pings) = (Reading::new(), Vec::new());
+        let pong = |stream: &mut TcpStream, payload: &[u8]| {
+            let _ = stream.write_all(&frame(Opcode::Pong, payload, None));
+        };
+        while let Some((opcode, payload)) = reading.next(stream) {
+            match opcode {
+                Opcode::Ping => pings.push(payload),
+                // The last alone, and before it what was not asked for.
+                Opcode::Text => {
+                    pong(stream, b"");
+                    pong(stream, &u64::MAX.to_be_bytes());
+                    stream.write_all(&frame(Opcode::Text, b"first", None)).unwrap();
+                    let waits = payload == b"all";
+                    pong(stream, pings.last().filter(|_| waits).map_or(&[], Vec::as_slice));
+                }
+                Opcode::Continuation | Opcode::Binary | Opcode::Close | Opcode::Pong => return,
+            }
+        }
+    });
+    let engine = Engine::new().unwrap();
+    let socket = open(&engine, &ws(&server)).unwrap();
+    let (told, answers) = mpsc::channel();
+    for _ in 0..3 {
+        let (socket, told) = (socket.clone(), told.clone());
+        std::thread::spawn(move || told.send(socket.ping()).unwrap());
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    socket.send("none").unwrap();
+    assert_eq!(socket.receive(), Ok(Some("first".into())));
+    assert!(answers.recv_timeout(Duration::from_millis(200)).is_err(), "not by those");
+    socket.send("all").unwrap();
+    assert_eq!(socket.receive(), Ok(Some("first".into())));
+    for _ in 0..3 {
+        let took = answers.recv_timeout(Duration::from_secs(5)).unwrap().unwrap();
+        assert!(took > Duration::from_millis(300) && took < Duration::from_secs(5), "{took:?}");
+    }
+    let (waits, ping) = (socket.clone(), std::thread::spawn(move || block_on(socket.ping_async())));
+    std::thread::sleep(Duration::from_millis(100));
+    waits.close(1000, "").unwrap();
+    assert!(ping.join().unwrap().is_err(), "it is over");
+    assert!(matches!(waits.ping(), Err(Error::WebSocket(_) | Error::Failed(_))));
+}
+
+#[test]
+fn a_limit_on_the_whole_holds_until_it_is_open() {
+    let server = echoing();
+    let engine = Engine::new().unwrap();
+    let limit = Duration::from_millis(400);
+    let socket = engine.client().get(&ws(&server)).timeout(limit).websocket().open().unwrap();
+    std::thread::sleep(2 * limit);
+    socket.send("still").unwrap();
+    assert_eq!(socket.receive(), Ok(Some("still".into())));
+    let silent = Server::new(|stream, _| {
+        let _ = (read_head(stream), stream.read(&mut [0]));
+    });
+    let began = Instant::now();
+    let error = engine.client().get(&ws(&silent)).timeout(limit).websocket().open().unwrap_err();
+    assert!(error.timed_out().is_some() && began.elapsed() < Duration::from_secs(5), "{error}");
 }
 
 #[test]
@@ -537,7 +607,8 @@ fn another_network_is_asked_at_once_whether_the_server_is_still_there() {
     let connect = engine.client().get(&ws(&server)).websocket();
     let socket = connect.pong_timeout(Duration::from_millis(300)).open().unwrap();
     engine.network_changed("other", towpath::NetworkKind::Mobile, true).unwrap();
-    assert_eq!(came.recv_timeout(Duration::from_secs(5)).unwrap(), Some((Opcode::Ping, vec![])));
+    let (kind, _) = came.recv_timeout(Duration::from_secs(5)).unwrap().unwrap();
+    assert_eq!(kind, Opcode::Ping);
     assert_eq!(socket.receive().unwrap_err().timed_out(), Some(Layer::Gap));
 }
 

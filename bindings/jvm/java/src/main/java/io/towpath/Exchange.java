@@ -64,7 +64,8 @@ final class Exchange implements Source, Sink {
     return length >= 0 && length <= WHOLE_BYTES && !body.isOneShot() && !body.isDuplex();
   }
 
-  private static byte[] lines(Request request) {
+  /** Method, URL and fields, a line each. */
+  static byte[] lines(Request request) {
     StringBuilder lines = new StringBuilder(request.method()).append('\n').append(request.url());
     Headers headers = request.headers();
     for (int index = 0; index < headers.size(); index++) {

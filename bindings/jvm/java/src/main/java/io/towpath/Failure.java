@@ -21,16 +21,26 @@ final class Failure extends IOException {
     this.kind = kindAndText.substring(0, kindAndText.indexOf('\n'));
   }
 
+  /** What the server has answered instead of what was wanted; 0 where that is not why. */
+  int status() {
+    return kind.startsWith("status ") ? Integer.parseInt(kind.substring("status ".length())) : 0;
+  }
+
   /** The exception that OkHttp's callers know, caused by this one. */
   IOException known() {
     String text = getMessage();
+    if (status() > 0) {
+      ProtocolException refused = new ProtocolException("Expected HTTP 101 response but was '" + status() + "'");
+      refused.initCause(this);
+      return refused;
+    }
     IOException known =
         switch (kind) {
           case "resolve" -> new UnknownHostException(text);
           case "connect", "offline" -> new ConnectException(text);
           case "connect timeout", "read timeout", "write timeout", "total timeout" -> new SocketTimeoutException(text);
           case "tls", "tls settings" -> new SSLHandshakeException(text);
-          case "protocol", "redirect", "token", "upload", "url" -> new ProtocolException(text);
+          case "protocol", "redirect", "token", "upload", "url", "websocket" -> new ProtocolException(text);
           case "disconnected" -> new EOFException(text);
           // OkHttp's own word.
           case "cancelled" -> new IOException("Canceled");

@@ -21,7 +21,8 @@ final class Native {
 
   private Native() {}
 
-  static native long engineStart(byte[] roots, int maxConnections, int maxCalls, int windowBytes);
+  static native long engineStart(
+      byte[] roots, int maxConnections, int maxCalls, int maxCallsPerOrigin, int windowBytes);
 
   static native void engineFree(long engine);
 
@@ -45,6 +46,39 @@ final class Native {
   static native void cancel(long exchange);
 
   static native void exchangeFree(long exchange);
+
+  static native long hubStart();
+
+  static native byte[] hubTake(long hub);
+
+  static native void hubRing(long hub);
+
+  static native long socketStart(
+      long engine,
+      long hub,
+      long token,
+      byte[] head,
+      int connectMs,
+      int readMs,
+      int retries,
+      int redirects,
+      int pingMs,
+      int closeMs)
+      throws Failure;
+
+  static native byte[] socketOpened(long socket) throws Failure;
+
+  static native boolean socketSend(long socket, boolean isText, byte[] bytes) throws Failure;
+
+  static native byte[] socketReceive(long socket) throws Failure;
+
+  static native long socketWaiting(long socket);
+
+  static native void socketClose(long socket, int code, byte[] reason) throws Failure;
+
+  static native void socketCancel(long socket);
+
+  static native void socketFree(long socket);
 
   /** The library of the artifact, or the one that the property {@code towpath.library} names. */
   private static void load() {

@@ -16,7 +16,13 @@ public final class TowpathEngine implements AutoCloseable {
   private boolean closed;
 
   private TowpathEngine(Builder builder) {
-    number = Native.engineStart(builder.roots, builder.maxConnections, builder.maxCalls, builder.windowBytes);
+    number =
+        Native.engineStart(
+            builder.roots,
+            builder.maxConnections,
+            builder.maxCalls,
+            builder.maxRequestsPerHost,
+            builder.windowBytes);
     cleanable = CLEANER.register(this, free(number));
   }
 
@@ -58,6 +64,7 @@ public final class TowpathEngine implements AutoCloseable {
     private byte[] roots;
     private int maxConnections = -1;
     private int maxCalls = -1;
+    private int maxRequestsPerHost = -1;
     private int windowBytes = -1;
 
     /** Believes those that these certificates (PEM) have signed, and not the platform's. */
@@ -75,6 +82,15 @@ public final class TowpathEngine implements AutoCloseable {
     /** Requests under way: 1024 by default; one more fails. */
     public Builder maxCalls(int calls) {
       maxCalls = calls;
+      return this;
+    }
+
+    /**
+     * Requests under way to one origin; more wait in order. Unlike that of OkHttp's dispatcher it counts calls that are
+     * executed as well, and holds for all clients of the engine. No limit by default.
+     */
+    public Builder maxRequestsPerHost(int requests) {
+      maxRequestsPerHost = requests;
       return this;
     }
 

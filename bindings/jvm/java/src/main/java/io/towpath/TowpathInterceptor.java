@@ -4,12 +4,15 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.ProtocolException;
 import java.net.Proxy;
+import java.net.ProxySelector;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import okhttp3.Cache;
 import okhttp3.Call;
+import okhttp3.CertificatePinner;
 import okhttp3.Cookie;
 import okhttp3.CookieJar;
 import okhttp3.Dns;
@@ -86,7 +89,13 @@ public final class TowpathInterceptor implements Interceptor {
   }
 
   private Response exchange(Chain chain, Request request, Response prior, Current current) throws IOException {
-    refuse(chain, request);
+    refuse(
+        request.url(),
+        chain.getCache(),
+        chain.getCertificatePinner(),
+        chain.getDns(),
+        chain.getProxy(),
+        chain.getProxySelector());
     Call call = chain.call();
     EventListener events = chain.getEventListener();
     boolean transparent = request.header("Accept-Encoding") == null && request.header("Range") == null;
@@ -134,7 +143,7 @@ public final class TowpathInterceptor implements Interceptor {
   }
 
   /** The request as it is sent. */
-  private static Request complete(Request request, CookieJar jar, boolean transparent) {
+  static Request complete(Request request, CookieJar jar, boolean transparent) {
     Request.Builder sent = request.newBuilder();
     RequestBody body = request.body();
     if (body != null && body.contentType() != null) {
@@ -197,7 +206,8 @@ public final class TowpathInterceptor implements Interceptor {
         .build();
   }
 
-  private static Headers headers(String[] lines) {
+  /** The fields of a head's lines, behind the first. */
+  static Headers headers(String[] lines) {
     Headers.Builder headers = new Headers.Builder();
     for (int line = 1; line < lines.length; line++) {
       int colon = lines[line].indexOf(':');
@@ -207,18 +217,20 @@ public final class TowpathInterceptor implements Interceptor {
   }
 
   /** Settings that would be passed over otherwise. */
-  private static void refuse(Chain chain, Request request) throws IOException {
+  static void refuse(
+      HttpUrl url, Cache cache, CertificatePinner pinner, Dns dns, Proxy chosen, ProxySelector selector)
+      throws IOException {
     String refused = null;
-    if (chain.getCache() != null) {
+    if (cache != null) {
       refused = "a cache";
-    } else if (!chain.getCertificatePinner().getPins().isEmpty()) {
+    } else if (!pinner.getPins().isEmpty()) {
       refused = "certificate pins";
-    } else if (chain.getDns() != Dns.SYSTEM) {
+    } else if (dns != Dns.SYSTEM) {
       refused = "a Dns of its own";
-    } else if (chain.getProxy() != null && chain.getProxy().type() != Proxy.Type.DIRECT) {
+    } else if (chosen != null && chosen.type() != Proxy.Type.DIRECT) {
       refused = "a proxy";
-    } else if (chain.getProxy() == null) {
-      for (Proxy proxy : chain.getProxySelector().select(request.url().uri())) {
+    } else if (chosen == null) {
+      for (Proxy proxy : selector.select(url.uri())) {
         refused = proxy.type() == Proxy.Type.DIRECT ? refused : "a proxy";
       }
     }

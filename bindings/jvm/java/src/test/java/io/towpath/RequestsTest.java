@@ -2,6 +2,7 @@ package io.towpath;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -17,11 +18,15 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import javax.net.ssl.SSLHandshakeException;
@@ -81,6 +86,53 @@ class RequestsTest {
       assertTrue(TowpathInterceptor.report(response).contains("\"status\":200"));
     }
     assertEquals("/a?b=c", server.takeRequest().getTarget());
+  }
+
+  @Test
+  void requestsToAHostWaitForOneAnother() throws Exception {
+    BlockingQueue<String> came = new LinkedBlockingQueue<>();
+    Semaphore go = new Semaphore(0);
+    server.setDispatcher(
+        new mockwebserver3.Dispatcher() {
+          @Override
+          public MockResponse dispatch(mockwebserver3.RecordedRequest request) throws InterruptedException {
+            came.add(request.getTarget());
+            go.acquire();
+            return ok("done");
+          }
+        });
+    try (TowpathEngine narrow = new TowpathEngine.Builder().maxRequestsPerHost(2).build()) {
+      Call.Factory calls = TowpathInterceptor.callFactory(new OkHttpClient(), narrow);
+      List<CompletableFuture<String>> answers = new ArrayList<>();
+      List<Call> made = new ArrayList<>();
+      for (int number = 0; number < 5; number++) {
+        Call call = calls.newCall(to("/" + number).build());
+        made.add(call);
+        answers.add(
+            CompletableFuture.supplyAsync(
+                () -> {
+                  try (Response response = call.execute()) {
+                    return response.body().string();
+                  } catch (IOException error) {
+                    return error.getMessage();
+                  }
+                },
+                task -> new Thread(task).start()));
+        Thread.sleep(50);
+      }
+      assertEquals(Set.of("/0", "/1"), Set.of(came.take(), came.take()));
+      assertNull(came.poll(200, TimeUnit.MILLISECONDS));
+      made.get(2).cancel();
+      assertEquals("Canceled", answers.get(2).get(5, TimeUnit.SECONDS));
+      assertNull(came.poll(100, TimeUnit.MILLISECONDS));
+      go.release();
+      assertEquals("/3", came.poll(5, TimeUnit.SECONDS));
+      go.release(3);
+      assertEquals("/4", came.poll(5, TimeUnit.SECONDS));
+      for (int number : new int[] {0, 1, 3, 4}) {
+        assertEquals("done", answers.get(number).get(5, TimeUnit.SECONDS));
+      }
+    }
   }
 
   @Test
