@@ -12,6 +12,7 @@ mod bootstrap;
 mod bridge;
 mod client;
 mod cluster;
+mod collections;
 mod data;
 pub(crate) mod discovery;
 mod dns;

@@ -11,11 +11,13 @@
 
 mod backoff;
 mod limit;
+mod names;
 mod stream;
 mod types;
 pub mod wire;
 
 pub use backoff::Backoff;
 pub use limit::Limit;
+pub use names::Name;
 pub use stream::{Form, Malformed, Output, Rejected, Resource, Settings, Stream, Update, Wanted};
 pub use types::{AGGREGATED, Type};

@@ -59,6 +59,9 @@ pub struct Settings {
 pub enum Wanted {
     /// All there is; and how long the first answer may take.
     All(Option<Duration>),
+    /// All of a collection (the [`Name`](crate::Name) of one, as it is written); and how long the first answer may
+    /// take.
+    Collection(String, Option<Duration>),
     /// These names; and how long the first answer about each may take.
     Names(BTreeMap<String, Option<Duration>>),
 }

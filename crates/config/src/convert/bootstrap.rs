@@ -103,7 +103,7 @@ impl<'a> Converter<'a> {
     }
 
     /// The node of the file, with what the command line says before it.
-    fn node(&self, message: &Message) -> Node {
+    pub(super) fn node(&self, message: &Message) -> Node {
         let mut node = message.message("node").map(node).unwrap_or_default();
         let flag = |field: &mut String, flag: &Option<String>| {
             if let Some(flag) = flag {

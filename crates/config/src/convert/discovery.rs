@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Converter;
+use super::collections::{CLUSTERS, LISTENERS};
 use crate::dynamic::listeners::MadeListeners;
 use crate::dynamic::{Kind, Made};
 use crate::error::Rank;
@@ -19,6 +20,10 @@ pub struct Discovery {
     pub clusters: Option<ConfigSource>,
     /// `lds_config`.
     pub listeners: Option<ConfigSource>,
+    /// `cds_resources_locator`: of all clusters only these.
+    pub cluster_collection: Option<Arc<str>>,
+    /// `lds_resources_locator`.
+    pub listener_collection: Option<Arc<str>>,
 }
 
 /// A control plane that is spoken to by gRPC.
@@ -139,10 +144,15 @@ impl<'a> Converter<'a> {
         let resources = bootstrap.message("dynamic_resources")?;
         self.has_ads = resources.has("ads_config");
         let ads = resources.message("ads_config");
+        let ads = ads.and_then(|config| self.api(config, Waits::Told)).map(Arc::new);
+        let clusters = resources.message("cds_config").and_then(|source| self.source(source));
+        let listeners = resources.message("lds_config").and_then(|source| self.source(source));
         let found = Discovery {
-            ads: ads.and_then(|config| self.api(config, Waits::Told)).map(Arc::new),
-            clusters: resources.message("cds_config").and_then(|source| self.source(source)),
-            listeners: resources.message("lds_config").and_then(|source| self.source(source)),
+            ads,
+            cluster_collection: self.collection(bootstrap, CLUSTERS, clusters.as_ref()),
+            listener_collection: self.collection(bootstrap, LISTENERS, listeners.as_ref()),
+            clusters,
+            listeners,
         };
         (found != Discovery::default()).then_some(found)
     }

@@ -5,12 +5,15 @@ use super::Entry;
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.bootstrap.v3.Bootstrap.DynamicResources",
-        honoured: &["lds_config", "cds_config", "ads_config"],
-        harmless: &[],
-        changes: &[
-            ("lds_resources_locator", "xdstp:// names are not asked for"),
-            ("cds_resources_locator", "xdstp:// names are not asked for"),
+        honoured: &[
+            "lds_config",
+            "cds_config",
+            "ads_config",
+            "lds_resources_locator",
+            "cds_resources_locator",
         ],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.ConfigSource",
@@ -24,7 +27,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "resource_api_version",
         ],
         harmless: &[],
-        changes: &[("authorities", "xdstp:// names are not asked for")],
+        changes: &[("authorities", "each xdstp:// name is asked of its own config source")],
     },
     Entry {
         message: "envoy.config.core.v3.ExtensionConfigSource",

@@ -231,7 +231,8 @@ impl Server {
                 Wake::NamesKnown => {
                     self.stage = Stage::Listeners { known: self.discovery.listeners.is_none() };
                     self.ask(Ask::State(Phase::Initializing));
-                    self.want_all(Kind::Listener, self.discovery.listeners.clone());
+                    let collection = self.discovery.listener_collection.clone();
+                    self.want_all(Kind::Listener, self.discovery.listeners.clone(), collection);
                     self.want_what_is_needed();
                     self.advance().await;
                 }
@@ -243,11 +244,15 @@ impl Server {
         }
     }
 
-    /// Asks for all there is of a kind.
-    fn want_all(&mut self, kind: Kind, source: Option<ConfigSource>) {
+    /// Asks for all there is of a kind, or of its collection.
+    fn want_all(&mut self, kind: Kind, source: Option<ConfigSource>, collection: Option<Arc<str>>) {
         let Some(ConfigSource { from, timeout }) = source else { return };
         self.stats.attempt(kind);
-        self.want(&from, kind, Wanted::All(timeout));
+        let wanted = match collection {
+            Some(name) => Wanted::Collection(name.as_ref().to_owned(), timeout),
+            None => Wanted::All(timeout),
+        };
+        self.want(&from, kind, wanted);
     }
 
     /// Does what the streams wish; says until when they wish nothing.
@@ -487,7 +492,8 @@ impl Server {
         let is_warming = |kind| self.warming.iter().any(|(of, _)| *of == kind);
         if matches!(self.stage, Stage::Runtime) && !is_warming(Kind::Runtime) {
             self.stage = Stage::Clusters { known: self.discovery.clusters.is_none() };
-            self.want_all(Kind::Cluster, self.discovery.clusters.clone());
+            let collection = self.discovery.cluster_collection.clone();
+            self.want_all(Kind::Cluster, self.discovery.clusters.clone(), collection);
         }
         let is_warming = |kind| self.warming.iter().any(|(of, _)| *of == kind);
         match self.stage {

@@ -11,10 +11,10 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, oneshot};
 use towpath_config::{Source, encoded};
-use towpath_xds::Type;
 use towpath_xds::wire::{
     self, Any, DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Wrapped,
 };
+use towpath_xds::{Name, Type};
 
 /// What a client said.
 #[derive(Clone, Debug)]
@@ -213,6 +213,15 @@ struct Subscription {
     beats: u64,
 }
 
+impl Subscription {
+    fn wants(&self, name: &str) -> bool {
+        let is_in = |name: Name| self.names.contains(&name.collection().to_string());
+        self.names.contains(name)
+            || Name::parse(name).is_ok_and(is_in)
+            || (self.is_wildcard && self.names.is_empty())
+    }
+}
+
 async fn stream(
     request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
@@ -343,7 +352,7 @@ fn world(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64)
         return None;
     }
     let resources = state.resources.get(&kind)?;
-    let wanted = |name: &String| subscription.is_wildcard || subscription.names.contains(name);
+    let wanted = |name: &String| subscription.wants(name);
     let found: Vec<_> = resources.iter().filter(|(name, _)| wanted(name)).collect();
     if found.is_empty() && !subscription.is_wildcard {
         return None;
@@ -376,7 +385,7 @@ fn delta(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64)
     let ttl = state.ttls.get(&kind).copied();
     let is_beat = ttl.is_some() && state.beats > subscription.beats;
     subscription.beats = state.beats;
-    let wanted = |name: &String| subscription.is_wildcard || subscription.names.contains(name);
+    let wanted = |name: &String| subscription.wants(name);
     let has = |name: &String, version| subscription.has.get(name) == Some(version);
     let new: Vec<Wrapped> = resources
         .iter()

@@ -7,6 +7,7 @@
 )]
 
 mod beside;
+mod collections;
 #[path = "../common/mod.rs"]
 mod common;
 mod control_plane;

@@ -11,6 +11,7 @@ use super::{
     DeltaRequest, DeltaResponse, DiscoveryRequest, DiscoveryResponse, Output, Rejected, Resource,
     Status, Type, Update, Wanted, wire,
 };
+use crate::names::{canonical, is_within};
 use crate::wire::{Any, Wrapped};
 
 #[derive(Debug)]
@@ -27,12 +28,15 @@ pub(super) struct Subscription {
     judging: VecDeque<Judging>,
     answers: VecDeque<Answer>,
     known: BTreeMap<String, Known>,
+    /// Names as they are wanted, by those in the one way in which they are compared, where these are others.
+    spellings: BTreeMap<String, String>,
 }
 
 /// What is wanted, and until when an answer is waited for.
 #[derive(Debug)]
 enum Wish {
-    All(Option<Instant>),
+    /// Of the collection, if it has a name.
+    All(Option<String>, Option<Instant>),
     Names(BTreeMap<String, Option<Instant>>),
 }
 
@@ -76,28 +80,49 @@ impl Subscription {
             judging: VecDeque::new(),
             answers: VecDeque::new(),
             known: BTreeMap::new(),
+            spellings: BTreeMap::new(),
         }
+    }
+
+    /// A name as it is wanted.
+    fn spelt(&self, name: &str) -> String {
+        self.spellings.get(name).map_or(name, |spelling| spelling).to_owned()
     }
 
     pub(super) fn want(&mut self, wanted: Wanted, now: Instant) {
         let until = |timeout: Option<Duration>| timeout.map(|timeout| now + timeout);
-        self.wish = match (std::mem::replace(&mut self.wish, Wish::All(None)), wanted) {
-            (Wish::All(deadline), Wanted::All(_)) => Wish::All(deadline),
-            (Wish::Names(_), Wanted::All(timeout)) => Wish::All(until(timeout)),
+        self.wish = match (std::mem::replace(&mut self.wish, Wish::All(None, None)), wanted) {
+            (before, Wanted::All(timeout)) => Self::all(before, None, until(timeout)),
+            (before, Wanted::Collection(name, timeout)) => {
+                Self::all(before, Some(canonical(&name).into_owned()), until(timeout))
+            }
             (before, Wanted::Names(names)) => {
                 let before = match before {
-                    Wish::All(_) => BTreeMap::new(),
+                    Wish::All(..) => BTreeMap::new(),
                     Wish::Names(before) => before,
                 };
+                self.spellings.clear();
                 let of = |(name, timeout): (String, Option<Duration>)| {
-                    let deadline = before.get(&name).copied();
-                    (name, deadline.unwrap_or_else(|| until(timeout)))
+                    let written = canonical(&name).into_owned();
+                    let deadline = before.get(&written).copied();
+                    if written != name {
+                        self.spellings.insert(written.clone(), name);
+                    }
+                    (written, deadline.unwrap_or_else(|| until(timeout)))
                 };
                 let names: BTreeMap<_, _> = names.into_iter().map(of).collect();
                 self.known.retain(|name, _| names.contains_key(name));
                 Wish::Names(names)
             }
         };
+    }
+
+    /// The same wish has its deadline already.
+    fn all(before: Wish, of: Option<String>, deadline: Option<Instant>) -> Wish {
+        match before {
+            Wish::All(known, deadline) if known == of => Wish::All(known, deadline),
+            Wish::All(..) | Wish::Names(_) => Wish::All(of, deadline),
+        }
     }
 
     pub(super) fn connected(&mut self) {
@@ -113,7 +138,7 @@ impl Subscription {
 
     pub(super) fn is_wanted(&self) -> bool {
         match &self.wish {
-            Wish::All(_) => true,
+            Wish::All(..) => true,
             Wish::Names(names) => !names.is_empty(),
         }
     }
@@ -122,9 +147,10 @@ impl Subscription {
     pub(super) fn has_new_wish(&self) -> bool {
         match (&self.told, &self.wish) {
             (None, _) => self.is_wanted(),
-            (Some(Told::All), Wish::All(_)) => false,
+            (Some(Told::All), Wish::All(of, _)) => of.is_some(),
+            (Some(Told::Names(told)), Wish::All(of, _)) => !told.iter().eq(of),
             (Some(Told::Names(told)), Wish::Names(names)) => !told.iter().eq(names.keys()),
-            (Some(Told::All), Wish::Names(_)) | (Some(Told::Names(_)), Wish::All(_)) => true,
+            (Some(Told::All), Wish::Names(_)) => true,
         }
     }
 
@@ -134,7 +160,7 @@ impl Subscription {
 
     pub(super) fn deadline(&self) -> Instant {
         let wishes = match &self.wish {
-            Wish::All(deadline) => deadline.unwrap_or(Instant::FAR_FUTURE),
+            Wish::All(_, deadline) => deadline.unwrap_or(Instant::FAR_FUTURE),
             Wish::Names(names) => earliest(names.values().copied()),
         };
         wishes.min(earliest(self.known.values().map(|known| known.expires)))
@@ -148,11 +174,11 @@ impl Subscription {
         }
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         match &mut self.wish {
-            Wish::All(deadline) if is_over(*deadline) => {
+            Wish::All(_, deadline) if is_over(*deadline) => {
                 *deadline = None;
                 return Some(Output::TimedOut { kind, names: Vec::new() });
             }
-            Wish::All(_) => {}
+            Wish::All(..) => {}
             Wish::Names(all) => {
                 let late = all.iter_mut().filter(|(_, deadline)| is_over(**deadline));
                 let late = late.map(|(name, deadline)| {
@@ -161,6 +187,7 @@ impl Subscription {
                 });
                 let names: Vec<_> = late.collect();
                 if !names.is_empty() {
+                    let names = names.iter().map(|name| self.spelt(name)).collect();
                     return Some(Output::TimedOut { kind, names });
                 }
             }
@@ -168,6 +195,7 @@ impl Subscription {
         let over = self.known.iter().filter(|(_, known)| is_over(known.expires));
         let names: Vec<_> = over.map(|(name, _)| name.clone()).collect();
         names.iter().for_each(|name| drop(self.known.remove(name)));
+        let names: Vec<_> = names.iter().map(|name| self.spelt(name)).collect();
         (!names.is_empty()).then_some(Output::Expired { kind, names })
     }
 
@@ -200,14 +228,16 @@ impl Subscription {
         let DeltaResponse { system_version_info, resources, nonce, removed_resources, .. } =
             response;
         let mut incoming = Incoming::new(self.kind);
-        let new = resources.iter().filter(|it| !self.known.contains_key(&it.name)).count();
+        let is_new = |it: &&Wrapped| !self.known.contains_key(&*canonical(&it.name));
+        let new = resources.iter().filter(is_new).count();
         let total = self.known.len() + new;
         if total > max || removed_resources.len() > max {
             incoming.reject("", too_many(total, max));
             return self.take(incoming, Vec::new(), system_version_info, nonce, now);
         }
         resources.into_iter().for_each(|wrapped| incoming.wrapped(wrapped, ""));
-        let mut removed = removed_resources;
+        let mut removed: Vec<String> =
+            removed_resources.iter().map(|name| canonical(name).into_owned()).collect();
         removed.retain(|name| !incoming.seen.contains(name));
         self.take(incoming, removed, system_version_info, nonce, now)
     }
@@ -223,7 +253,11 @@ impl Subscription {
     ) -> Option<Update> {
         let Incoming { mut found, rejected, .. } = incoming;
         match &mut self.wish {
-            Wish::All(deadline) => *deadline = None,
+            Wish::All(None, deadline) => *deadline = None,
+            Wish::All(Some(collection), deadline) => {
+                *deadline = None;
+                found.retain(|(resource, ..)| is_within(&resource.name, collection));
+            }
             Wish::Names(names) => {
                 // A control plane may send what was not asked for, or is not wanted any more.
                 found.retain(|(resource, ..)| names.contains_key(&resource.name));
@@ -254,11 +288,12 @@ impl Subscription {
                 }
             }
         }
+        resources.iter_mut().for_each(|it: &mut Resource| it.name = self.spelt(&it.name));
         let update = Update {
             kind: self.kind,
             version: version.clone(),
             resources,
-            removed: removed.clone(),
+            removed: removed.iter().map(|name| self.spelt(name)).collect(),
             rejected: rejected.clone(),
         };
         self.judging.push_back(Judging { nonce: Some(nonce), version, entries, removed, rejected });
@@ -268,11 +303,11 @@ impl Subscription {
     pub(super) fn answer(&mut self, rejected: &[Rejected]) {
         let Some(judged) = self.judging.pop_front() else { return };
         let all: Vec<&Rejected> = judged.rejected.iter().chain(rejected).collect();
-        let bad: HashSet<&str> = all.iter().map(|it| it.name.as_str()).collect();
+        let bad: HashSet<_> = all.iter().map(|it| canonical(&it.name)).collect();
         let is_bad = |name: &str| bad.contains("") || bad.contains(name);
         for (name, known) in judged.entries.into_iter().filter(|(name, _)| !is_bad(name)) {
             let is_wanted = match &self.wish {
-                Wish::All(_) => true,
+                Wish::All(..) => true,
                 Wish::Names(names) => names.contains_key(&name),
             };
             if is_wanted {
@@ -347,7 +382,8 @@ impl Subscription {
 
     fn tell(&mut self) {
         self.told = Some(match &self.wish {
-            Wish::All(_) => Told::All,
+            Wish::All(None, _) => Told::All,
+            Wish::All(Some(collection), _) => Told::Names(BTreeSet::from([collection.clone()])),
             Wish::Names(names) => Told::Names(names.keys().cloned().collect()),
         });
     }
@@ -441,7 +477,8 @@ impl Incoming {
         name
     }
 
-    fn found(&mut self, resource: Resource, ttl: Option<Duration>, is_heartbeat: bool) {
+    fn found(&mut self, mut resource: Resource, ttl: Option<Duration>, is_heartbeat: bool) {
+        resource.name = canonical(&resource.name).into_owned();
         if resource.name.is_empty() {
             self.reject("", "a resource without a name".to_owned());
         } else if !self.seen.insert(resource.name.clone()) {

@@ -481,3 +481,70 @@ fn requests_wait_where_their_number_is_limited() {
     assert_eq!(sent_delta(&mut stream, 10).type_url, Type::Secret.url());
     assert_eq!(stream.held_up(), 1);
 }
+
+#[test]
+fn a_collection_is_asked_for_by_its_name_and_has_what_is_in_it() {
+    const CLUSTERS: &str = "xdstp://a/envoy.config.cluster.v3.Cluster";
+    let [one, two] = ["one", "two"].map(|name| format!("{CLUSTERS}/x/{name}?a=1&b=2"));
+    let mut stream = connected(Form::Delta);
+    let wanted =
+        Wanted::Collection(format!("{CLUSTERS}/x/*?b=2&a=1"), Some(Duration::from_secs(9)));
+    stream.want(Type::Cluster, wanted.clone(), at(0));
+    let request = sent_delta(&mut stream, 0);
+    assert_eq!(request.resource_names_subscribe, [format!("{CLUSTERS}/x/*?a=1&b=2")]);
+    // The same wish is no other, and has the time that it had.
+    stream.want(Type::Cluster, wanted, at(5));
+    assert_eq!(wait(&mut stream, 0), at(9));
+    let other = format!("{CLUSTERS}/y/one?a=1&b=2");
+    let swapped = format!("{CLUSTERS}/x/two?b=2&a=1");
+    let all = [(&*one, "1"), (&*swapped, "1"), (&*other, "1"), ("plain", "1")];
+    receive_delta(&mut stream, Type::Cluster, "n1", &all, &[]);
+    let taken = update(&mut stream, 0);
+    assert_eq!(taken.resources.iter().map(|it| &*it.name).collect::<Vec<_>>(), [&*one, &*two]);
+    stream.answer(Type::Cluster, &[]);
+    assert_eq!(sent_delta(&mut stream, 0).response_nonce, "n1");
+    receive_delta(&mut stream, Type::Cluster, "n2", &[], &[&swapped]);
+    assert_eq!(update(&mut stream, 0).removed, [&*two]);
+    stream.answer(Type::Cluster, &[]);
+    // A new stream says what is here.
+    stream.disconnected(at(0));
+    assert_eq!(stream.poll(at(60)), Output::Connect);
+    stream.connected();
+    let again = sent_delta(&mut stream, 60);
+    assert_eq!(again.resource_names_subscribe, [format!("{CLUSTERS}/x/*?a=1&b=2")]);
+    assert_eq!(again.initial_resource_versions, HashMap::from([(one, "1".into())]));
+    // Another collection is another wish.
+    stream.want(Type::Cluster, Wanted::Collection(format!("{CLUSTERS}/y/*"), None), at(60));
+    let request = sent_delta(&mut stream, 60);
+    assert_eq!(request.resource_names_subscribe, [format!("{CLUSTERS}/y/*")]);
+    assert_eq!(request.resource_names_unsubscribe, [format!("{CLUSTERS}/x/*?a=1&b=2")]);
+}
+
+#[test]
+fn a_name_is_asked_for_in_one_way_and_told_as_it_was_written() {
+    const ENDPOINTS: &str = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment";
+    let [raw, sorted] = ["b=2&a=1", "a=1&b=2"].map(|query| format!("{ENDPOINTS}/x?{query}"));
+    for form in [Form::Delta, Form::StateOfTheWorld] {
+        let mut stream = connected(form);
+        stream.want(Type::Endpoints, named(&[&raw, "plain"]), at(0));
+        if form == Form::Delta {
+            assert_eq!(sent_delta(&mut stream, 0).resource_names_subscribe, ["plain", &*sorted]);
+            receive_delta(&mut stream, Type::Endpoints, "n1", &[(&sorted, "1")], &[]);
+        } else {
+            assert_eq!(sent_world(&mut stream, 0).resource_names, ["plain", &*sorted]);
+            receive_world(&mut stream, Type::Endpoints, "1", "n1", &[&sorted]);
+        }
+        let taken = update(&mut stream, 0);
+        assert_eq!(taken.resources.iter().map(|it| &*it.name).collect::<Vec<_>>(), [&*raw]);
+        stream.answer(Type::Endpoints, &[rejected(&raw, "is bad")]);
+        if form == Form::Delta {
+            let error = sent_delta(&mut stream, 0).error_detail.map(|it| it.message);
+            assert_eq!(error, Some(format!("{raw}: is bad")));
+            stream.disconnected(at(0));
+            assert_eq!(stream.poll(at(60)), Output::Connect);
+            stream.connected();
+            // What was refused is not here.
+            assert!(sent_delta(&mut stream, 60).initial_resource_versions.is_empty());
+        }
+    }
+}
