@@ -9,6 +9,7 @@ use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
 };
 use towpath_engine::snapshot::original_src::OriginalSrc;
+use towpath_engine::snapshot::subset;
 use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, Balance, ListenOptions, SocketState};
@@ -121,7 +122,7 @@ impl Converter<'_> {
 
     fn listener_filters(&mut self, message: &Message) -> ListenerFilters {
         let mut list: Vec<Arc<dyn ListenerFilterConfig>> = Vec::new();
-        let (mut is_missing, mut binds_source) = (false, false);
+        let (mut is_missing, mut binds_source, mut steers) = (false, false, false);
         let hands_over = message.wrapped_flag("use_original_dst").unwrap_or(false);
         if hands_over {
             list.push(Arc::new(OriginalDst));
@@ -163,7 +164,13 @@ impl Converter<'_> {
                     Some(rate) => Arc::new(rate),
                     None => continue,
                 },
-                PROXY_PROTOCOL => Arc::new(listener_filter(config, self.report)),
+                PROXY_PROTOCOL => {
+                    let filter = listener_filter(config, self.report);
+                    let rules = &filter.tlvs;
+                    steers |= !rules.in_state
+                        && rules.kept.iter().any(|rule| &*rule.namespace == subset::NAMESPACE);
+                    Arc::new(filter)
+                }
                 _ => Arc::new(tls_inspector(config)),
             };
             let disabled = filter.message("filter_disabled").and_then(destination);
@@ -183,6 +190,7 @@ impl Converter<'_> {
         filters.continues_on_timeout = message.flag("continue_on_listener_filters_timeout");
         filters.hands_over = hands_over;
         filters.binds_source = binds_source;
+        filters.steers = steers;
         filters
     }
 

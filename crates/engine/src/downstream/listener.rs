@@ -493,9 +493,10 @@ impl Env {
             })),
         };
         let is_recorded = match &kind {
-            ChainKind::Http(http) => is_recorded(&http.config),
+            ChainKind::Http(http) => is_recorded(&http.config) || listener.filters.steers,
             ChainKind::Tcp(tcp) => {
                 !tcp.config.access_logs.is_empty()
+                    || listener.filters.steers
                     || !chain.filters.states.is_empty()
                     || tcp.config.tunneling.is_some()
                     || tcp.metrics.is_some()

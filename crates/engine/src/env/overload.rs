@@ -43,6 +43,10 @@ impl Overload {
         floor.map_or(whole, |floor| floor.reduce(whole, level))
     }
 
+    fn has(&self, point: Point) -> bool {
+        self.points[point as usize].is_some()
+    }
+
     fn acts(&self, action: Action, random: &mut Random) -> bool {
         happens(self.levels.action(action), random)
     }
@@ -165,10 +169,26 @@ impl Env {
             || overload.acts(Action::RejectConnections, &mut self.random)
     }
 
-    /// Whether load may be shed with the first bytes of a connection.
-    pub(crate) fn may_shed_first_bytes(&self, listener: &Listener) -> bool {
+    /// Whether load may be shed with the first bytes of a connection, or with all.
+    pub(crate) fn may_shed_bytes(&self, listener: &Listener) -> bool {
         let overload = self.overload.as_ref().filter(|_| !listener.bypasses_overload);
-        overload.is_some_and(|overload| overload.points[Point::CreateCodec as usize].is_some())
+        overload.is_some_and(|overload| {
+            overload.has(Point::CreateCodec)
+                || Point::OF_DISPATCH.iter().any(|it| overload.has(*it))
+        })
+    }
+
+    /// Whether load may be shed with all that comes on a connection.
+    pub(crate) fn may_shed_all_bytes(&self, listener: &Listener) -> bool {
+        let overload = self.overload.as_ref().filter(|_| !listener.bypasses_overload);
+        overload.is_some_and(|overload| Point::OF_DISPATCH.iter().any(|it| overload.has(*it)))
+    }
+
+    /// Whether load is shed at one of the points that look at all that comes.
+    #[cold]
+    pub(crate) fn sheds_bytes(&mut self, point: Point, listener: &Listener) -> bool {
+        let overload = self.overload.as_ref().filter(|_| !listener.bypasses_overload);
+        overload.is_some_and(|overload| overload.sheds(point, &mut self.random))
     }
 
     /// Whether it is.

@@ -217,7 +217,7 @@ impl Exchange {
         }
         match &context.kind {
             ChainKind::Http(http) => {
-                if self.env.may_shed_first_bytes(&context.listener)
+                if self.env.may_shed_bytes(&context.listener)
                     && let Some(downstream) =
                         self.conns.table.get_mut(id).and_then(Connection::downstream_mut)
                 {
@@ -248,23 +248,30 @@ impl Exchange {
 
     /// A client has said with its first bytes what it speaks, perhaps.
     pub(crate) fn decide_protocol(&mut self, id: ConnectionId, now: Instant) {
-        let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let Mux::Undecided(first) = &mut connection.mux else { return };
+        if self.choose_protocol(id, now) {
+            self.pump(id, now);
+        }
+    }
+
+    /// The same, without a look at what has come. Answers whether it was decided.
+    pub(super) fn choose_protocol(&mut self, id: ConnectionId, now: Instant) -> bool {
+        let Some(connection) = self.conns.table.get_mut(id) else { return false };
+        let Mux::Undecided(first) = &mut connection.mux else { return false };
         let seen = first.len().min(PREFACE.len());
         let is_preface = first.get(..seen) == PREFACE.get(..seen);
         if first.is_empty() || (is_preface && seen < PREFACE.len()) {
-            return;
+            return false;
         }
         let first = std::mem::take(&mut **first).freeze();
-        let Some(downstream) = connection.downstream() else { return };
+        let Some(downstream) = connection.downstream() else { return false };
         let context = Rc::clone(&downstream.context);
-        let Some(http) = context.http() else { return };
+        let Some(http) = context.http() else { return false };
         connection.mux = if is_preface { http2_mux(http) } else { http1_mux(http, None) };
         connection.show_mux();
         connection.mux.receive(first);
         self.open_windows(id);
         self.upstreams.begin_heartbeat(id, &mut self.conns, &mut self.env, now);
-        self.pump(id, now);
+        true
     }
 }
 

@@ -198,6 +198,56 @@ impl Exchange {
         }
     }
 
+    /// What came from a client of HTTP/1 goes no further, for another reason than what it is: it is answered, and its
+    /// connection ends.
+    #[cold]
+    pub(super) fn answer_broken(
+        &mut self,
+        id: ConnectionId,
+        status: u16,
+        details: &'static str,
+        now: Instant,
+    ) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let leg = Leg { connection: id, number: ONLY };
+        let stream = connection.streams.only();
+        let Some(index) = stream.or_else(|| self.open_unread(leg, Head::unread(), now)) else {
+            return;
+        };
+        self.conns.close_after_response(id);
+        if let Some(downstream) =
+            self.conns.table.get_mut(id).and_then(|connection| connection.downstream_mut())
+        {
+            downstream.broken = true;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+        if stream.is_unanswered() {
+            self.local_reply(index, status, reason(status), details, now);
+        } else {
+            self.abandon(index, details, now);
+        }
+    }
+
+    /// A connection of HTTP ends with its streams, whatever was said on them.
+    #[cold]
+    pub(super) fn force_away(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let streams = connection.streams.all();
+        let Some(downstream) = connection.downstream_mut() else { return };
+        (downstream.closing, downstream.broken) = (true, true);
+        if let Some(http) = downstream.context.http().filter(|_| !streams.is_empty()) {
+            http.stats.downstream_cx_destroy_active_rq.inc();
+        }
+        for index in streams {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.recorder.note(|record| record.details = details);
+            }
+            self.finish(index, now);
+        }
+        self.close_downstream(id, now);
+    }
+
     /// What came from the client is not HTTP/2: it is told why, and its streams end with the connection.
     pub(crate) fn on_http2_error(&mut self, id: ConnectionId, error: http2::Error, now: Instant) {
         self.open_windows(id);
@@ -489,6 +539,7 @@ impl Streams {
 pub(crate) const fn reason(status: u16) -> &'static [u8] {
     match status {
         408 => b"Request Timeout",
+        500 => b"Internal Server Error",
         426 => b"Upgrade Required",
         431 => b"Request Header Fields Too Large",
         501 => b"Not Implemented",

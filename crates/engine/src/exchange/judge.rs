@@ -11,13 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{ConnectionId, Instant};
 
-use crate::conn::mux::ONLY;
+use crate::conn::mux::{Mux, ONLY};
 use crate::exchange::Exchange;
 use crate::exchange::connection_state::{record_of, state_of};
 use crate::format::Facts;
 use crate::ids::Leg;
 use crate::rbac::Subject;
-use crate::record::Flags;
+use crate::record::{Flags, details};
+use crate::snapshot::overload::Point;
 use crate::stream_info::StreamInfo;
 
 impl Exchange {
@@ -31,7 +32,9 @@ impl Exchange {
             if let Some(heard) = connection.mux.take_heard() {
                 self.note_heard(id, heard);
             }
-            self.pump(id, now);
+            if !self.is_shed_with_rest(id, now) {
+                self.pump(id, now);
+            }
         }
     }
 
@@ -93,6 +96,44 @@ impl Exchange {
         true
     }
 
+    /// Whether load is shed with anything that comes on a connection of HTTP, which is over then. In Envoy's order.
+    fn is_shed_with_rest(&mut self, id: ConnectionId, now: Instant) -> bool {
+        let Some(downstream) = self.conns.table.get(id).and_then(|it| it.downstream()) else {
+            return false;
+        };
+        let context = Rc::clone(&downstream.context);
+        let Some(http) = context.http().filter(|http| http.bolt.is_none()) else { return false };
+        if !self.env.may_shed_all_bytes(&context.listener) {
+            return false;
+        }
+        self.choose_protocol(id, now);
+        let Some(connection) = self.conns.table.get(id) else { return true };
+        if let Mux::Undecided(_) = connection.mux {
+            return false;
+        }
+        let is_http2 = connection.mux.is_http2();
+        if self.env.sheds_bytes(Point::GoAwayAndClose, &context.listener) {
+            // Envoy says first that it will, in the same breath.
+            self.conns.take_leave(id, &mut self.env);
+            self.force_away(id, details::FORCED_GOAWAY, now);
+            self.listeners.check_drained(&mut self.env);
+            return true;
+        }
+        if self.env.sheds_bytes(Point::GoAway, &context.listener)
+            && let Some(connection) = self.conns.table.get(id)
+            && connection.downstream().is_some_and(|downstream| !downstream.closing)
+        {
+            self.conns.drain(id, &mut self.env, now);
+        }
+        if !is_http2 && self.env.sheds_bytes(Point::AbortHttp1, &context.listener) {
+            http.stats.downstream_rq_overload_close.inc();
+            self.answer_broken(id, 500, details::OVERLOAD, now);
+            self.listeners.check_drained(&mut self.env);
+            return true;
+        }
+        false
+    }
+
     /// Whether the rules refuse a client that has sent so many bytes; then its connection is over.
     fn is_refused(&mut self, id: ConnectionId, length: usize, now: Instant) -> bool {
         let Some(connection) = self.conns.table.get_mut(id) else { return true };
@@ -101,6 +142,15 @@ impl Exchange {
         let context = Rc::clone(&downstream.context);
         let is_first = !downstream.particulars.as_ref().is_some_and(|it| it.is_read);
         let sets = is_first && context.chain.filters.looks_at_first_bytes();
+        let is_http = context.http().is_some();
+        let stays =
+            context.judges_all() || (is_http && self.env.may_shed_all_bytes(&context.listener));
+        if !sets && context.rbac.is_empty() {
+            if let Some(downstream) = connection.downstream_mut() {
+                downstream.unjudged = stays;
+            }
+            return false;
+        }
         let info = downstream.info();
         let record = (sets || context.judges_by_conditions())
             .then(|| record_of(connection, tls.as_ref().map(Arc::clone)));
@@ -125,10 +175,9 @@ impl Exchange {
             },
             is_first,
         );
-        let judges_all = context.judges_all();
         if let Some(downstream) = connection.downstream_mut() {
-            downstream.unjudged = judges_all;
-            if sets || verdict.leaves || judges_all {
+            downstream.unjudged = stays;
+            if sets || verdict.leaves || stays {
                 let particulars = downstream.particulars.get_or_insert_default();
                 particulars.is_read = true;
                 if sets {

@@ -44,6 +44,8 @@ pub const DURATION_TIMEOUT: &str = "duration_timeout";
 pub const DOWNSTREAM_REMOTE_DISCONNECT: &str = "downstream_remote_disconnect";
 /// The overload manager refuses requests.
 pub const OVERLOAD: &str = "overload";
+/// A connection ends because of the process's load.
+pub const FORCED_GOAWAY: &str = "forced_goaway";
 /// The upgrade is not let through.
 pub const UPGRADE_FAILED: &str = "upgrade_failed";
 /// It names no client, and has to.

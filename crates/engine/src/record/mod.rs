@@ -13,9 +13,7 @@ use towpath_proto::tls;
 use towpath_proto::{Address, Instant, Version};
 
 use crate::proxied::Proxied;
-use crate::stream_info::FilterMetadata;
-#[cfg(feature = "serving")]
-use crate::stream_info::Struct;
+use crate::stream_info::{FilterMetadata, Struct};
 pub use flags::Flags;
 pub use peer::{DownstreamTls, ShownCertificate};
 
@@ -321,7 +319,6 @@ impl Record {
 
 /// The dynamic metadata of a client's connection, by namespace: all that network filters have left, or else what a
 /// proxy has said of it.
-#[cfg(feature = "serving")]
 pub(crate) fn metadata_of_connection(left: &FilterMetadata, proxied: Option<&Proxied>) -> Struct {
     match (left, proxied) {
         (Some(left), _) => Struct::clone(left),

@@ -95,6 +95,8 @@ pub struct ListenerFilters {
     pub hands_over: bool,
     /// One of them is `original_src`.
     pub binds_source: bool,
+    /// One of them keeps what says which hosts are asked for: dynamic metadata of `envoy.lb`.
+    pub steers: bool,
 }
 
 impl Default for ListenerFilters {
@@ -106,6 +108,7 @@ impl Default for ListenerFilters {
             continues_on_timeout: false,
             hands_over: false,
             binds_source: false,
+            steers: false,
         }
     }
 }

@@ -246,17 +246,29 @@ pub enum Point {
     NewConnection = 3,
     /// A connection of HTTP ends with the first bytes of its client.
     CreateCodec = 4,
+    /// A connection of HTTP ends with what its client sends.
+    GoAwayAndClose = 5,
+    /// A connection of HTTP goes away in good order when its client sends something.
+    GoAway = 6,
+    /// What a client of HTTP/1 sends is answered with 500, and its connection ends.
+    AbortHttp1 = 7,
 }
 
 impl Point {
     /// All, by their places.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Accept,
         Self::DecodeHeaders,
         Self::FilterCheck,
         Self::NewConnection,
         Self::CreateCodec,
+        Self::GoAwayAndClose,
+        Self::GoAway,
+        Self::AbortHttp1,
     ];
+
+    /// Those that look at all that a client of HTTP sends.
+    pub const OF_DISPATCH: [Self; 3] = [Self::GoAwayAndClose, Self::GoAway, Self::AbortHttp1];
 
     /// Envoy's name, which statistics have.
     #[must_use]
@@ -267,6 +279,11 @@ impl Point {
             Self::FilterCheck => "envoy.load_shed_points.http_downstream_filter_check",
             Self::NewConnection => "envoy.load_shed_points.connection_pool_new_connection",
             Self::CreateCodec => "envoy.load_shed_points.hcm_ondata_creating_codec",
+            Self::GoAwayAndClose => {
+                "envoy.load_shed_points.http2_server_go_away_and_close_on_dispatch"
+            }
+            Self::GoAway => "envoy.load_shed_points.http2_server_go_away_on_dispatch",
+            Self::AbortHttp1 => "envoy.load_shed_points.http1_server_abort_dispatch",
         }
     }
 }
