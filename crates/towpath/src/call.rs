@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towpath_engine::local::message::{
@@ -222,14 +222,18 @@ impl Shared {
     }
 
     /// Sends a request, or has it wait for its turn.
-    pub(crate) fn begin(self: &Arc<Self>, open: Open) -> Result<(), Error> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        open: Open,
+        turn_limit: Option<Duration>,
+    ) -> Result<(), Error> {
         let (id, open) = (open.call, Box::new(open));
         // A connection of its own, and what is to have no limits, holds up nothing.
         let is_free = open.options.upgrades || !open.options.limited;
         let Some(turns) = self.turns.as_ref().filter(|_| !is_free) else {
             return self.command(Command::Open(open));
         };
-        match turns.enter(open, Instant::now()) {
+        match turns.enter(open, turn_limit, Instant::now()) {
             Entered::Full => Err(Failed::Overflow.into()),
             Entered::Waits(look) => {
                 self.look_at(look);

@@ -45,6 +45,7 @@ class Options:
         unlimited: bool = False,
         priority: str = "normal",
         http_versions: str = "negotiated",
+        turn_timeout: float | None = None,
     ) -> None: ...
 
 class Exchange:

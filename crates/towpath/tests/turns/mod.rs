@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use towpath::request::Handler;
-use towpath::{Chunk, Engine, Error, Failed, Failure, Report, Response, Settings};
+use towpath::{Chunk, Engine, Error, Failed, Report, Response, Settings};
 
 use crate::block_on::block_on;
 use crate::server::{Server, answer, read_request};
@@ -147,7 +147,7 @@ fn one_that_is_given_up_under_way_gives_its_turn_on() {
 }
 
 #[test]
-fn the_wait_counts_to_the_limits_on_the_whole_and_on_connecting() {
+fn the_wait_counts_to_the_limit_on_the_whole_and_to_its_own() {
     let held = Held::new();
     let engine = engine(1);
     let (sender, _ends) = mpsc::channel();
@@ -156,11 +156,11 @@ fn the_wait_counts_to_the_limits_on_the_whole_and_on_connecting() {
     let began = Instant::now();
     let limit = Duration::from_millis(200);
     let total = engine.client().get(&held.url("total")).timeout(limit);
-    let connect = engine.client().get(&held.url("connect")).connect_timeout(limit);
+    let turn = engine.client().get(&held.url("turn")).turn_timeout(limit);
     let error = total.send().unwrap_err();
     assert!(error.timed_out().is_some(), "{error}");
-    let error = block_on(connect.send_async()).unwrap_err();
-    assert_eq!(error, Failed::Connect(Failure::TimedOut).into());
+    let error = block_on(turn.send_async()).unwrap_err();
+    assert_eq!(error, Failed::Overflow.into());
     assert!(began.elapsed() >= limit && began.elapsed() < Duration::from_secs(5));
     // What is left of it holds once it is sent.
     let limit = Duration::from_millis(600);
