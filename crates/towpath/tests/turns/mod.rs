@@ -292,6 +292,43 @@ fn an_engine_that_ends_tells_those_that_wait_once() {
 }
 
 #[test]
+fn handlers_are_called_by_the_thread_that_is_lent() {
+    /// Tells by which thread it was called.
+    struct By(mpsc::Sender<thread::ThreadId>);
+
+    impl Handler for By {
+        fn on_head(&mut self, _: Response) {}
+
+        fn on_data(&mut self, _: Chunk) {}
+
+        fn on_end(&mut self, _: Result<(), Error>, _: Option<&Report>) {
+            self.0.send(thread::current().id()).unwrap();
+        }
+    }
+
+    let held = Held::new();
+    let (engine, mut runner) = Engine::builder().max_calls_per_origin(1).lend().unwrap();
+    let (sender, by) = mpsc::channel();
+    engine.client().get(&held.url("first")).send_with(By(sender.clone())).unwrap();
+    let late = engine.client().get(&held.url("late")).turn_timeout(Duration::from_millis(50));
+    late.send_with(By(sender.clone())).unwrap();
+    let given_up = engine.client().get(&held.url("given-up")).send_with(By(sender)).unwrap();
+    let other = thread::spawn(move || given_up.cancel());
+    other.join().unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(by.try_recv().is_err(), "nothing is told but by its thread");
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut told = Vec::new();
+    while told.len() < 2 && Instant::now() < until {
+        runner.turn(Duration::from_millis(50)).unwrap();
+        told.extend(by.try_iter());
+    }
+    assert_eq!(told, [thread::current().id(); 2]);
+    drop(runner);
+    assert_eq!(by.recv_timeout(Duration::from_secs(10)).unwrap(), thread::current().id());
+}
+
+#[test]
 fn many_threads_are_never_more_than_may_be() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counted, seen) = (Arc::clone(&now), Arc::clone(&most));
