@@ -34,7 +34,8 @@ impl Options {
     #[new]
     #[pyo3(signature = (*, total=None, answer=None, connect=None, first_byte=None, gap=None, retries=None,
         repeat="by-method", redirects=0, redirects_to_http=false, decode=false, resume=true, hedge=false,
-        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal", http_versions="negotiated", turn_timeout=None))]
+        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal", http_versions="negotiated",
+        turn_timeout=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is an argument in Python, which names them"
