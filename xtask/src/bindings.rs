@@ -5,6 +5,8 @@
 //! requests with this library in the place of what these connect by: `bindings/python/suites` has what they find
 //! different, and why.
 
+mod outage;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +14,8 @@ use std::process::Command;
 use crate::peers;
 use crate::shell::{Result, cargo, has, output, root, run as run_command, target};
 
-/// `[python|jvm]`: the tests; behind one of them `bench`: the comparison with what it replaces.
+/// `[python|jvm]`: the tests; behind one of them `bench`: the comparison with what it replaces. `outage`: both beside
+/// the library on a link that goes.
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -24,8 +27,10 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         ["jvm"] => jvm(),
         ["jvm", "bench", options @ ..] => jvm_bench(options),
         ["python", "bench", options @ ..] => python_bench(options),
+        ["outage", options @ ..] => outage::run(options),
         _ => {
-            Err("usage: cargo xtask bindings [python [bench [--quick]] | jvm [bench [--quick]]]"
+            Err("usage: cargo xtask bindings [python [bench [--quick]] | jvm [bench [--quick]] | \
+                 outage [--quick]]"
                 .into())
         }
     }
@@ -94,19 +99,21 @@ fn jvm() -> Result<()> {
 
 /// CPU, memory and time beside OkHttp alone.
 fn jvm_bench(options: &[&str]) -> Result<()> {
-    native("small", "small")?;
+    let class_path = java("small", "small")?;
+    run_command(
+        Command::new("java").arg("-cp").arg(class_path).arg("io.towpath.Compare").args(options),
+    )
+}
+
+/// Builds the artifact and its tests around the native library of this profile, and answers their class path.
+fn java(profile: &str, folder: &str) -> Result<String> {
+    native(profile, folder)?;
     let classpath = jvm_folder().join("classpath");
     let written = format!("-Dmdep.outputFile={}", classpath.display());
     run_command(&mut maven(&["test-compile", "dependency:build-classpath", &written])?)?;
     let made = jvm_folder().join("java");
     let ours = ["classes", "test-classes"].map(|classes| made.join(classes).display().to_string());
-    run_command(
-        Command::new("java")
-            .arg("-cp")
-            .arg(format!("{}:{}", ours.join(":"), fs::read_to_string(classpath)?))
-            .arg("io.towpath.Compare")
-            .args(options),
-    )
+    Ok(format!("{}:{}", ours.join(":"), fs::read_to_string(classpath)?.trim()))
 }
 
 /// The native library of this profile, where the artifact takes it from.

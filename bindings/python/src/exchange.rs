@@ -165,7 +165,7 @@ impl Drop for Exchange {
     }
 }
 
-fn fields<'a>(
+pub(crate) fn fields<'a>(
     py: Python<'_>,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> PyResult<Py<PyList>> {

@@ -26,6 +26,7 @@ pub(crate) struct Options {
     unlimited: bool,
     priority: Priority,
     http_versions: HttpVersions,
+    turn: Option<Duration>,
 }
 
 #[pymethods]
@@ -33,7 +34,8 @@ impl Options {
     #[new]
     #[pyo3(signature = (*, total=None, answer=None, connect=None, first_byte=None, gap=None, retries=None,
         repeat="by-method", redirects=0, redirects_to_http=false, decode=false, resume=true, hedge=false,
-        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal", http_versions="negotiated"))]
+        wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal", http_versions="negotiated",
+        turn_timeout=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is an argument in Python, which names them"
@@ -56,6 +58,7 @@ impl Options {
         unlimited: bool,
         priority: &str,
         http_versions: &str,
+        turn_timeout: Option<f64>,
     ) -> PyResult<Self> {
         Ok(Self {
             total: duration(total)?,
@@ -75,6 +78,7 @@ impl Options {
             unlimited,
             priority: parse_priority(priority)?,
             http_versions: parse_http_versions(http_versions)?,
+            turn: duration(turn_timeout)?,
         })
     }
 }
@@ -101,6 +105,9 @@ impl Options {
         }
         if let Some(answer) = self.answer {
             request = request.answer_timeout(answer);
+        }
+        if let Some(turn) = self.turn {
+            request = request.turn_timeout(turn);
         }
         if let Some(connect) = self.connect {
             request = request.connect_timeout(connect);

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyBytes, PyString};
+use pyo3::types::{PyAny, PyBytes, PyList, PyString};
 use towpath::report::to_json;
 use towpath::websocket::{Connect, Incident, Message};
 use towpath::{Error, Request, WebSocket};
 
-use crate::exchange::{Entries, Process};
+use crate::exchange::{Entries, Process, fields};
 use crate::failure::{failure, own};
 use crate::options::duration;
 use crate::wake::Wake;
@@ -166,6 +166,12 @@ impl Socket {
     /// The subprotocol that the server has chosen.
     fn subprotocol(&self) -> Option<String> {
         self.inner.with(WebSocket::subprotocol)?
+    }
+
+    /// The fields of the server's answer.
+    fn headers(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
+        let headers = self.inner.with(WebSocket::headers).unwrap_or_default();
+        fields(py, headers.iter().map(|(name, value)| (name.as_slice(), value.as_slice())))
     }
 
     /// Whether messages are compressed.

@@ -22,7 +22,7 @@ def _use_in_httpx() -> None:
         def make(*, verify=True, cert=None, proxy=None, **rest):  # type: ignore[no-untyped-def]
             if proxy is not None:
                 return own(verify=verify, cert=cert, proxy=proxy, **rest)
-            return ours(verify=verify, cert=cert)
+            return ours(verify=verify, cert=cert, limits=rest.get("limits"))
 
         return make
 

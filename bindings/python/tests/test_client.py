@@ -225,6 +225,8 @@ def test_requests_to_an_origin_wait_for_one_another(server: Server) -> None:
                 client.get(f"{server.url}/hello", timeout=0.2)
             assert late.value.kind == "total timeout" and late.value.report is None
             assert 0.2 <= time.monotonic() - begin < 5
+            with pytest.raises(towpath.LimitError):
+                client.get(f"{server.url}/hello", turn_timeout=0.1)
             # Another host is another origin; what has no limits does not wait.
             assert client.get(f"http://localhost:{server.port}/hello").text == "hello"
             assert client.get(f"{server.url}/hello", unlimited=True).text == "hello"

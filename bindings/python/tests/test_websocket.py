@@ -61,6 +61,7 @@ MESSAGES = ["", "hello", "ä€😀" * 1000, b"", b"\x00\xff", bytes(range(256))
 def test_messages_of_both_kinds_come_back(client: towpath.Client, chat: str, server: Server) -> None:
     with client.websocket(chat, subprotocols=["b", "a"], headers={"x-mine": "1"}) as socket:
         assert (socket.subprotocol, socket.is_compressed, socket.close_code) == ("b", False, None)
+        assert socket.headers["Sec-WebSocket-Protocol"] == "b"
         for message in MESSAGES:
             socket.send(message)
             assert socket.receive() == message

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towpath_engine::local::message::{
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     tls: Mutex<TlsState>,
     /// Where requests of one origin wait for one another, if they do.
     turns: Option<Turns>,
+    /// Those of them that came to nothing, and whose handlers do not know.
+    untold: Mutex<Vec<(Arc<Call>, Ended)>>,
     /// Who waits for what is remembered.
     memory: Mutex<Vec<mpsc::Sender<Remembered>>>,
     /// Why what was remembered could not be read.
@@ -222,14 +224,18 @@ impl Shared {
     }
 
     /// Sends a request, or has it wait for its turn.
-    pub(crate) fn begin(self: &Arc<Self>, open: Open) -> Result<(), Error> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        open: Open,
+        turn_limit: Option<Duration>,
+    ) -> Result<(), Error> {
         let (id, open) = (open.call, Box::new(open));
         // A connection of its own, and what is to have no limits, holds up nothing.
         let is_free = open.options.upgrades || !open.options.limited;
         let Some(turns) = self.turns.as_ref().filter(|_| !is_free) else {
             return self.command(Command::Open(open));
         };
-        match turns.enter(open, Instant::now()) {
+        match turns.enter(open, turn_limit, Instant::now()) {
             Entered::Full => Err(Failed::Overflow.into()),
             Entered::Waits(look) => {
                 self.look_at(look);
@@ -273,13 +279,29 @@ impl Shared {
             let Some(call) = self.calls().open.remove(&id) else { continue };
             let ended = Ended { outcome: Err(error), report: None };
             let has_handler = call.state().handler.is_some();
-            if has_handler {
-                // Not here: the app may hold a lock that its handler wants.
-                self.background.run(move || call.end(ended));
-            } else {
+            if !has_handler {
                 call.end(ended);
+                continue;
+            }
+            // Handlers are called on the engine's thread: an event brings it there.
+            let mut untold = self.untold();
+            let is_first = untold.is_empty();
+            untold.push((call, ended));
+            drop(untold);
+            if is_first {
+                let _ = self.command(Command::Save);
             }
         }
+    }
+
+    /// Tells handlers of requests that came to nothing while they waited.
+    fn tell_untold(&self) {
+        let untold = std::mem::take(&mut *self.untold());
+        untold.into_iter().for_each(|(call, ended)| call.end(ended));
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Vec<(Arc<Call>, Ended)>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An event of the engine, on its thread.
@@ -291,6 +313,7 @@ impl Shared {
             | Event::Room { call, .. }
             | Event::Ended { call, .. } => *call,
             Event::Saved(saved) => {
+                self.tell_untold();
                 for waiting in self.memory().drain(..) {
                     let _ = waiting.send(saved.clone());
                 }
@@ -323,6 +346,7 @@ impl Shared {
         if let Some(turns) = &self.turns {
             turns.clear();
         }
+        self.tell_untold();
         for call in open.into_values() {
             call.end(Ended { outcome: Err(Error::Stopped), report: None });
         }

@@ -182,7 +182,7 @@ impl Builder {
     /// Has no more than so many requests under way to one origin (scheme, host and port): further ones wait in order
     /// until one of them has ended, its response's body included. What they wait counts to
     /// [`Request::timeout`](crate::Request::timeout) and
-    /// [`Request::connect_timeout`](crate::Request::connect_timeout); one is given up as any other. Each request on the
+    /// [`Request::turn_timeout`](crate::Request::turn_timeout); one is given up as any other. Each request on the
     /// way of redirects has a turn of its own. Not counted are WebSockets, and what is
     /// [`unlimited`](crate::Request::unlimited). [`Settings::max_calls`] may wait in all. By default, and with 0, there
     /// is no limit.

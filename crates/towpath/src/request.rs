@@ -50,6 +50,7 @@ pub struct Request {
     pub(crate) options: Options,
     pub(crate) redirects: Policy,
     decodes: bool,
+    turn_limit: Option<Duration>,
     pub(crate) proxying: Proxying,
     /// What it has to do with its client's cache.
     #[cfg(feature = "cache")]
@@ -197,6 +198,7 @@ impl Client {
             options: Options { http: self.defaults.http, ..Options::default() },
             redirects: Policy::default(),
             decodes: true,
+            turn_limit: None,
             proxying: Proxying::default(),
             #[cfg(feature = "cache")]
             caching: Caching::default(),
@@ -317,6 +319,14 @@ impl Request {
     /// and when a response breaks off until it goes on: default 60 s.
     pub const fn answer_timeout(mut self, limit: Duration) -> Self {
         self.options.answer = Some(limit);
+        self
+    }
+
+    /// Until its turn comes, where [`Builder::max_calls_per_origin`](crate::Builder::max_calls_per_origin) lets it wait
+    /// for others: then it fails with [`Failed::Overflow`](crate::Failed::Overflow). By default only
+    /// [`Request::timeout`] ends that; the other limits count from its turn on.
+    pub const fn turn_timeout(mut self, limit: Duration) -> Self {
+        self.turn_limit = Some(limit);
         self
     }
 
@@ -692,7 +702,7 @@ impl Request {
             call.listen(handler);
         }
         let open = Open { call: call.id, request, body, end, origin, options: self.options };
-        match shared.begin(open) {
+        match shared.begin(open, self.turn_limit) {
             Err(error) if shared.forget(call.id) => Err(error),
             Ok(()) | Err(_) => Ok(call),
         }

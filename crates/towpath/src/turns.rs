@@ -3,14 +3,13 @@
 //! Arrives: requests that begin and end, what is to be said of those that wait, moments. Leaves: requests whose turn it
 //! is, each once, in the order in which they came; and those whose time was over before.
 //!
-//! What a request waits here counts to its limit on the whole and to that on connecting, and to no other.
+//! What a request waits here counts to its limit on the whole, and to one of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use towpath_engine::local::message::{CallId, Command, Layer, Open, Origin};
-use towpath_proto::Failure;
 
 use crate::{Error, Failed};
 
@@ -72,7 +71,7 @@ impl Turns {
     }
 
     /// A request begins.
-    pub(crate) fn enter(&self, open: Box<Open>, now: Instant) -> Entered {
+    pub(crate) fn enter(&self, open: Box<Open>, limit: Option<Duration>, now: Instant) -> Entered {
         let mut state = self.state();
         let (id, origin) = (open.call, open.origin.clone());
         let state = &mut *state;
@@ -86,7 +85,7 @@ impl Turns {
         if state.waiting >= self.most_waiting {
             return Entered::Full;
         }
-        let (due, why) = due(&open, now);
+        let (due, why) = due(open.options.total, limit, now);
         let said = Vec::new();
         lane.waiting.push_back(Waiting { open, said, since: now, due, why });
         state.known.insert(id, Known { origin, waits: true });
@@ -210,9 +209,8 @@ impl Waiting {
             return Err(self.why.into());
         }
         let waited = now.saturating_duration_since(self.since);
-        let options = &mut self.open.options;
-        for limit in [&mut options.total, &mut options.connect].into_iter().flatten() {
-            *limit = limit.saturating_sub(waited).max(Duration::from_millis(1));
+        if let Some(total) = &mut self.open.options.total {
+            *total = total.saturating_sub(waited).max(Duration::from_millis(1));
         }
         let mut commands = vec![Command::Open(self.open)];
         commands.append(&mut self.said);
@@ -221,10 +219,14 @@ impl Waiting {
 }
 
 /// When a request has waited for too long, and what it fails with then.
-fn due(open: &Open, now: Instant) -> (Option<Instant>, Failed) {
-    let total = (open.options.total, Failed::TimedOut(Layer::Total));
-    let connect = (open.options.connect, Failed::Connect(Failure::TimedOut));
-    let limits = [total, connect].into_iter().filter_map(|(limit, why)| Some((limit?, why)));
+fn due(
+    total: Option<Duration>,
+    limit: Option<Duration>,
+    now: Instant,
+) -> (Option<Instant>, Failed) {
+    let total = (total, Failed::TimedOut(Layer::Total));
+    let limits = [total, (limit, Failed::Overflow)];
+    let limits = limits.into_iter().filter_map(|(limit, why)| Some((limit?, why)));
     match limits.min_by_key(|(limit, _)| *limit) {
         Some((limit, why)) => (now.checked_add(limit), why),
         None => (None, total.1),
@@ -269,7 +271,7 @@ mod tests {
             match chance(4) {
                 0 | 1 => {
                     next += 1;
-                    let entered = turns.enter(open(next, at as u16, None), now);
+                    let entered = turns.enter(open(next, at as u16, None), None, now);
                     if plain.under_way[at].len() < 2 {
                         assert!(matches!(entered, Entered::Turn(open) if open.call.0 == next));
                         plain.under_way[at].push(next);
@@ -316,7 +318,7 @@ mod tests {
     fn what_was_said_follows_and_what_cannot_be_sent_gives_its_turn_on() {
         let (turns, now) = (Turns::new(1, 9), Instant::now());
         for id in 1..=3 {
-            turns.enter(open(id, 1, None), now);
+            turns.enter(open(id, 1, None), None, now);
             turns.say(CallId(id), Command::End { call: CallId(id) });
         }
         let mut told = Vec::new();
@@ -343,15 +345,19 @@ mod tests {
     fn limits_on_time_hold_while_it_waits_and_what_is_left_of_them_after() {
         let (turns, now) = (Turns::new(1, 9), Instant::now());
         let s = Duration::from_secs;
-        assert!(matches!(turns.enter(open(1, 1, Some(s(9))), now), Entered::Turn(_)));
+        assert!(matches!(turns.enter(open(1, 1, Some(s(9))), None, now), Entered::Turn(_)));
         for (id, total, look) in [(2, 5, Some(5)), (3, 7, None), (4, 3, Some(3)), (5, 9, None)] {
-            let Entered::Waits(when) = turns.enter(open(id, 1, Some(s(total))), now) else {
+            let Entered::Waits(when) = turns.enter(open(id, 1, Some(s(total))), None, now) else {
                 panic!("{id} does not wait");
             };
             assert_eq!(when, look.map(|look| now + s(look)));
         }
         let (lost, next) = turns.look(now + s(3));
         assert_eq!(lost, [(CallId(4), Failed::TimedOut(Layer::Total).into())]);
+        assert_eq!(next, Some(now + s(5)));
+        turns.enter(open(6, 1, Some(s(9))), Some(s(4)), now);
+        let (lost, next) = turns.look(now + s(4));
+        assert_eq!(lost, [(CallId(6), Failed::Overflow.into())]);
         assert_eq!(next, Some(now + s(5)));
         let mut left = Vec::new();
         // Its time is over, though nobody has looked.

@@ -205,10 +205,10 @@ class Client(_BaseClient):
 
     `request` and its short forms take `params` (the query), `headers`, and one of `content` (bytes, text, or an
     iterable of bytes), `data` (a form) and `json`; and as options `timeout` (s for everything), `answer`,
-    `first_byte`, `gap` (s, limits of one layer), `retries`, `repeat` ("by-method", "always", "never"), `redirects`,
-    `redirects_to_http`, `decode`, `resume`, `hedge`, `wait_for_network`, `fail_at_rest`, `unlimited`, `priority`
-    ("high", "normal", "low"), `http_versions` ("negotiated": HTTP/2 where a server chooses it under TLS; "http1";
-    "http2").
+    `first_byte`, `gap` (s, limits of one layer), `turn_timeout` (s, the wait for others: `max_calls_per_origin`),
+    `retries`, `repeat` ("by-method", "always", "never"), `redirects`, `redirects_to_http`, `decode`, `resume`,
+    `hedge`, `wait_for_network`, `fail_at_rest`, `unlimited`, `priority` ("high", "normal", "low"), `http_versions`
+    ("negotiated": HTTP/2 where a server chooses it under TLS; "http1"; "http2").
     """
 
     def request(self, method: str, url: str, **how: Any) -> Response:

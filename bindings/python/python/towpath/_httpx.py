@@ -45,8 +45,8 @@ class _Base:
         - `verify`, `cert` and `settings`: those of `Engine`.
         - `retries`: how often a request is repeated where that is allowed: 2.
         - `limits`: httpx's. `max_connections` is how many requests may be under way, to each origin by itself: more
-          wait in order, within the timeouts for pool or connect; `max_keepalive_connections` and `keepalive_expiry`
-          are the engine's `max_idle` and `idle_timeout`.
+          wait in order, within the timeout for pool; `max_keepalive_connections` and `keepalive_expiry` are the
+          engine's `max_idle` and `idle_timeout`.
         """
         if limits is not None:
             settings = {**_settings(limits), **settings}
@@ -59,9 +59,7 @@ class _Base:
     def _options(self, request: httpx.Request) -> _towpath.Options:
         limits = request.extensions.get("timeout") or {}
         priority = request.extensions.get("towpath_priority", "normal")
-        connect = limits.get("connect")
-        connect = limits.get("pool") if connect is None else connect
-        return _limits.options(connect, limits.get("read"), self._retries, priority)
+        return _limits.options(limits.get("connect"), limits.get("read"), self._retries, priority, limits.get("pool"))
 
     def _close(self) -> None:
         if self._owns:
@@ -179,8 +177,4 @@ def _length(request: httpx.Request) -> int | None:
 def _raise(failure: _errors.Error | _towpath.Failure, request: httpx.Request) -> NoReturn:
     """Raises httpx's error, whose cause is this library's, with its report."""
     ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
-    kind = _CLASSES.get(ours.kind, httpx.TransportError)
-    if kind is httpx.ConnectTimeout and ours.report is None:
-        # It was never sent: it waited for others.
-        kind = httpx.PoolTimeout
-    raise kind(str(ours), request=request) from ours
+    raise _CLASSES.get(ours.kind, httpx.TransportError)(str(ours), request=request) from ours

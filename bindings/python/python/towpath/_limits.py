@@ -10,10 +10,14 @@ _NONE_S = 365.0 * 86_400
 
 @lru_cache(maxsize=256)
 def options(
-    connect: float | None, read: float | None, retries: int | None = None, priority: str = "normal"
+    connect: float | None,
+    read: float | None,
+    retries: int | None = None,
+    priority: str = "normal",
+    turn: float | None = None,
 ) -> _towpath.Options:
     """A connection within `connect` s, then a response that begins within `read` s, with all repetitions, and no gap in
-    it of more than that. None is no limit.
+    it of more than that; before all that its turn within `turn` s. None is no limit.
     """
     connect = _NONE_S if connect is None else connect
     read = _NONE_S if read is None else read
@@ -25,4 +29,5 @@ def options(
         gap=read,
         retries=retries,
         priority=priority,
+        turn_timeout=turn,
     )

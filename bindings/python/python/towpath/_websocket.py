@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from . import _errors, _hub, _towpath
 from ._exchange import Fields
+from ._headers import Headers
 
 Message = str | bytes | bytearray | memoryview
 
@@ -56,6 +57,11 @@ class _BaseWebSocket:
         self._native = native
         self.url = url
         """What was asked for."""
+
+    @property
+    def headers(self) -> Headers:
+        """The fields of the server's answer."""
+        return Headers(self._native.headers())
 
     @property
     def subprotocol(self) -> str | None:

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use towpath::request::Handler;
-use towpath::{Chunk, Engine, Error, Failed, Failure, Report, Response, Settings};
+use towpath::{Chunk, Engine, Error, Failed, Report, Response, Settings};
 
 use crate::block_on::block_on;
 use crate::server::{Server, answer, read_request};
@@ -147,7 +147,7 @@ fn one_that_is_given_up_under_way_gives_its_turn_on() {
 }
 
 #[test]
-fn the_wait_counts_to_the_limits_on_the_whole_and_on_connecting() {
+fn the_wait_counts_to_the_limit_on_the_whole_and_to_its_own() {
     let held = Held::new();
     let engine = engine(1);
     let (sender, _ends) = mpsc::channel();
@@ -156,11 +156,11 @@ fn the_wait_counts_to_the_limits_on_the_whole_and_on_connecting() {
     let began = Instant::now();
     let limit = Duration::from_millis(200);
     let total = engine.client().get(&held.url("total")).timeout(limit);
-    let connect = engine.client().get(&held.url("connect")).connect_timeout(limit);
+    let turn = engine.client().get(&held.url("turn")).turn_timeout(limit);
     let error = total.send().unwrap_err();
     assert!(error.timed_out().is_some(), "{error}");
-    let error = block_on(connect.send_async()).unwrap_err();
-    assert_eq!(error, Failed::Connect(Failure::TimedOut).into());
+    let error = block_on(turn.send_async()).unwrap_err();
+    assert_eq!(error, Failed::Overflow.into());
     assert!(began.elapsed() >= limit && began.elapsed() < Duration::from_secs(5));
     // What is left of it holds once it is sent.
     let limit = Duration::from_millis(600);
@@ -289,6 +289,43 @@ fn an_engine_that_ends_tells_those_that_wait_once() {
     }
     assert!(ends.recv_timeout(Duration::from_millis(100)).is_err());
     held.has_no_more();
+}
+
+#[test]
+fn handlers_are_called_by_the_thread_that_is_lent() {
+    /// Tells by which thread it was called.
+    struct By(mpsc::Sender<thread::ThreadId>);
+
+    impl Handler for By {
+        fn on_head(&mut self, _: Response) {}
+
+        fn on_data(&mut self, _: Chunk) {}
+
+        fn on_end(&mut self, _: Result<(), Error>, _: Option<&Report>) {
+            self.0.send(thread::current().id()).unwrap();
+        }
+    }
+
+    let held = Held::new();
+    let (engine, mut runner) = Engine::builder().max_calls_per_origin(1).lend().unwrap();
+    let (sender, by) = mpsc::channel();
+    engine.client().get(&held.url("first")).send_with(By(sender.clone())).unwrap();
+    let late = engine.client().get(&held.url("late")).turn_timeout(Duration::from_millis(50));
+    late.send_with(By(sender.clone())).unwrap();
+    let given_up = engine.client().get(&held.url("given-up")).send_with(By(sender)).unwrap();
+    let other = thread::spawn(move || given_up.cancel());
+    other.join().unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(by.try_recv().is_err(), "nothing is told but by its thread");
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut told = Vec::new();
+    while told.len() < 2 && Instant::now() < until {
+        runner.turn(Duration::from_millis(50)).unwrap();
+        told.extend(by.try_iter());
+    }
+    assert_eq!(told, [thread::current().id(); 2]);
+    drop(runner);
+    assert_eq!(by.recv_timeout(Duration::from_secs(10)).unwrap(), thread::current().id());
 }
 
 #[test]
