@@ -56,6 +56,10 @@ fn authz(name: &str) -> ExtAuthz {
         tells_server_name: false,
         namespaces: Vec::new(),
         charges_cluster: true,
+        has_span: true,
+        most_refusal: 0,
+        keeps_metadata: true,
+        validates: false,
     }
 }
 

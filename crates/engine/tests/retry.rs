@@ -248,6 +248,10 @@ fn the_time_for_one_attempt_counts_where_it_is_shorter_than_that_for_all() {
             tells_server_name: false,
             namespaces: Vec::new(),
             charges_cluster: true,
+            has_span: true,
+            most_refusal: 0,
+            keeps_metadata: true,
+            validates: false,
         };
         let mut snapshot = Plan::new(1).snapshot();
         add_asked_cluster(&mut snapshot, "authz");

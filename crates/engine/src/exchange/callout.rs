@@ -22,7 +22,7 @@ use crate::exchange::forward::Item;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Progress, Stream, UpstreamState};
-use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, first_message, over};
+use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, end_of, first_message};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
 use crate::ids::{Kind, Leg, StreamIndex};
@@ -442,7 +442,8 @@ impl Exchange {
         let Some(mut running) = self.callouts.remove(serial) else { return };
         let (Some(answer), Some(last)) = (running.answer, running.askers.pop()) else { return };
         if let Asker::Talker(filter) = last {
-            return self.tell_talk(filter, over(&answer, running.details), now);
+            let (status, message) = end_of(&answer, running.details);
+            return self.tell_talk(filter, Said::Over(status, message), now);
         }
         for asker in running.askers {
             self.tell_asker(asker, answer.clone(), now);

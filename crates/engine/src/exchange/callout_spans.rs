@@ -14,9 +14,9 @@ use crate::conn::context::ChainContext;
 use crate::exchange::Exchange;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::stream::Stream;
-use crate::exchange::talk::over;
+use crate::exchange::talk::end_of;
 use crate::exchange::tracing::since_1970;
-use crate::filter::{Answer, Callout, CalloutSpan, Failed, Said, SpanName};
+use crate::filter::{Answer, Callout, CalloutSpan, Failed, SpanName};
 use crate::ids::StreamIndex;
 use crate::record::Flags;
 use crate::tracer::{CallEnd, Finished, Span, grpc_tags, http_tags};
@@ -89,12 +89,9 @@ impl Exchange {
         let facts = facts(stream, None, setting, now);
         let mut tags = match kind.name {
             name @ (SpanName::Method | SpanName::Stream) => {
-                let end = answer.map(|answer| match over(answer, "") {
-                    Said::Over(0, _) if name == SpanName::Method && is_empty(answer) => {
-                        CallEnd::Nothing
-                    }
-                    Said::Over(status, _) => CallEnd::Status(status),
-                    _ => CallEnd::Nothing,
+                let end = answer.map(|answer| match end_of(answer, "").0 {
+                    0 if name == SpanName::Method && is_empty(answer) => CallEnd::Nothing,
+                    status => CallEnd::Status(status),
                 });
                 grpc_tags(&facts, &authority, end)
             }
@@ -107,7 +104,7 @@ impl Exchange {
             }
         };
         if let Some(answer) = answer {
-            (kind.add_tags)(answer, &mut tags);
+            (kind.tags)(answer).into_iter().for_each(|(name, value)| tags.add(name, value));
         }
         let (start_ns, end_ns) = (since_1970(&facts, start), since_1970(&facts, now));
         self.report(http, Finished { span, start_ns, end_ns, tags, events: Vec::new() }, now);

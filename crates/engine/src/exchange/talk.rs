@@ -415,15 +415,15 @@ impl Exchange {
     }
 }
 
-/// How a call ended, in gRPC's words, and in those of its response's details.
-pub(super) fn over(answer: &Answer, details: &str) -> Said {
+/// How a call ended: its status, and what is said of it, with its response's details.
+pub(super) fn end_of(answer: &Answer, details: &str) -> (u32, Vec<u8>) {
     let Answer::Response { head, trailers, .. } = answer else {
         let status = match answer {
             Answer::Failed(Failed::NoCluster) => UNAVAILABLE,
             Answer::Failed(Failed::TooLong) => EXHAUSTED,
             Answer::Failed(_) | Answer::Response { .. } => INTERNAL,
         };
-        return Said::Over(status, told(b"", details));
+        return (status, told(b"", details));
     };
     let said = trailers.as_ref().filter(|it| grpc::status_of(it).is_some()).unwrap_or(head);
     let status = grpc::status_of(said).map(u32::from);
@@ -432,7 +432,7 @@ pub(super) fn over(answer: &Answer, details: &str) -> Said {
         other => status.unwrap_or_else(|| grpc::of_http(other)),
     };
     let message = said.get(towpath_proto::Name::GrpcMessage).unwrap_or_default();
-    Said::Over(status, told(&grpc::decode_message(message), details))
+    (status, told(&grpc::decode_message(message), details))
 }
 
 /// What is said of an end, as Envoy words it.

@@ -11,7 +11,6 @@ use towpath_proto::Name;
 
 use super::Reply;
 use crate::retry_policy::RetryPolicy;
-use crate::tracer::tags::Tags;
 
 /// A request to a cluster. It is sent as any other: by the cluster's balancer, pools, limits and health.
 #[derive(Debug)]
@@ -40,8 +39,8 @@ pub struct CalloutSpan {
     pub(crate) name: SpanName,
     /// Whether it is sampled, whatever its request is.
     pub(crate) sampled: Option<bool>,
-    /// What its filter adds of the answer.
-    pub(crate) add_tags: fn(&Answer, &mut Tags),
+    /// What its filter says of the answer: names and values.
+    pub(crate) tags: fn(&Answer) -> Vec<(&'static str, &'static str)>,
 }
 
 /// What a callout's span is called, and with it which of Envoy's clients is followed in what it says.
@@ -60,7 +59,7 @@ pub(crate) enum SpanName {
 impl CalloutSpan {
     /// Sampled as its request is.
     pub(crate) const fn new(name: SpanName) -> Self {
-        Self { name, sampled: None, add_tags: |_, _| {} }
+        Self { name, sampled: None, tags: |_| Vec::new() }
     }
 }
 

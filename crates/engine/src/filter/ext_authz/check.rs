@@ -186,7 +186,10 @@ impl StreamFilter for Check {
                 }
                 let (status, body) = match kind {
                     CheckStatus::Failed { status, body } if !is_invalid => (status, body),
-                    _ => {
+                    CheckStatus::Failed { .. }
+                    | CheckStatus::Error
+                    | CheckStatus::Allowed
+                    | CheckStatus::Denied { .. } => {
                         decision = Decision::default();
                         (0, Vec::new())
                     }

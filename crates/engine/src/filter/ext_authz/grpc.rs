@@ -18,7 +18,6 @@ use crate::filter::grpc_service::message_of;
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::protobuf::{self, BoolValue, HeaderValueOption};
 use crate::record::ShownCertificate;
-use crate::tracer::tags::Tags;
 
 pub(super) fn question(
     config: &ExtAuthz,
@@ -28,7 +27,7 @@ pub(super) fn question(
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
     let mut callout = service.call_without(METHOD, config.timeout, request);
     let sampled = config.sampled(request);
-    callout.span = Some(CalloutSpan { add_tags, sampled, ..CalloutSpan::new(SpanName::Method) });
+    callout.span = Some(CalloutSpan { tags, sampled, ..CalloutSpan::new(SpanName::Method) });
     (Box::new(callout), Box::new(check))
 }
 
@@ -140,16 +139,15 @@ impl CheckRequest {
 }
 
 /// What the span of a question says of its answer.
-fn add_tags(answer: &Answer, tags: &mut Tags) {
-    if let Some(response) = message_of::<CheckResponse>(answer) {
-        let allows = response.status.is_none_or(|status| status.code == 0);
-        let status = match (allows, response.error) {
-            (true, _) => "ext_authz_ok",
-            (false, None) => "ext_authz_unauthorized",
-            (false, Some(_)) => "ext_authz_error",
-        };
-        tags.add("ext_authz_status", status);
-    }
+fn tags(answer: &Answer) -> Vec<(&'static str, &'static str)> {
+    let Some(response) = message_of::<CheckResponse>(answer) else { return Vec::new() };
+    let allows = response.status.is_none_or(|status| status.code == 0);
+    let status = match (allows, response.error) {
+        (true, _) => "ext_authz_ok",
+        (false, None) => "ext_authz_unauthorized",
+        (false, Some(_)) => "ext_authz_error",
+    };
+    vec![("ext_authz_status", status)]
 }
 
 pub(super) fn decision(answer: Answer) -> Decision {

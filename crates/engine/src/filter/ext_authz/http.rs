@@ -11,7 +11,6 @@ use super::{
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::header_ops::Subject;
 use crate::stream_info::{Struct, Value};
-use crate::tracer::tags::Tags;
 
 /// The request's own method, path and host, and those of its fields that the server sees.
 pub(super) fn question(
@@ -45,7 +44,7 @@ pub(super) fn question(
         joint: None,
         retry: service.retry.clone(),
         span: Some(CalloutSpan {
-            add_tags,
+            tags,
             sampled: config.sampled(request),
             ..CalloutSpan::new(SpanName::Cluster)
         }),
@@ -53,15 +52,13 @@ pub(super) fn question(
 }
 
 /// What the span of a question says of its answer.
-fn add_tags(answer: &Answer, tags: &mut Tags) {
-    if let Answer::Response { head, .. } = answer {
-        tags.add("ext_authz_http_status", http1::reason(head.status()));
-        let allows = head.status() == 200;
-        tags.add(
-            "ext_authz_status",
-            if allows { "ext_authz_ok" } else { "ext_authz_unauthorized" },
-        );
-    }
+fn tags(answer: &Answer) -> Vec<(&'static str, &'static str)> {
+    let Answer::Response { head, .. } = answer else { return Vec::new() };
+    let allows = head.status() == 200;
+    vec![
+        ("ext_authz_http_status", http1::reason(head.status())),
+        ("ext_authz_status", if allows { "ext_authz_ok" } else { "ext_authz_unauthorized" }),
+    ]
 }
 
 pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {

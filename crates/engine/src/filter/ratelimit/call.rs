@@ -18,7 +18,6 @@ use crate::grpc;
 use crate::header_ops::Subject;
 use crate::protobuf::HeaderValue;
 use crate::record::Flags;
-use crate::tracer::tags::Tags;
 
 #[derive(Debug)]
 pub(super) struct Call {
@@ -56,7 +55,7 @@ impl Call {
             hits_addend: hits,
         };
         let mut callout = config.service.call(METHOD, &message, config.timeout, request);
-        callout.span = Some(CalloutSpan { add_tags, ..CalloutSpan::new(SpanName::Method) });
+        callout.span = Some(CalloutSpan { tags, ..CalloutSpan::new(SpanName::Method) });
         callout
     }
 
@@ -138,11 +137,10 @@ impl StreamFilter for Call {
 }
 
 /// What the span of a question says of its answer.
-fn add_tags(answer: &Answer, tags: &mut Tags) {
-    if let Some(response) = message_of::<RateLimitResponse>(answer) {
-        let is_over = response.overall_code == OVER_LIMIT;
-        tags.add("ratelimit_status", if is_over { "over_limit" } else { "ok" });
-    }
+fn tags(answer: &Answer) -> Vec<(&'static str, &'static str)> {
+    let response = message_of::<RateLimitResponse>(answer).into_iter();
+    let status = |code| if code == OVER_LIMIT { "over_limit" } else { "ok" };
+    response.map(|it| ("ratelimit_status", status(it.overall_code))).collect()
 }
 
 /// Adds the fields that a head can carry.
