@@ -47,12 +47,14 @@ pub struct CalloutSpan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpanName {
     /// A request by HTTP: `async CLUSTER egress`.
+    #[cfg_attr(not(feature = "serving"), expect(dead_code, reason = "none can be made"))]
     Cluster,
     /// A request by HTTP, by this name.
     Fixed(&'static str),
     /// A call by gRPC: `async SERVICE.METHOD egress`.
     Method,
     /// The same, of one that goes on.
+    #[cfg_attr(not(feature = "serving"), expect(dead_code, reason = "none can be made"))]
     Stream,
 }
 
