@@ -40,22 +40,9 @@ fn authz(name: &str) -> ExtAuthz {
         retry: None,
     };
     ExtAuthz {
-        service: Service::Http(Box::new(service)),
         timeout: Duration::from_millis(500),
-        failure_mode_allow: false,
-        tells_failure: false,
-        status_on_error: 403,
-        body: None,
-        clears_route: false,
-        enabled: None,
-        denies_disabled: false,
-        stat_prefix: "".into(),
         allowed: Some(vec![StringMatcher::prefix("x-", false).unwrap()]),
-        disallowed: Vec::new(),
-        tells_certificate: false,
-        tells_server_name: false,
-        namespaces: Vec::new(),
-        charges_cluster: true,
+        ..ExtAuthz::new(Service::Http(Box::new(service)), "".into())
     }
 }
 

@@ -232,22 +232,8 @@ fn the_time_for_one_attempt_counts_where_it_is_shorter_than_that_for_all() {
             retry: Some(Arc::new(policy)),
         };
         let config = ExtAuthz {
-            service: Service::Http(Box::new(service)),
             timeout: Duration::from_millis(500),
-            failure_mode_allow: false,
-            tells_failure: false,
-            status_on_error: 403,
-            body: None,
-            clears_route: false,
-            enabled: None,
-            denies_disabled: false,
-            stat_prefix: "".into(),
-            allowed: None,
-            disallowed: Vec::new(),
-            tells_certificate: false,
-            tells_server_name: false,
-            namespaces: Vec::new(),
-            charges_cluster: true,
+            ..ExtAuthz::new(Service::Http(Box::new(service)), "".into())
         };
         let mut snapshot = Plan::new(1).snapshot();
         add_asked_cluster(&mut snapshot, "authz");

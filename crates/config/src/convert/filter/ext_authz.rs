@@ -106,6 +106,10 @@ impl Converter<'_> {
                 .wrapped_flag("enable_dynamic_metadata_ingestion")
                 .unwrap_or(true),
             validates: config.flag("validate_mutations"),
+            rules: match config.message("decoder_header_mutation_rules") {
+                Some(rules) => Some(self.mutation_rules(rules)?),
+                None => None,
+            },
         })
     }
 
@@ -204,6 +208,7 @@ const SUPPORT: &[Entry] = &[
             "max_denied_response_body_bytes",
             "enable_dynamic_metadata_ingestion",
             "validate_mutations",
+            "decoder_header_mutation_rules",
         ],
         harmless: &[],
         changes: &[
@@ -213,7 +218,6 @@ const SUPPORT: &[Entry] = &[
             ("filter_enabled_metadata", "every request is asked about"),
             ("bootstrap_metadata_labels_key", "the server is told no labels"),
             ("encode_raw_headers", "the server sees headers as a map"),
-            ("decoder_header_mutation_rules", "an answer may change any header"),
             ("filter_metadata", "nothing reads it"),
             ("emit_filter_state_stats", "the filter state says nothing of it"),
             ("enforce_response_header_limits", "a refusal is passed on as it is"),

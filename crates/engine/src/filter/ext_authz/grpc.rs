@@ -11,12 +11,12 @@ use super::wire::{
     Request,
 };
 use super::{
-    CheckStatus, Decision, ExtAuthz, GrpcService, ResponseAction, RouteExtAuthz, any, changeable,
-    is_value,
+    Change, CheckStatus, Decision, ExtAuthz, GrpcService, How, ResponseAction, RouteExtAuthz, any,
+    changeable, is_value,
 };
 use crate::filter::grpc_service::message_of;
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
-use crate::protobuf::{self, BoolValue, HeaderValueOption};
+use crate::protobuf::{self, BoolValue, HeaderValue, HeaderValueOption};
 use crate::record::ShownCertificate;
 use crate::tracer::tags::Tags;
 
@@ -196,11 +196,15 @@ impl Decision {
     /// What becomes of a request that goes on.
     fn change(&mut self, ok: Allowed) {
         for option in &ok.headers {
-            self.add_field(option, option.append == Some(BoolValue { value: true }));
+            let appends = option.append == Some(BoolValue { value: true });
+            let how = if appends { How::Append } else { How::Set };
+            if let Some(header) = &option.header {
+                self.changes.push(Change::new(how, header.key.as_bytes(), value(header)));
+            }
         }
-        // A name that cannot be is that of no field.
-        self.remove =
-            ok.headers_to_remove.iter().filter_map(|it| changeable(it.as_bytes())).collect();
+        let removed = ok.headers_to_remove.iter();
+        self.changes.extend(removed.map(|name| Change::new(How::Remove, name.as_bytes(), b"")));
+        self.changes.sort_by_key(|change| change.how);
         for option in &ok.response_headers_to_add {
             match field(option) {
                 Some((name, value)) => {
@@ -241,9 +245,12 @@ fn response_action(option: &HeaderValueOption) -> ResponseAction {
 fn field(option: &HeaderValueOption) -> Option<(towpath_proto::head::HeaderName, Vec<u8>)> {
     let header = option.header.as_ref()?;
     let name = changeable(header.key.as_bytes())?;
-    let raw = &header.raw_value;
-    let value = if raw.is_empty() { header.value.as_bytes() } else { raw };
+    let value = value(header);
     is_value(value).then(|| (name, value.to_vec()))
+}
+
+fn value(header: &HeaderValue) -> &[u8] {
+    if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
 }
 
 const METHOD: &str = "/envoy.service.auth.v3.Authorization/Check";

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use towpath_proto::{Head, Name, http1};
 
 use super::{
-    CheckStatus, Decision, ExtAuthz, Fields, HttpService, ResponseAction, any, changeable,
+    Change, CheckStatus, Decision, ExtAuthz, How, HttpService, ResponseAction, any, changeable,
 };
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::header_ops::Subject;
@@ -76,7 +76,7 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
         let lower = field.name_bytes.to_ascii_lowercase();
         if lower == TO_REMOVE {
             let names = field.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-            decision.remove.extend(names.filter_map(changeable));
+            decision.changes.extend(names.map(|name| Change::new(How::Remove, name, b"")));
             continue;
         }
         let Some(name) = changeable(&lower).filter(|_| !is_of_connection(&lower)) else { continue };
@@ -84,13 +84,14 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
         if any(&service.metadata, &lower) {
             add_metadata(&mut decision.metadata, &lower, &value);
         }
-        let set =
-            if allows { any(&service.upstream, &lower) } else { tells_client(service, &lower) };
-        if set {
+        if !allows && tells_client(service, &lower) {
             decision.set.push((name.clone(), value.clone()));
         }
+        if allows && any(&service.upstream, &lower) {
+            decision.changes.push(Change::new(How::Set, &lower, &value));
+        }
         if allows && any(&service.appended, &lower) {
-            decision.add.push((name.clone(), value.clone()));
+            decision.changes.push(Change::new(How::Add, &lower, &value));
         }
         if allows && any(&service.client_on_success, &lower) {
             decision.response.push((ResponseAction::Add, name, value));
@@ -100,7 +101,7 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
         true => CheckStatus::Allowed,
         false => CheckStatus::Denied { status, body: body.to_vec() },
     };
-    join_repeated(&mut decision.set, allows);
+    decision.changes.sort_by_key(|change| change.how);
     decision
 }
 
@@ -108,16 +109,6 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
 fn tells_client(service: &HttpService, name: &[u8]) -> bool {
     let always: [&[u8]; 2] = [b"www-authenticate", b"location"];
     service.client.is_empty() || always.contains(&name) || any(&service.client, name)
-}
-
-/// Of fields that come several times the last one counts in a request.
-fn join_repeated(set: &mut Fields, in_request: bool) {
-    if in_request {
-        let last = |at: usize| !set[at + 1..].iter().any(|(name, _)| *name == set[at].0);
-        let kept: Vec<bool> = (0..set.len()).map(last).collect();
-        let mut kept = kept.into_iter();
-        set.retain(|_| kept.next().unwrap_or(true));
-    }
 }
 
 fn add_metadata(metadata: &mut Struct, name: &[u8], value: &[u8]) {

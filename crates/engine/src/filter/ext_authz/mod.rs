@@ -15,6 +15,7 @@ use towpath_proto::head::HeaderName;
 
 use self::check::Check;
 pub use super::grpc_service::GrpcService;
+pub use super::mutation_rules::MutationRules;
 use super::{
     Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
 };
@@ -68,9 +69,39 @@ pub struct ExtAuthz {
     pub keeps_metadata: bool,
     /// `validate_mutations`: an answer with what cannot stand in a head is one of an error (500).
     pub validates: bool,
+    /// `decoder_header_mutation_rules`: what an answer may change of a request. Without it, all.
+    pub rules: Option<MutationRules>,
 }
 
 impl ExtAuthz {
+    /// One that asks this server as Envoy does where nothing else is said.
+    #[must_use]
+    pub const fn new(service: Service, stat_prefix: Arc<str>) -> Self {
+        Self {
+            service,
+            timeout: Duration::from_millis(200),
+            failure_mode_allow: false,
+            tells_failure: false,
+            status_on_error: 403,
+            body: None,
+            clears_route: false,
+            enabled: None,
+            denies_disabled: false,
+            stat_prefix,
+            allowed: None,
+            disallowed: Vec::new(),
+            tells_certificate: false,
+            tells_server_name: false,
+            namespaces: Vec::new(),
+            charges_cluster: true,
+            has_span: true,
+            most_refusal: 0,
+            keeps_metadata: true,
+            validates: false,
+            rules: None,
+        }
+    }
+
     /// Whether the span of a question is sampled, whatever its request is.
     fn sampled(&self, request: &RequestView<'_>) -> Option<bool> {
         let of_route = request.route.all::<RouteExtAuthz>().find_map(|level| match level {
@@ -253,14 +284,12 @@ impl HttpFilter for Instance {
 #[derive(Debug, Default)]
 struct Decision {
     kind: CheckStatus,
-    /// To be set in the request, or in the refusal.
+    /// To be set in the refusal.
     set: Fields,
-    /// To be added to the request.
-    add: Fields,
-    /// To be added to the values that the request has of such a name.
+    /// To be added to the refusal.
     append: Fields,
-    /// To be taken out of the request.
-    remove: Vec<HeaderName>,
+    /// What becomes of a request that goes on.
+    changes: Vec<Change>,
     /// For the response of a request that goes on.
     response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
     /// Parameters of the request's query to be set, as they are written.
@@ -273,6 +302,32 @@ struct Decision {
 }
 
 type Fields = Vec<(HeaderName, Vec<u8>)>;
+
+/// A change of the request's head, which may be one that cannot be made.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    how: How,
+    /// In small letters.
+    name: String,
+    value: Vec<u8>,
+}
+
+/// How a field is changed, in the order in which an answer's changes are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Set,
+    Add,
+    /// To the values that the request has of such a name; where there are none, nothing.
+    Append,
+    Remove,
+}
+
+impl Change {
+    fn new(how: How, name: &[u8], value: &[u8]) -> Self {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        Self { how, name, value: value.to_vec() }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseAction {

@@ -2,8 +2,9 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::*;
-use crate::filter::ext_authz::Fields;
+use crate::filter::ext_authz::check::Verdict;
 use crate::filter::ext_authz::wire::{Allowed, Denied, HttpStatus};
+use crate::filter::ext_authz::{Fields, MutationRules};
 use crate::protobuf::{HeaderValue, Status};
 
 fn answer(response: &CheckResponse, status: &[u8]) -> Answer {
@@ -43,9 +44,13 @@ fn what_is_allowed_changes_the_request() {
     };
     let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
     assert!(matches!(decision.kind, CheckStatus::Allowed));
-    assert_eq!(names(&decision.set), [("a", &b"1"[..])]);
-    assert_eq!(names(&decision.append), [("b", &b"2"[..])]);
-    assert_eq!(decision.remove.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["c"]);
+    let changes = [
+        Change::new(How::Set, b"a", b"1"),
+        Change::new(How::Append, b"b", b"2"),
+        Change::new(How::Remove, b"c", b""),
+        Change::new(How::Remove, b":path", b""),
+    ];
+    assert_eq!(decision.changes, changes);
     assert_eq!(decision.response.len(), 1);
     assert_eq!(decision.set_query, [(b"e".to_vec(), b"%20".to_vec())]);
     assert_eq!((decision.remove_query.len(), decision.is_invalid), (1, true));
@@ -80,12 +85,35 @@ fn what_cannot_stand_in_a_head_is_left_out() {
     let headers = vec![
         option("a", "1\r\nb: 2", None),
         option("a b", "1", None),
-        option(":path", "/", None),
+        option(":status", "200", None),
         option("", "1", None),
     ];
+    let response = CheckResponse {
+        status: Some(Status { code: 16 }),
+        denied: Some(Denied { headers: headers.clone(), ..Default::default() }),
+        ..Default::default()
+    };
+    assert_eq!(names(&decision(answer(&response, b"0")).set), []);
     let ok = Allowed { headers, ..Default::default() };
     let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
-    assert_eq!(names(&decision.set), []);
+    assert_eq!(decision.changes.len(), 4);
+    for change in &decision.changes {
+        assert_eq!(change.judge(None, false), Verdict::LeftOut);
+        assert_eq!(change.judge(None, true), Verdict::Invalid);
+    }
+}
+
+#[test]
+fn what_rules_forbid_is_left_out_or_an_error() {
+    let change = Change::new(How::Set, b"X-Envoy-A", b"1");
+    for (is_error, verdict) in [(false, Verdict::LeftOut), (true, Verdict::Invalid)] {
+        let rules = MutationRules { is_error, ..MutationRules::default() };
+        assert_eq!(change.judge(Some(&rules), false), verdict);
+        let host = Change::new(How::Remove, b"host", b"");
+        assert_eq!(host.judge(Some(&rules), false), verdict);
+        let path = Change::new(How::Set, b":path", b"/a");
+        assert_eq!(path.judge(Some(&rules), false), Verdict::Made);
+    }
 }
 
 #[test]
