@@ -1,6 +1,7 @@
 //! One request that is asked about.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::head::HeaderName;
@@ -8,7 +9,7 @@ use towpath_proto::{Head, Instant, Name};
 
 use super::{
     Body, Change, CheckStatus, Decision, ExtAuthz, How, MutationRules, Question, ResponseAction,
-    Service, Shared, grpc, http, is_value,
+    RouteExtAuthz, Server, Service, Shared, grpc, http, is_value,
 };
 use crate::filter::mutation_rules::{self, Operation, is_name};
 use crate::filter::{
@@ -22,6 +23,7 @@ use crate::uri::query::Parameters;
 #[derive(Debug)]
 pub(super) struct Check {
     shared: Rc<Shared>,
+    server: Arc<Server>,
     question: Question,
     body: Option<Body>,
     response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
@@ -35,16 +37,22 @@ impl Check {
         request: &mut RequestView<'_>,
         body: Option<Body>,
     ) -> Self {
-        let question = match &shared.config.service {
+        let config = &shared.config;
+        let of_route = match request.route.all::<RouteExtAuthz>().next() {
+            Some(RouteExtAuthz::Check { server, .. }) => server.as_ref(),
+            Some(RouteExtAuthz::Disabled) | None => None,
+        };
+        let server = Arc::clone(of_route.unwrap_or(&config.server));
+        let question = match &server.service {
             Service::Http(service) => {
-                Question::Http(http::question(&shared.config, service, request))
+                Question::Http(http::question(config, service, server.timeout, request))
             }
             Service::Grpc(service) => {
-                let (callout, check) = grpc::question(&shared.config, service, request);
+                let (callout, check) = grpc::question(config, service, server.timeout, request);
                 Question::Grpc(callout, check)
             }
         };
-        Self { shared, question, body, response: Vec::new(), asked: request.facts.now }
+        Self { shared, server, question, body, response: Vec::new(), asked: request.facts.now }
     }
 
     /// The question, with what there is of the content.
@@ -141,7 +149,7 @@ impl StreamFilter for Check {
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
-        let mut decision = match &config.service {
+        let mut decision = match &self.server.service {
             Service::Http(service) => http::decision(service, answer),
             Service::Grpc(_) => grpc::decision(answer),
         };

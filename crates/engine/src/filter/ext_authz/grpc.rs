@@ -1,6 +1,8 @@
 //! The question as a call of `envoy.service.auth.v3.Authorization/Check`, and its answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::head::Version;
 use towpath_proto::{Address, Head, Name};
@@ -18,15 +20,17 @@ use crate::filter::grpc_service::message_of;
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::protobuf::{self, BoolValue, HeaderValue, HeaderValueOption};
 use crate::record::ShownCertificate;
+use crate::stream_info::{Struct, Value};
 use crate::tracer::tags::Tags;
 
 pub(super) fn question(
     config: &ExtAuthz,
     service: &GrpcService,
+    timeout: Duration,
     request: &mut RequestView<'_>,
 ) -> (Box<Callout>, Box<CheckRequest>) {
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
-    let mut callout = service.call_without(METHOD, config.timeout, request);
+    let mut callout = service.call_without(METHOD, timeout, request);
     let sampled = config.sampled(request);
     callout.span = Some(CalloutSpan { add_tags, sampled, ..CalloutSpan::new(SpanName::Method) });
     (Box::new(callout), Box::new(check))
@@ -81,8 +85,19 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
         tls_session: config.tells_server_name.then(|| wire::TlsSession {
             sni: record.server_name.as_deref().unwrap_or_default().to_owned(),
         }),
-        route_metadata_context: Some(protobuf::Metadata::default()),
+        route_metadata_context: Some(route_metadata(config, facts.told.route)),
     }
+}
+
+/// What the route says of itself, of those namespaces that the server sees.
+fn route_metadata(config: &ExtAuthz, told: Option<&Arc<Struct>>) -> protobuf::Metadata {
+    let entries = |namespace| match told?.get(namespace) {
+        Some(Value::Struct(entries)) => Some(protobuf::Struct::of(entries)),
+        _ => None,
+    };
+    let wanted = config.route_namespaces.iter();
+    let found = wanted.filter_map(|name| Some((name.to_string(), entries(&**name)?)));
+    protobuf::Metadata { filter_metadata: found.collect() }
 }
 
 /// The fields that the server sees; those of one name are joined.

@@ -1,6 +1,7 @@
 //! The question as a request of HTTP, and its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::{Head, Name, http1};
@@ -17,6 +18,7 @@ use crate::tracer::tags::Tags;
 pub(super) fn question(
     config: &ExtAuthz,
     service: &HttpService,
+    timeout: Duration,
     request: &mut RequestView<'_>,
 ) -> Box<Callout> {
     let of = &*request.head;
@@ -26,21 +28,21 @@ pub(super) fn question(
     };
     let mut head = Head::request(of.method_bytes(), b"http", of.authority(), &path);
     head.set(Name::ContentLength, b"0");
-    let allowed = config.allowed.as_deref().unwrap_or_default();
+    let allowed = config.allowed.as_deref();
     for field in of.iter() {
         let name = field.name_bytes.to_ascii_lowercase();
-        let seen = name == b"authorization" || any(allowed, &name);
+        let seen = allowed.is_none_or(|allowed| any(allowed, &name));
         if seen && !any(&config.disallowed, &name) && !is_of_connection(&name) {
             head.append_bytes(&name, field.value);
         }
     }
     service.headers.apply(&mut head, Subject::Request, request.facts, request.scratch);
-    crate::filter::callout::mark(&mut head, config.timeout);
+    crate::filter::callout::mark(&mut head, timeout);
     Box::new(Callout {
         cluster: Arc::clone(&service.cluster),
         head,
         body: Bytes::new(),
-        timeout: config.timeout,
+        timeout,
         max_bytes: MOST_BYTES,
         joint: None,
         retry: service.retry.clone(),

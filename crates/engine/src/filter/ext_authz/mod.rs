@@ -21,7 +21,7 @@ use super::{
 };
 use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
-use crate::matcher::StringMatcher;
+use crate::matcher::{MetadataMatcher, StringMatcher};
 use crate::record::Flags;
 use crate::retry_policy::RetryPolicy;
 use crate::stats::{ExtAuthzStats, Scope};
@@ -29,10 +29,8 @@ use crate::stats::{ExtAuthzStats, Scope};
 /// Envoy `ExtAuthz`.
 #[derive(Debug)]
 pub struct ExtAuthz {
-    /// The server that is asked.
-    pub service: Service,
-    /// How long, from the question to the end of the answer.
-    pub timeout: Duration,
+    /// The server that is asked, if the route names none.
+    pub server: Arc<Server>,
     /// `failure_mode_allow`: without an answer the request goes on.
     pub failure_mode_allow: bool,
     /// `failure_mode_allow_header_add`: and says so.
@@ -45,11 +43,13 @@ pub struct ExtAuthz {
     pub clears_route: bool,
     /// `filter_enabled`: which requests are asked about. Default all.
     pub enabled: Option<Fraction>,
+    /// `filter_enabled_metadata`: requests whose dynamic metadata do not match are not asked about either.
+    pub enabled_by: Option<MetadataMatcher>,
     /// `deny_at_disable`: the others are refused.
     pub denies_disabled: bool,
     /// `stat_prefix`.
     pub stat_prefix: Arc<str>,
-    /// `allowed_headers`: those that the server sees. Without it, by gRPC all.
+    /// `allowed_headers`: those that the server sees. Without it all.
     pub allowed: Option<Vec<StringMatcher>>,
     /// `disallowed_headers`: those that it does not see even so.
     pub disallowed: Vec<StringMatcher>,
@@ -59,6 +59,8 @@ pub struct ExtAuthz {
     pub tells_server_name: bool,
     /// `metadata_context_namespaces`.
     pub namespaces: Vec<Box<str>>,
+    /// `route_metadata_context_namespaces`.
+    pub route_namespaces: Vec<Box<str>>,
     /// `charge_cluster_response_stats`: a refusal counts among the responses of the route's cluster.
     pub charges_cluster: bool,
     /// `emit_client_span`: the question has a span below that of its request. Default true.
@@ -76,16 +78,16 @@ pub struct ExtAuthz {
 impl ExtAuthz {
     /// One that asks this server as Envoy does where nothing else is said.
     #[must_use]
-    pub const fn new(service: Service, stat_prefix: Arc<str>) -> Self {
+    pub const fn new(server: Arc<Server>, stat_prefix: Arc<str>) -> Self {
         Self {
-            service,
-            timeout: Duration::from_millis(200),
+            server,
             failure_mode_allow: false,
             tells_failure: false,
             status_on_error: 403,
             body: None,
             clears_route: false,
             enabled: None,
+            enabled_by: None,
             denies_disabled: false,
             stat_prefix,
             allowed: None,
@@ -93,6 +95,7 @@ impl ExtAuthz {
             tells_certificate: false,
             tells_server_name: false,
             namespaces: Vec::new(),
+            route_namespaces: Vec::new(),
             charges_cluster: true,
             has_span: true,
             most_refusal: 0,
@@ -113,6 +116,15 @@ impl ExtAuthz {
 }
 
 /// The server that is asked.
+#[derive(Debug)]
+pub struct Server {
+    /// How it is asked.
+    pub service: Service,
+    /// How long, from the question to the end of the answer.
+    pub timeout: Duration,
+}
+
+/// How a server is asked.
 #[derive(Debug)]
 pub enum Service {
     /// `grpc_service`.
@@ -170,6 +182,8 @@ pub enum RouteExtAuthz {
         body: RouteBody,
         /// `emit_client_span`, in place of the filter's.
         has_span: Option<bool>,
+        /// `grpc_service` or `http_service`, in place of the filter's. That of the most specific level counts.
+        server: Option<Arc<Server>>,
     },
 }
 
@@ -251,7 +265,9 @@ impl HttpFilter for Instance {
         if levels.any(|level| matches!(level, RouteExtAuthz::Disabled)) {
             return OnRequest::Pass;
         }
-        if config.enabled.is_some_and(|enabled| !enabled.takes(request.random)) {
+        let taken = config.enabled.is_none_or(|enabled| enabled.takes(request.random));
+        let matched = config.enabled_by.as_ref().is_none_or(|it| it.matches(request.facts.info));
+        if !(taken && matched) {
             stats.disabled.inc();
             if !config.denies_disabled {
                 return OnRequest::Pass;
