@@ -9,11 +9,11 @@ use towpath_proto::{Address, Head, Name};
 
 use super::check::PARTIAL;
 use super::wire::{
-    self, Allowed, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, QueryParameter,
-    Request,
+    self, Allowed, Attributes, CheckRequest, CheckResponse, HeaderMap, HttpRequest, Peer,
+    QueryParameter, Request,
 };
 use super::{
-    Change, CheckStatus, Decision, ExtAuthz, GrpcService, How, ResponseAction, RouteExtAuthz, any,
+    Change, CheckStatus, Decision, ExtAuthz, GrpcService, How, ResponseAction, RouteExtAuthz,
     changeable, is_value,
 };
 use crate::filter::grpc_service::message_of;
@@ -60,7 +60,8 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
     let http = HttpRequest {
         id: request.random.to_string(),
         method: text(head.method_bytes()),
-        headers: headers(config, head),
+        headers: if config.raw_headers { BTreeMap::new() } else { headers(config, head) },
+        header_map: config.raw_headers.then(|| raw_headers(config, head)),
         path: text(head.path()),
         host: text(head.authority()),
         scheme: text(head.scheme()),
@@ -100,8 +101,11 @@ fn route_metadata(config: &ExtAuthz, told: Option<&Arc<Struct>>) -> protobuf::Me
     protobuf::Metadata { filter_metadata: found.collect() }
 }
 
-/// The fields that the server sees; those of one name are joined.
-fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
+/// The fields that the server sees, their names in small letters.
+fn seen<'a>(
+    config: &'a ExtAuthz,
+    head: &'a Head,
+) -> impl Iterator<Item = (String, &'a [u8])> + use<'a> {
     let pseudo: [(&[u8], &[u8]); 4] = [
         (b":authority", head.authority()),
         (b":method", head.method_bytes()),
@@ -109,15 +113,26 @@ fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
         (b":scheme", head.scheme()),
     ];
     let fields = head.iter().map(|field| (field.name_bytes, field.value));
+    let lower = |name| String::from_utf8_lossy(name).to_ascii_lowercase();
+    let fields = pseudo.into_iter().chain(fields).map(move |(name, value)| (lower(name), value));
+    fields.filter(|(name, _)| config.shows(name.as_bytes()))
+}
+
+fn raw_headers(config: &ExtAuthz, head: &Head) -> HeaderMap {
+    let headers = seen(config, head).map(|(key, value)| raw_header(key, value));
+    HeaderMap { headers: headers.collect() }
+}
+
+fn raw_header(key: String, value: &[u8]) -> HeaderValue {
+    HeaderValue { key, value: String::new(), raw_value: value.to_vec() }
+}
+
+/// Those of one name are joined.
+fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in pseudo.into_iter().chain(fields) {
-        let name = name.to_ascii_lowercase();
-        let seen = config.allowed.as_deref().is_none_or(|allowed| any(allowed, &name));
-        if !seen || any(&config.disallowed, &name) || name == PARTIAL {
-            continue;
-        }
+    for (name, value) in seen(config, head) {
         let value = String::from_utf8_lossy(value);
-        let all = headers.entry(String::from_utf8_lossy(&name).into_owned()).or_default();
+        let all = headers.entry(name).or_default();
         if !all.is_empty() {
             all.push(',');
         }
@@ -145,7 +160,13 @@ impl CheckRequest {
         let request = self.attributes.as_mut().and_then(|all| all.request.as_mut());
         let Some(http) = request.and_then(|request| request.http.as_mut()) else { return };
         http.size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        http.headers.insert(String::from_utf8_lossy(PARTIAL).into_owned(), is_partial.to_string());
+        let (name, value) = (String::from_utf8_lossy(PARTIAL).into_owned(), is_partial.to_string());
+        match &mut http.header_map {
+            Some(all) => all.headers.push(raw_header(name, value.as_bytes())),
+            None => {
+                http.headers.insert(name, value);
+            }
+        }
         if as_bytes {
             http.raw_body = bytes;
         } else {

@@ -28,15 +28,22 @@ pub(super) fn question(
     };
     let mut head = Head::request(of.method_bytes(), b"http", of.authority(), &path);
     head.set(Name::ContentLength, b"0");
-    let allowed = config.allowed.as_deref();
+    let mut repeated = Vec::new();
     for field in of.iter() {
         let name = field.name_bytes.to_ascii_lowercase();
-        let seen = allowed.is_none_or(|allowed| any(allowed, &name));
-        if seen && !any(&config.disallowed, &name) && !is_of_connection(&name) {
-            head.append_bytes(&name, field.value);
+        if !config.shows(&name) || is_of_connection(&name) {
+            continue;
         }
+        if !config.raw_headers && head.get_bytes(&name).is_some() {
+            repeated.extend(changeable(&name));
+        }
+        head.append_bytes(&name, field.value);
     }
     service.headers.apply(&mut head, Subject::Request, request.facts, request.scratch);
+    for name in &repeated {
+        let joined = head.get_all(name).collect::<Vec<_>>().join(&b","[..]);
+        head.set_named(name, &joined);
+    }
     crate::filter::callout::mark(&mut head, timeout);
     Box::new(Callout {
         cluster: Arc::clone(&service.cluster),

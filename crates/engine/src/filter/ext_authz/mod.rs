@@ -53,6 +53,8 @@ pub struct ExtAuthz {
     pub allowed: Option<Vec<StringMatcher>>,
     /// `disallowed_headers`: those that it does not see even so.
     pub disallowed: Vec<StringMatcher>,
+    /// `encode_raw_headers`: it sees each by itself and byte for byte; else those of one name are joined, as text.
+    pub raw_headers: bool,
     /// `include_peer_certificate`.
     pub tells_certificate: bool,
     /// `include_tls_session`.
@@ -92,6 +94,7 @@ impl ExtAuthz {
             stat_prefix,
             allowed: None,
             disallowed: Vec::new(),
+            raw_headers: false,
             tells_certificate: false,
             tells_server_name: false,
             namespaces: Vec::new(),
@@ -369,6 +372,14 @@ enum CheckStatus {
         status: u16,
         body: Vec<u8>,
     },
+}
+
+impl ExtAuthz {
+    /// Whether the server sees fields of this name, which is in small letters.
+    fn shows(&self, name: &[u8]) -> bool {
+        let allowed = self.allowed.as_deref().is_none_or(|allowed| any(allowed, name));
+        allowed && !any(&self.disallowed, name) && name != check::PARTIAL
+    }
 }
 
 /// Whether one of these matches a field's name.
