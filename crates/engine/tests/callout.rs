@@ -16,7 +16,9 @@ use scene::client::{Ending, add_clients};
 use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
-use towpath_engine::filter::ext_authz::{Body, ExtAuthz, HttpService, Service, SharedExtAuthz};
+use towpath_engine::filter::ext_authz::{
+    Body, ExtAuthz, HttpService, Server, Service, SharedExtAuthz,
+};
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
@@ -27,6 +29,10 @@ use towpath_proto::{Close, Input, Instant};
 use towpath_sim::{Orders, Script, World, for_each_seed};
 
 fn authz(name: &str) -> ExtAuthz {
+    asking(name, Duration::from_millis(500))
+}
+
+fn asking(name: &str, timeout: Duration) -> ExtAuthz {
     let service = HttpService {
         cluster: name.into(),
         path_prefix: "/check".into(),
@@ -39,27 +45,10 @@ fn authz(name: &str) -> ExtAuthz {
         metadata: Vec::new(),
         retry: None,
     };
+    let server = Server { service: Service::Http(Box::new(service)), timeout };
     ExtAuthz {
-        service: Service::Http(Box::new(service)),
-        timeout: Duration::from_millis(500),
-        failure_mode_allow: false,
-        tells_failure: false,
-        status_on_error: 403,
-        body: None,
-        clears_route: false,
-        enabled: None,
-        denies_disabled: false,
-        stat_prefix: "".into(),
         allowed: Some(vec![StringMatcher::prefix("x-", false).unwrap()]),
-        disallowed: Vec::new(),
-        tells_certificate: false,
-        tells_server_name: false,
-        namespaces: Vec::new(),
-        charges_cluster: true,
-        has_span: true,
-        most_refusal: 0,
-        keeps_metadata: true,
-        validates: false,
+        ..ExtAuthz::new(Arc::new(server), "".into())
     }
 }
 
@@ -185,7 +174,7 @@ fn a_client_that_leaves_takes_its_question_along() {
         let silent = Habits { silent: true, ..Habits::default() };
         world.add(origin(origin_address(9), Log::default(), silent));
         let registry = Arc::new(Registry::default());
-        let config = ExtAuthz { timeout: Duration::from_secs(1000), ..authz("authz") };
+        let config = asking("authz", Duration::from_secs(1000));
         let worker = add_worker_for(&mut world, seed, Arc::new(snapshot(config)), &registry);
         world.run_for(Duration::from_millis(1));
         world.add(leaving_client());

@@ -18,7 +18,7 @@ use rig::{Rig, Script};
 use scene::bench::Bench;
 use scene::filters::{add_asked_cluster, add_filter};
 use scene::{Plan, origin_address, retries};
-use towpath_engine::filter::ext_authz::{ExtAuthz, HttpService, Service, SharedExtAuthz};
+use towpath_engine::filter::ext_authz::{ExtAuthz, HttpService, Server, Service, SharedExtAuthz};
 use towpath_engine::matcher::{HeaderMatcher, HeaderTest};
 use towpath_engine::snapshot::cluster::{Balancer, Balancing};
 use towpath_engine::snapshot::route::{
@@ -231,28 +231,11 @@ fn the_time_for_one_attempt_counts_where_it_is_shorter_than_that_for_all() {
             metadata: Vec::new(),
             retry: Some(Arc::new(policy)),
         };
-        let config = ExtAuthz {
+        let server = Server {
             service: Service::Http(Box::new(service)),
             timeout: Duration::from_millis(500),
-            failure_mode_allow: false,
-            tells_failure: false,
-            status_on_error: 403,
-            body: None,
-            clears_route: false,
-            enabled: None,
-            denies_disabled: false,
-            stat_prefix: "".into(),
-            allowed: None,
-            disallowed: Vec::new(),
-            tells_certificate: false,
-            tells_server_name: false,
-            namespaces: Vec::new(),
-            charges_cluster: true,
-            has_span: true,
-            most_refusal: 0,
-            keeps_metadata: true,
-            validates: false,
         };
+        let config = ExtAuthz::new(Arc::new(server), "".into());
         let mut snapshot = Plan::new(1).snapshot();
         add_asked_cluster(&mut snapshot, "authz");
         add_filter(&mut snapshot, "authz", SharedExtAuthz(Arc::new(config)));

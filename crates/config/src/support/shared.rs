@@ -119,6 +119,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
+        message: "envoy.config.common.mutation_rules.v3.HeaderMutationRules",
+        honoured: &[
+            "allow_all_routing",
+            "allow_envoy",
+            "disallow_system",
+            "disallow_all",
+            "allow_expression",
+            "disallow_expression",
+            "disallow_is_error",
+        ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
         message: "envoy.type.matcher.v3.MetadataMatcher",
         honoured: &["filter", "path", "value", "invert"],
         harmless: &[],

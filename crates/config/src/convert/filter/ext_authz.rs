@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::ext_authz::{
-    Body, ExtAuthz, HttpService, RouteBody, RouteExtAuthz, Service, SharedExtAuthz,
+    Body, ExtAuthz, HttpService, RouteBody, RouteExtAuthz, Server, Service, SharedExtAuthz,
 };
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::route::HeaderOps;
@@ -28,7 +28,7 @@ pub(super) const FILTER: Known = Known {
     support: SUPPORT,
 };
 
-fn by_route(_converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn RouteConfig>> {
+fn by_route(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn RouteConfig>> {
     let Some(settings) = config.message("check_settings") else {
         return config.flag("disabled").then(|| Arc::new(RouteExtAuthz::Disabled) as _);
     };
@@ -43,8 +43,23 @@ fn by_route(_converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn 
         Some(body) => RouteBody::Sent(sent_body(body)?),
         None => RouteBody::AsFilter,
     };
+    let server = match settings.has("grpc_service") || settings.has("http_service") {
+        true => Some(Arc::new(converter.authz_server(settings)?)),
+        false => None,
+    };
+    let request =
+        settings.message("http_service").and_then(|it| it.message("authorization_request"));
+    if let Some(request) = request.filter(|request| request.has("allowed_headers")) {
+        let text = "Envoy does not read it here: the filter says which headers a server sees";
+        converter.report.finding(request.at("allowed_headers"), Rank::Harmless, text);
+    }
     let has_span = settings.wrapped_flag("emit_client_span");
-    Some(Arc::new(RouteExtAuthz::Check { extensions: extensions.collect(), body, has_span }))
+    Some(Arc::new(RouteExtAuthz::Check {
+        extensions: extensions.collect(),
+        body,
+        has_span,
+        server,
+    }))
 }
 
 fn sent_body(body: &Message) -> Option<Body> {
@@ -61,7 +76,7 @@ impl Converter<'_> {
             let text = "the v2 API has been removed; write V3";
             self.report.problem(config.at("transport_api_version"), text);
         }
-        let (service, timeout) = self.authz_service(config)?;
+        let server = Arc::new(self.authz_server(config)?);
         let body = config.message("with_request_body");
         let enabled = config.message("filter_enabled");
         let code = config.message("status_on_error").and_then(|status| status.get("code"));
@@ -79,10 +94,14 @@ impl Converter<'_> {
             let text = "Invalid duplicate configuration for allowed_headers.";
             self.report.problem(config.at("allowed_headers"), text);
         }
-        let namespaces: Vec<_> = config.texts("metadata_context_namespaces").collect();
+        let namespaces = |field| config.texts(field).map(|(name, _)| name.into()).collect();
+        let mut allowed = of_filter.or(of_request);
+        if config.has("http_service") {
+            let always = ALWAYS_SEEN.iter().map(|name| StringMatcher::exact(name, false));
+            allowed.get_or_insert_default().extend(always);
+        }
         Some(ExtAuthz {
-            service,
-            timeout,
+            server,
             failure_mode_allow: config.flag("failure_mode_allow"),
             tells_failure: config.flag("failure_mode_allow_header_add"),
             status_on_error: status.unwrap_or(FORBIDDEN),
@@ -92,13 +111,19 @@ impl Converter<'_> {
             },
             clears_route: config.flag("clear_route_cache"),
             enabled: enabled.and_then(|enabled| self.runtime_fraction(enabled)),
+            enabled_by: match config.message("filter_enabled_metadata") {
+                Some(matcher) => Some(self.metadata_matcher(matcher)?),
+                None => None,
+            },
             denies_disabled: disables.unwrap_or(false),
             stat_prefix: Arc::from(config.text("stat_prefix")),
-            allowed: of_filter.or(of_request),
+            allowed,
             disallowed: self.matchers(config, "disallowed_headers").unwrap_or_default(),
+            raw_headers: config.flag("encode_raw_headers"),
             tells_certificate: config.flag("include_peer_certificate"),
             tells_server_name: config.flag("include_tls_session"),
-            namespaces: namespaces.into_iter().map(|(name, _)| name.into()).collect(),
+            namespaces: namespaces("metadata_context_namespaces"),
+            route_namespaces: namespaces("route_metadata_context_namespaces"),
             charges_cluster: config.wrapped_flag("charge_cluster_response_stats").unwrap_or(true),
             has_span: config.wrapped_flag("emit_client_span").unwrap_or(true),
             most_refusal: config.number32("max_denied_response_body_bytes").unwrap_or(0) as usize,
@@ -106,13 +131,19 @@ impl Converter<'_> {
                 .wrapped_flag("enable_dynamic_metadata_ingestion")
                 .unwrap_or(true),
             validates: config.flag("validate_mutations"),
+            rules: match config.message("decoder_header_mutation_rules") {
+                Some(rules) => Some(self.mutation_rules(rules)?),
+                None => None,
+            },
         })
     }
 
-    fn authz_service(&mut self, config: &Message) -> Option<(Service, Duration)> {
+    /// Of a filter or of a route.
+    fn authz_server(&mut self, config: &Message) -> Option<Server> {
         if let Some(service) = config.message("grpc_service") {
             let (service, timeout) = self.grpc_service(service)?;
-            return Some((Service::Grpc(service), timeout.unwrap_or(DEFAULT_TIMEOUT)));
+            let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
+            return Some(Server { service: Service::Grpc(service), timeout });
         }
         let Some(service) = config.message("http_service") else {
             self.report.unsupported(&config.at, "needs `grpc_service` or `http_service`");
@@ -165,7 +196,8 @@ impl Converter<'_> {
             metadata,
             retry: self.core_retry_policy(service, "retry_policy", None),
         };
-        Some((Service::Http(Box::new(service)), timeout.unwrap_or(DEFAULT_TIMEOUT)))
+        let service = Service::Http(Box::new(service));
+        Some(Server { service, timeout: timeout.unwrap_or(DEFAULT_TIMEOUT) })
     }
 
     /// A `ListStringMatcher`.
@@ -176,6 +208,8 @@ impl Converter<'_> {
     }
 }
 
+/// What a filter that asks by HTTP shows in any case, if it is not disallowed.
+const ALWAYS_SEEN: [&str; 4] = ["authorization", ":method", ":path", ":authority"];
 const FORBIDDEN: u16 = 403;
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -191,7 +225,9 @@ const SUPPORT: &[Entry] = &[
             "clear_route_cache",
             "status_on_error",
             "metadata_context_namespaces",
+            "route_metadata_context_namespaces",
             "filter_enabled",
+            "filter_enabled_metadata",
             "deny_at_disable",
             "include_peer_certificate",
             "stat_prefix",
@@ -204,16 +240,14 @@ const SUPPORT: &[Entry] = &[
             "max_denied_response_body_bytes",
             "enable_dynamic_metadata_ingestion",
             "validate_mutations",
+            "decoder_header_mutation_rules",
+            "encode_raw_headers",
         ],
         harmless: &[],
         changes: &[
             ("typed_metadata_context_namespaces", "metadata is a `Struct`"),
-            ("route_metadata_context_namespaces", "routes have no metadata"),
-            ("route_typed_metadata_context_namespaces", "routes have no metadata"),
-            ("filter_enabled_metadata", "every request is asked about"),
+            ("route_typed_metadata_context_namespaces", "metadata is a `Struct`"),
             ("bootstrap_metadata_labels_key", "the server is told no labels"),
-            ("encode_raw_headers", "the server sees headers as a map"),
-            ("decoder_header_mutation_rules", "an answer may change any header"),
             ("filter_metadata", "nothing reads it"),
             ("emit_filter_state_stats", "the filter state says nothing of it"),
             ("enforce_response_header_limits", "a refusal is passed on as it is"),
@@ -270,11 +304,10 @@ const SUPPORT: &[Entry] = &[
             "disable_request_body_buffering",
             "with_request_body",
             "emit_client_span",
+            "grpc_service",
+            "http_service",
         ],
         harmless: &[],
-        changes: &[
-            ("grpc_service", "the filter's own server is asked"),
-            ("http_service", "the filter's own server is asked"),
-        ],
+        changes: &[],
     },
 ];

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::ext_proc::{
-    BodyMode, ExtProc, HeaderMode, MutationRules, Namespaces, Overrides, ProcessingMode,
-    RouteCache, RouteExtProc, SharedExtProc,
+    BodyMode, ExtProc, HeaderMode, Namespaces, Overrides, ProcessingMode, RouteCache, RouteExtProc,
+    SharedExtProc,
 };
+use towpath_engine::filter::mutation_rules::MutationRules;
 use towpath_engine::format::cel::Expression;
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::snapshot::route::HeaderOps;
@@ -187,23 +188,6 @@ impl Converter<'_> {
         }
     }
 
-    fn mutation_rules(&mut self, rules: &Message) -> Option<MutationRules> {
-        let flag = |name| rules.wrapped_flag(name).unwrap_or(false);
-        let mut regex = |name| match rules.message(name) {
-            Some(regex) => self.full_regex(regex).map(Some),
-            None => Some(None),
-        };
-        Some(MutationRules {
-            allow: regex("allow_expression")?,
-            disallow: regex("disallow_expression")?,
-            allow_all_routing: flag("allow_all_routing"),
-            allow_envoy: flag("allow_envoy"),
-            disallow_system: flag("disallow_system"),
-            disallow_all: flag("disallow_all"),
-            is_error: flag("disallow_is_error"),
-        })
-    }
-
     fn attributes(&mut self, config: &Message, name: &str) -> Option<Vec<Expression>> {
         let wanted: Vec<_> = config.texts(name).collect();
         wanted.into_iter().map(|(text, at)| self.expression(text, at)).collect()
@@ -286,20 +270,6 @@ const SUPPORT: &[Entry] = &[
         honoured: &["untyped"],
         harmless: &[],
         changes: &[("typed", "metadata is a `Struct`")],
-    },
-    Entry {
-        message: "envoy.config.common.mutation_rules.v3.HeaderMutationRules",
-        honoured: &[
-            "allow_all_routing",
-            "allow_envoy",
-            "disallow_system",
-            "disallow_all",
-            "allow_expression",
-            "disallow_expression",
-            "disallow_is_error",
-        ],
-        harmless: &[],
-        changes: &[],
     },
     Entry {
         message: ROUTE_TYPE,

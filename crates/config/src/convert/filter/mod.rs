@@ -27,6 +27,7 @@ mod jwt_authn;
 mod local_ratelimit;
 #[cfg(feature = "lua")]
 mod lua;
+mod mutation_rules;
 mod oauth2;
 mod peer_metadata;
 pub(crate) mod rate_limits;

@@ -1,11 +1,17 @@
 //! One request that is asked about.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use towpath_proto::head::HeaderName;
 use towpath_proto::{Head, Instant, Name};
 
-use super::{Body, CheckStatus, Decision, Question, ResponseAction, Service, Shared, grpc, http};
+use super::{
+    Body, Change, CheckStatus, Decision, ExtAuthz, How, MutationRules, Question, ResponseAction,
+    RouteExtAuthz, Server, Service, Shared, grpc, http, is_value,
+};
+use crate::filter::mutation_rules::{self, Operation, is_name};
 use crate::filter::{
     Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
@@ -17,9 +23,10 @@ use crate::uri::query::Parameters;
 #[derive(Debug)]
 pub(super) struct Check {
     shared: Rc<Shared>,
+    server: Arc<Server>,
     question: Question,
     body: Option<Body>,
-    response: Vec<(ResponseAction, towpath_proto::head::HeaderName, Vec<u8>)>,
+    response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
     /// When the server was asked.
     asked: Instant,
 }
@@ -30,16 +37,22 @@ impl Check {
         request: &mut RequestView<'_>,
         body: Option<Body>,
     ) -> Self {
-        let question = match &shared.config.service {
+        let config = &shared.config;
+        let of_route = match request.route.all::<RouteExtAuthz>().next() {
+            Some(RouteExtAuthz::Check { server, .. }) => server.as_ref(),
+            Some(RouteExtAuthz::Disabled) | None => None,
+        };
+        let server = Arc::clone(of_route.unwrap_or(&config.server));
+        let question = match &server.service {
             Service::Http(service) => {
-                Question::Http(http::question(&shared.config, service, request))
+                Question::Http(http::question(config, service, server.timeout, request))
             }
             Service::Grpc(service) => {
-                let (callout, check) = grpc::question(&shared.config, service, request);
+                let (callout, check) = grpc::question(config, service, server.timeout, request);
                 Question::Grpc(callout, check)
             }
         };
-        Self { shared, question, body, response: Vec::new(), asked: request.facts.now }
+        Self { shared, server, question, body, response: Vec::new(), asked: request.facts.now }
     }
 
     /// The question, with what there is of the content.
@@ -70,28 +83,12 @@ impl Check {
     }
 
     fn allow(&mut self, decision: Decision, request: &mut RequestView<'_>) {
-        let Decision { set, add, append, remove, response, set_query, remove_query, .. } = decision;
-        let changes = ![&set, &add, &append].iter().all(|fields| fields.is_empty());
+        let Decision { changes, response, set_query, remove_query, .. } = decision;
         let changes_query = !(set_query.is_empty() && remove_query.is_empty());
-        let changes = changes || changes_query || !remove.is_empty();
-        request.reroutes |= self.shared.config.clears_route && changes;
+        let has_changes = changes_query || !changes.is_empty();
+        request.reroutes |= self.shared.config.clears_route && has_changes;
         let head = &mut *request.head;
-        for (name, value) in &set {
-            set_field(head, name, value);
-        }
-        for (name, value) in &add {
-            head.append_named(name, value);
-        }
-        for (name, value) in &append {
-            let before: Vec<&[u8]> = head.get_all(name).collect();
-            if !before.is_empty() {
-                let joined = [&before.join(&b","[..])[..], value].join(&b","[..]);
-                set_field(head, name, &joined);
-            }
-        }
-        for name in remove.iter().filter(|name| name.name() != Name::Host) {
-            head.remove_named(name);
-        }
+        changes.iter().for_each(|change| change.make(head));
         if changes_query {
             let mut parameters = Parameters::of(head.path(), <[u8]>::to_vec);
             parameters.0.extend(set_query.into_iter().map(|(name, value)| (name, vec![value])));
@@ -152,13 +149,14 @@ impl StreamFilter for Check {
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
-        let mut decision = match &config.service {
+        let mut decision = match &self.server.service {
             Service::Http(service) => http::decision(service, answer),
             Service::Grpc(_) => grpc::decision(answer),
         };
         let cluster = request.facts.cluster;
         self.keep_metadata(&mut decision, request);
-        let is_invalid = decision.is_invalid && config.validates;
+        let is_invalid =
+            (decision.is_invalid && config.validates) || !sift(&mut decision.changes, config);
         match std::mem::take(&mut decision.kind) {
             CheckStatus::Allowed if is_invalid => OnAnswer::Reply(shared.refuse_answer(cluster)),
             CheckStatus::Allowed => {
@@ -217,7 +215,74 @@ impl StreamFilter for Check {
     }
 }
 
-fn set_field(head: &mut Head, name: &towpath_proto::head::HeaderName, value: &[u8]) {
+/// Leaves out what may not be changed; false if that makes the whole answer invalid.
+fn sift(changes: &mut Vec<Change>, config: &ExtAuthz) -> bool {
+    let mut is_valid = true;
+    changes.retain(|change| {
+        let verdict = change.judge(config.rules.as_ref(), config.validates);
+        is_valid &= verdict != Verdict::Invalid;
+        verdict == Verdict::Made
+    });
+    is_valid
+}
+
+/// What becomes of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Made,
+    LeftOut,
+    /// The whole answer is one of an error.
+    Invalid,
+}
+
+impl Change {
+    pub(super) fn judge(&self, rules: Option<&MutationRules>, validates: bool) -> Verdict {
+        let Self { how, name, value } = self;
+        let fits = name != ":status" && is_name(name) && is_value(value);
+        if validates && !fits {
+            // A field that cannot be is none to remove.
+            return if *how == How::Remove { Verdict::LeftOut } else { Verdict::Invalid };
+        }
+        let operation = match how {
+            How::Set | How::Add => Operation::Set,
+            How::Append => Operation::Append,
+            How::Remove => Operation::Remove,
+        };
+        match rules.filter(|rules| !rules.allows(operation, name, value)) {
+            Some(rules) if rules.is_error => Verdict::Invalid,
+            Some(_) => Verdict::LeftOut,
+            None if fits => Verdict::Made,
+            None => Verdict::LeftOut,
+        }
+    }
+
+    /// What a head cannot have or be without is left as it is.
+    fn make(&self, head: &mut Head) {
+        let Ok(name) = HeaderName::new(&self.name) else {
+            if self.how == How::Set {
+                mutation_rules::change(head, &self.name, &self.value, false);
+            }
+            return;
+        };
+        match self.how {
+            How::Set => set_field(head, &name, &self.value),
+            How::Add => head.append_named(&name, &self.value),
+            How::Append => {
+                let before: Vec<&[u8]> = head.get_all(&name).collect();
+                if !before.is_empty() {
+                    let joined = [&before.join(&b","[..])[..], &self.value].join(&b","[..]);
+                    set_field(head, &name, &joined);
+                }
+            }
+            How::Remove if name.name() == Name::Host => {}
+            How::Remove => {
+                head.remove_named(&name);
+            }
+        }
+    }
+}
+
+fn set_field(head: &mut Head, name: &HeaderName, value: &[u8]) {
     if name.name() == Name::Host {
         head.set_authority(value);
     } else {

@@ -1,31 +1,35 @@
 //! The question as a call of `envoy.service.auth.v3.Authorization/Check`, and its answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::head::Version;
 use towpath_proto::{Address, Head, Name};
 
 use super::check::PARTIAL;
 use super::wire::{
-    self, Allowed, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, QueryParameter,
-    Request,
+    self, Allowed, Attributes, CheckRequest, CheckResponse, HeaderMap, HttpRequest, Peer,
+    QueryParameter, Request,
 };
 use super::{
-    CheckStatus, Decision, ExtAuthz, GrpcService, ResponseAction, RouteExtAuthz, any, changeable,
-    is_value,
+    Change, CheckStatus, Decision, ExtAuthz, GrpcService, How, ResponseAction, RouteExtAuthz,
+    changeable, is_value,
 };
 use crate::filter::grpc_service::message_of;
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
-use crate::protobuf::{self, BoolValue, HeaderValueOption};
+use crate::protobuf::{self, BoolValue, HeaderValue, HeaderValueOption};
 use crate::record::ShownCertificate;
+use crate::stream_info::{Struct, Value};
 
 pub(super) fn question(
     config: &ExtAuthz,
     service: &GrpcService,
+    timeout: Duration,
     request: &mut RequestView<'_>,
 ) -> (Box<Callout>, Box<CheckRequest>) {
     let check = CheckRequest { attributes: Some(attributes(config, request)) };
-    let mut callout = service.call_without(METHOD, config.timeout, request);
+    let mut callout = service.call_without(METHOD, timeout, request);
     let sampled = config.sampled(request);
     callout.span = Some(CalloutSpan { tags, sampled, ..CalloutSpan::new(SpanName::Method) });
     (Box::new(callout), Box::new(check))
@@ -55,7 +59,8 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
     let http = HttpRequest {
         id: request.random.to_string(),
         method: text(head.method_bytes()),
-        headers: headers(config, head),
+        headers: if config.raw_headers { BTreeMap::new() } else { headers(config, head) },
+        header_map: config.raw_headers.then(|| raw_headers(config, head)),
         path: text(head.path()),
         host: text(head.authority()),
         scheme: text(head.scheme()),
@@ -80,12 +85,26 @@ fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
         tls_session: config.tells_server_name.then(|| wire::TlsSession {
             sni: record.server_name.as_deref().unwrap_or_default().to_owned(),
         }),
-        route_metadata_context: Some(protobuf::Metadata::default()),
+        route_metadata_context: Some(route_metadata(config, facts.told.route)),
     }
 }
 
-/// The fields that the server sees; those of one name are joined.
-fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
+/// What the route says of itself, of those namespaces that the server sees.
+fn route_metadata(config: &ExtAuthz, told: Option<&Arc<Struct>>) -> protobuf::Metadata {
+    let entries = |namespace| match told?.get(namespace) {
+        Some(Value::Struct(entries)) => Some(protobuf::Struct::of(entries)),
+        _ => None,
+    };
+    let wanted = config.route_namespaces.iter();
+    let found = wanted.filter_map(|name| Some((name.to_string(), entries(&**name)?)));
+    protobuf::Metadata { filter_metadata: found.collect() }
+}
+
+/// The fields that the server sees, their names in small letters.
+fn seen<'a>(
+    config: &'a ExtAuthz,
+    head: &'a Head,
+) -> impl Iterator<Item = (String, &'a [u8])> + use<'a> {
     let pseudo: [(&[u8], &[u8]); 4] = [
         (b":authority", head.authority()),
         (b":method", head.method_bytes()),
@@ -93,15 +112,26 @@ fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
         (b":scheme", head.scheme()),
     ];
     let fields = head.iter().map(|field| (field.name_bytes, field.value));
+    let lower = |name| String::from_utf8_lossy(name).to_ascii_lowercase();
+    let fields = pseudo.into_iter().chain(fields).map(move |(name, value)| (lower(name), value));
+    fields.filter(|(name, _)| config.shows(name.as_bytes()))
+}
+
+fn raw_headers(config: &ExtAuthz, head: &Head) -> HeaderMap {
+    let headers = seen(config, head).map(|(key, value)| raw_header(key, value));
+    HeaderMap { headers: headers.collect() }
+}
+
+fn raw_header(key: String, value: &[u8]) -> HeaderValue {
+    HeaderValue { key, value: String::new(), raw_value: value.to_vec() }
+}
+
+/// Those of one name are joined.
+fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in pseudo.into_iter().chain(fields) {
-        let name = name.to_ascii_lowercase();
-        let seen = config.allowed.as_deref().is_none_or(|allowed| any(allowed, &name));
-        if !seen || any(&config.disallowed, &name) || name == PARTIAL {
-            continue;
-        }
+    for (name, value) in seen(config, head) {
         let value = String::from_utf8_lossy(value);
-        let all = headers.entry(String::from_utf8_lossy(&name).into_owned()).or_default();
+        let all = headers.entry(name).or_default();
         if !all.is_empty() {
             all.push(',');
         }
@@ -129,7 +159,13 @@ impl CheckRequest {
         let request = self.attributes.as_mut().and_then(|all| all.request.as_mut());
         let Some(http) = request.and_then(|request| request.http.as_mut()) else { return };
         http.size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        http.headers.insert(String::from_utf8_lossy(PARTIAL).into_owned(), is_partial.to_string());
+        let (name, value) = (String::from_utf8_lossy(PARTIAL).into_owned(), is_partial.to_string());
+        match &mut http.header_map {
+            Some(all) => all.headers.push(raw_header(name, value.as_bytes())),
+            None => {
+                http.headers.insert(name, value);
+            }
+        }
         if as_bytes {
             http.raw_body = bytes;
         } else {
@@ -194,11 +230,15 @@ impl Decision {
     /// What becomes of a request that goes on.
     fn change(&mut self, ok: Allowed) {
         for option in &ok.headers {
-            self.add_field(option, option.append == Some(BoolValue { value: true }));
+            let appends = option.append == Some(BoolValue { value: true });
+            let how = if appends { How::Append } else { How::Set };
+            if let Some(header) = &option.header {
+                self.changes.push(Change::new(how, header.key.as_bytes(), value(header)));
+            }
         }
-        // A name that cannot be is that of no field.
-        self.remove =
-            ok.headers_to_remove.iter().filter_map(|it| changeable(it.as_bytes())).collect();
+        let removed = ok.headers_to_remove.iter();
+        self.changes.extend(removed.map(|name| Change::new(How::Remove, name.as_bytes(), b"")));
+        self.changes.sort_by_key(|change| change.how);
         for option in &ok.response_headers_to_add {
             match field(option) {
                 Some((name, value)) => {
@@ -239,9 +279,12 @@ fn response_action(option: &HeaderValueOption) -> ResponseAction {
 fn field(option: &HeaderValueOption) -> Option<(towpath_proto::head::HeaderName, Vec<u8>)> {
     let header = option.header.as_ref()?;
     let name = changeable(header.key.as_bytes())?;
-    let raw = &header.raw_value;
-    let value = if raw.is_empty() { header.value.as_bytes() } else { raw };
+    let value = value(header);
     is_value(value).then(|| (name, value.to_vec()))
+}
+
+fn value(header: &HeaderValue) -> &[u8] {
+    if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
 }
 
 const METHOD: &str = "/envoy.service.auth.v3.Authorization/Check";

@@ -1,12 +1,13 @@
 //! The question as a request of HTTP, and its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use towpath_proto::{Head, Name, http1};
 
 use super::{
-    CheckStatus, Decision, ExtAuthz, Fields, HttpService, ResponseAction, any, changeable,
+    Change, CheckStatus, Decision, ExtAuthz, How, HttpService, ResponseAction, any, changeable,
 };
 use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::header_ops::Subject;
@@ -16,6 +17,7 @@ use crate::stream_info::{Struct, Value};
 pub(super) fn question(
     config: &ExtAuthz,
     service: &HttpService,
+    timeout: Duration,
     request: &mut RequestView<'_>,
 ) -> Box<Callout> {
     let of = &*request.head;
@@ -25,21 +27,28 @@ pub(super) fn question(
     };
     let mut head = Head::request(of.method_bytes(), b"http", of.authority(), &path);
     head.set(Name::ContentLength, b"0");
-    let allowed = config.allowed.as_deref().unwrap_or_default();
+    let mut repeated = Vec::new();
     for field in of.iter() {
         let name = field.name_bytes.to_ascii_lowercase();
-        let seen = name == b"authorization" || any(allowed, &name);
-        if seen && !any(&config.disallowed, &name) && !is_of_connection(&name) {
-            head.append_bytes(&name, field.value);
+        if !config.shows(&name) || is_of_connection(&name) {
+            continue;
         }
+        if !config.raw_headers && head.get_bytes(&name).is_some() {
+            repeated.extend(changeable(&name));
+        }
+        head.append_bytes(&name, field.value);
     }
     service.headers.apply(&mut head, Subject::Request, request.facts, request.scratch);
-    crate::filter::callout::mark(&mut head, config.timeout);
+    for name in &repeated {
+        let joined = head.get_all(name).collect::<Vec<_>>().join(&b","[..]);
+        head.set_named(name, &joined);
+    }
+    crate::filter::callout::mark(&mut head, timeout);
     Box::new(Callout {
         cluster: Arc::clone(&service.cluster),
         head,
         body: Bytes::new(),
-        timeout: config.timeout,
+        timeout,
         max_bytes: MOST_BYTES,
         joint: None,
         retry: service.retry.clone(),
@@ -73,7 +82,7 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
         let lower = field.name_bytes.to_ascii_lowercase();
         if lower == TO_REMOVE {
             let names = field.value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-            decision.remove.extend(names.filter_map(changeable));
+            decision.changes.extend(names.map(|name| Change::new(How::Remove, name, b"")));
             continue;
         }
         let Some(name) = changeable(&lower).filter(|_| !is_of_connection(&lower)) else { continue };
@@ -81,13 +90,14 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
         if any(&service.metadata, &lower) {
             add_metadata(&mut decision.metadata, &lower, &value);
         }
-        let set =
-            if allows { any(&service.upstream, &lower) } else { tells_client(service, &lower) };
-        if set {
+        if !allows && tells_client(service, &lower) {
             decision.set.push((name.clone(), value.clone()));
         }
+        if allows && any(&service.upstream, &lower) {
+            decision.changes.push(Change::new(How::Set, &lower, &value));
+        }
         if allows && any(&service.appended, &lower) {
-            decision.add.push((name.clone(), value.clone()));
+            decision.changes.push(Change::new(How::Add, &lower, &value));
         }
         if allows && any(&service.client_on_success, &lower) {
             decision.response.push((ResponseAction::Add, name, value));
@@ -97,7 +107,7 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
         true => CheckStatus::Allowed,
         false => CheckStatus::Denied { status, body: body.to_vec() },
     };
-    join_repeated(&mut decision.set, allows);
+    decision.changes.sort_by_key(|change| change.how);
     decision
 }
 
@@ -105,16 +115,6 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
 fn tells_client(service: &HttpService, name: &[u8]) -> bool {
     let always: [&[u8]; 2] = [b"www-authenticate", b"location"];
     service.client.is_empty() || always.contains(&name) || any(&service.client, name)
-}
-
-/// Of fields that come several times the last one counts in a request.
-fn join_repeated(set: &mut Fields, in_request: bool) {
-    if in_request {
-        let last = |at: usize| !set[at + 1..].iter().any(|(name, _)| *name == set[at].0);
-        let kept: Vec<bool> = (0..set.len()).map(last).collect();
-        let mut kept = kept.into_iter();
-        set.retain(|_| kept.next().unwrap_or(true));
-    }
 }
 
 fn add_metadata(metadata: &mut Struct, name: &[u8], value: &[u8]) {

@@ -15,12 +15,13 @@ use towpath_proto::head::HeaderName;
 
 use self::check::Check;
 pub use super::grpc_service::GrpcService;
+pub use super::mutation_rules::MutationRules;
 use super::{
     Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
 };
 use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
-use crate::matcher::StringMatcher;
+use crate::matcher::{MetadataMatcher, StringMatcher};
 use crate::record::Flags;
 use crate::retry_policy::RetryPolicy;
 use crate::stats::{ExtAuthzStats, Scope};
@@ -28,10 +29,8 @@ use crate::stats::{ExtAuthzStats, Scope};
 /// Envoy `ExtAuthz`.
 #[derive(Debug)]
 pub struct ExtAuthz {
-    /// The server that is asked.
-    pub service: Service,
-    /// How long, from the question to the end of the answer.
-    pub timeout: Duration,
+    /// The server that is asked, if the route names none.
+    pub server: Arc<Server>,
     /// `failure_mode_allow`: without an answer the request goes on.
     pub failure_mode_allow: bool,
     /// `failure_mode_allow_header_add`: and says so.
@@ -44,20 +43,26 @@ pub struct ExtAuthz {
     pub clears_route: bool,
     /// `filter_enabled`: which requests are asked about. Default all.
     pub enabled: Option<Fraction>,
+    /// `filter_enabled_metadata`: requests whose dynamic metadata do not match are not asked about either.
+    pub enabled_by: Option<MetadataMatcher>,
     /// `deny_at_disable`: the others are refused.
     pub denies_disabled: bool,
     /// `stat_prefix`.
     pub stat_prefix: Arc<str>,
-    /// `allowed_headers`: those that the server sees. Without it, by gRPC all.
+    /// `allowed_headers`: those that the server sees. Without it all.
     pub allowed: Option<Vec<StringMatcher>>,
     /// `disallowed_headers`: those that it does not see even so.
     pub disallowed: Vec<StringMatcher>,
+    /// `encode_raw_headers`: it sees each by itself and byte for byte; else those of one name are joined, as text.
+    pub raw_headers: bool,
     /// `include_peer_certificate`.
     pub tells_certificate: bool,
     /// `include_tls_session`.
     pub tells_server_name: bool,
     /// `metadata_context_namespaces`.
     pub namespaces: Vec<Box<str>>,
+    /// `route_metadata_context_namespaces`.
+    pub route_namespaces: Vec<Box<str>>,
     /// `charge_cluster_response_stats`: a refusal counts among the responses of the route's cluster.
     pub charges_cluster: bool,
     /// `emit_client_span`: the question has a span below that of its request. Default true.
@@ -68,9 +73,41 @@ pub struct ExtAuthz {
     pub keeps_metadata: bool,
     /// `validate_mutations`: an answer with what cannot stand in a head is one of an error (500).
     pub validates: bool,
+    /// `decoder_header_mutation_rules`: what an answer may change of a request. Without it, all.
+    pub rules: Option<MutationRules>,
 }
 
 impl ExtAuthz {
+    /// One that asks this server as Envoy does where nothing else is said.
+    #[must_use]
+    pub const fn new(server: Arc<Server>, stat_prefix: Arc<str>) -> Self {
+        Self {
+            server,
+            failure_mode_allow: false,
+            tells_failure: false,
+            status_on_error: 403,
+            body: None,
+            clears_route: false,
+            enabled: None,
+            enabled_by: None,
+            denies_disabled: false,
+            stat_prefix,
+            allowed: None,
+            disallowed: Vec::new(),
+            raw_headers: false,
+            tells_certificate: false,
+            tells_server_name: false,
+            namespaces: Vec::new(),
+            route_namespaces: Vec::new(),
+            charges_cluster: true,
+            has_span: true,
+            most_refusal: 0,
+            keeps_metadata: true,
+            validates: false,
+            rules: None,
+        }
+    }
+
     /// Whether the span of a question is sampled, whatever its request is.
     fn sampled(&self, request: &RequestView<'_>) -> Option<bool> {
         let of_route = request.route.all::<RouteExtAuthz>().find_map(|level| match level {
@@ -82,6 +119,15 @@ impl ExtAuthz {
 }
 
 /// The server that is asked.
+#[derive(Debug)]
+pub struct Server {
+    /// How it is asked.
+    pub service: Service,
+    /// How long, from the question to the end of the answer.
+    pub timeout: Duration,
+}
+
+/// How a server is asked.
 #[derive(Debug)]
 pub enum Service {
     /// `grpc_service`.
@@ -139,6 +185,8 @@ pub enum RouteExtAuthz {
         body: RouteBody,
         /// `emit_client_span`, in place of the filter's.
         has_span: Option<bool>,
+        /// `grpc_service` or `http_service`, in place of the filter's. That of the most specific level counts.
+        server: Option<Arc<Server>>,
     },
 }
 
@@ -220,7 +268,9 @@ impl HttpFilter for Instance {
         if levels.any(|level| matches!(level, RouteExtAuthz::Disabled)) {
             return OnRequest::Pass;
         }
-        if config.enabled.is_some_and(|enabled| !enabled.takes(request.random)) {
+        let taken = config.enabled.is_none_or(|enabled| enabled.takes(request.random));
+        let matched = config.enabled_by.as_ref().is_none_or(|it| it.matches(request.facts.info));
+        if !(taken && matched) {
             stats.disabled.inc();
             if !config.denies_disabled {
                 return OnRequest::Pass;
@@ -253,14 +303,12 @@ impl HttpFilter for Instance {
 #[derive(Debug, Default)]
 struct Decision {
     kind: CheckStatus,
-    /// To be set in the request, or in the refusal.
+    /// To be set in the refusal.
     set: Fields,
-    /// To be added to the request.
-    add: Fields,
-    /// To be added to the values that the request has of such a name.
+    /// To be added to the refusal.
     append: Fields,
-    /// To be taken out of the request.
-    remove: Vec<HeaderName>,
+    /// What becomes of a request that goes on.
+    changes: Vec<Change>,
     /// For the response of a request that goes on.
     response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
     /// Parameters of the request's query to be set, as they are written.
@@ -273,6 +321,32 @@ struct Decision {
 }
 
 type Fields = Vec<(HeaderName, Vec<u8>)>;
+
+/// A change of the request's head, which may be one that cannot be made.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    how: How,
+    /// In small letters.
+    name: String,
+    value: Vec<u8>,
+}
+
+/// How a field is changed, in the order in which an answer's changes are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Set,
+    Add,
+    /// To the values that the request has of such a name; where there are none, nothing.
+    Append,
+    Remove,
+}
+
+impl Change {
+    fn new(how: How, name: &[u8], value: &[u8]) -> Self {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        Self { how, name, value: value.to_vec() }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseAction {
@@ -298,6 +372,14 @@ enum CheckStatus {
         status: u16,
         body: Vec<u8>,
     },
+}
+
+impl ExtAuthz {
+    /// Whether the server sees fields of this name, which is in small letters.
+    fn shows(&self, name: &[u8]) -> bool {
+        let allowed = self.allowed.as_deref().is_none_or(|allowed| any(allowed, name));
+        allowed && !any(&self.disallowed, name) && name != check::PARTIAL
+    }
 }
 
 /// Whether one of these matches a field's name.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::protobuf::{Address, HeaderValueOption, Metadata, Status, Struct, Timestamp};
+use crate::protobuf::{
+    Address, HeaderValue, HeaderValueOption, Metadata, Status, Struct, Timestamp,
+};
 
 /// `CheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -76,6 +78,16 @@ pub(super) struct HttpRequest {
     pub(super) body: String,
     #[prost(bytes = "vec", tag = "12")]
     pub(super) raw_body: Vec<u8>,
+    /// In place of `headers`.
+    #[prost(message, optional, tag = "13")]
+    pub(super) header_map: Option<HeaderMap>,
+}
+
+/// `config.core.v3.HeaderMap`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HeaderMap {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) headers: Vec<HeaderValue>,
 }
 
 /// `AttributeContext.TLSSession`.

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use self::conversation::Conversation;
 use self::flow::Modes;
-pub use self::mutation::MutationRules;
 pub use super::grpc_service::GrpcService;
+pub use super::mutation_rules::MutationRules;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig, RouteConfigs,
 };

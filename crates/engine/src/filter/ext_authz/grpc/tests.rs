@@ -2,8 +2,10 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::*;
-use crate::filter::ext_authz::Fields;
+use crate::filter::ext_authz::check::Verdict;
 use crate::filter::ext_authz::wire::{Allowed, Denied, HttpStatus};
+use crate::filter::ext_authz::{Fields, MutationRules, Server, Service};
+use crate::matcher::StringMatcher;
 use crate::protobuf::{HeaderValue, Status};
 
 fn answer(response: &CheckResponse, status: &[u8]) -> Answer {
@@ -43,9 +45,13 @@ fn what_is_allowed_changes_the_request() {
     };
     let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
     assert!(matches!(decision.kind, CheckStatus::Allowed));
-    assert_eq!(names(&decision.set), [("a", &b"1"[..])]);
-    assert_eq!(names(&decision.append), [("b", &b"2"[..])]);
-    assert_eq!(decision.remove.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["c"]);
+    let changes = [
+        Change::new(How::Set, b"a", b"1"),
+        Change::new(How::Append, b"b", b"2"),
+        Change::new(How::Remove, b"c", b""),
+        Change::new(How::Remove, b":path", b""),
+    ];
+    assert_eq!(decision.changes, changes);
     assert_eq!(decision.response.len(), 1);
     assert_eq!(decision.set_query, [(b"e".to_vec(), b"%20".to_vec())]);
     assert_eq!((decision.remove_query.len(), decision.is_invalid), (1, true));
@@ -80,12 +86,35 @@ fn what_cannot_stand_in_a_head_is_left_out() {
     let headers = vec![
         option("a", "1\r\nb: 2", None),
         option("a b", "1", None),
-        option(":path", "/", None),
+        option(":status", "200", None),
         option("", "1", None),
     ];
+    let response = CheckResponse {
+        status: Some(Status { code: 16 }),
+        denied: Some(Denied { headers: headers.clone(), ..Default::default() }),
+        ..Default::default()
+    };
+    assert_eq!(names(&decision(answer(&response, b"0")).set), []);
     let ok = Allowed { headers, ..Default::default() };
     let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
-    assert_eq!(names(&decision.set), []);
+    assert_eq!(decision.changes.len(), 4);
+    for change in &decision.changes {
+        assert_eq!(change.judge(None, false), Verdict::LeftOut);
+        assert_eq!(change.judge(None, true), Verdict::Invalid);
+    }
+}
+
+#[test]
+fn what_rules_forbid_is_left_out_or_an_error() {
+    let change = Change::new(How::Set, b"X-Envoy-A", b"1");
+    for (is_error, verdict) in [(false, Verdict::LeftOut), (true, Verdict::Invalid)] {
+        let rules = MutationRules { is_error, ..MutationRules::default() };
+        assert_eq!(change.judge(Some(&rules), false), verdict);
+        let host = Change::new(How::Remove, b"host", b"");
+        assert_eq!(host.judge(Some(&rules), false), verdict);
+        let path = Change::new(How::Set, b":path", b"/a");
+        assert_eq!(path.judge(Some(&rules), false), Verdict::Made);
+    }
 }
 
 #[test]
@@ -103,4 +132,61 @@ fn no_answer_and_a_broken_one_are_errors() {
     }
     let none = Answer::Failed(crate::filter::Failed::TimedOut);
     assert!(matches!(decision(none).kind, CheckStatus::Error));
+}
+
+fn config() -> ExtAuthz {
+    let service = GrpcService::new("a");
+    let server = Server { service: Service::Grpc(service), timeout: Duration::from_secs(1) };
+    ExtAuthz::new(Arc::new(server), "".into())
+}
+
+#[test]
+fn headers_are_joined_or_raw() {
+    let mut head = Head::request(b"GET", b"http", b"one.test", b"/");
+    head.append_bytes(b"A", b"1");
+    head.append_bytes(b"a", b"\xff");
+    head.append_bytes(b"b", b"2");
+    head.append_bytes(PARTIAL, b"true");
+    let config = ExtAuthz {
+        allowed: Some(vec![StringMatcher::exact("a", false), StringMatcher::exact(":path", false)]),
+        ..config()
+    };
+    let joined = [(":path".to_owned(), "/".to_owned()), ("a".to_owned(), "1,\u{fffd}".to_owned())];
+    assert_eq!(headers(&config, &head), BTreeMap::from(joined));
+    let raw = raw_headers(&config, &head).headers;
+    let raw: Vec<_> = raw.iter().map(|it| (it.key.as_str(), &it.raw_value[..])).collect();
+    assert_eq!(raw, [(":path", &b"/"[..]), ("a", b"1"), ("a", b"\xff")]);
+}
+
+#[test]
+fn content_says_so_among_the_headers() {
+    let check = |header_map| {
+        let http = HttpRequest { header_map, ..HttpRequest::default() };
+        let request = Request { http: Some(http), ..Request::default() };
+        let attributes = Attributes { request: Some(request), ..Attributes::default() };
+        let mut check = CheckRequest { attributes: Some(attributes) };
+        check.set_body(b"ab".to_vec(), true, false);
+        check.attributes.unwrap().request.unwrap().http.unwrap()
+    };
+    assert_eq!(check(None).headers["x-envoy-auth-partial-body"], "true");
+    let raw = check(Some(HeaderMap::default()));
+    assert_eq!(raw.header_map.unwrap().headers[0].raw_value, b"true");
+    assert!(raw.headers.is_empty());
+}
+
+#[test]
+fn what_a_route_says_of_itself_is_shown_by_namespace() {
+    let entries = |name: &str| {
+        let mut entries = Struct::new();
+        entries.insert(name.into(), Value::text(b"1"));
+        Value::Struct(entries)
+    };
+    let mut told = Struct::new();
+    told.insert("a".into(), entries("x"));
+    told.insert("b".into(), entries("y"));
+    let config = ExtAuthz { route_namespaces: vec!["b".into(), "c".into()], ..config() };
+    let shown = route_metadata(&config, Some(&Arc::new(told))).filter_metadata;
+    assert_eq!(shown.len(), 1);
+    assert!(shown["b"].fields.contains_key("y"));
+    assert!(route_metadata(&config, None).filter_metadata.is_empty());
 }
