@@ -51,6 +51,7 @@ pub mod local_ratelimit;
 pub mod lua;
 pub mod matching;
 pub mod missing;
+#[cfg(feature = "serving")]
 pub mod mutation_rules;
 pub mod notes;
 #[cfg(feature = "serving")]
