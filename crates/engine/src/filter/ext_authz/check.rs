@@ -38,7 +38,7 @@ impl Check {
         body: Option<Body>,
     ) -> Self {
         let config = &shared.config;
-        let of_route = match request.route.all::<RouteExtAuthz>().next() {
+        let of_route = match request.route.first() {
             Some(RouteExtAuthz::Check { server, .. }) => server.as_ref(),
             Some(RouteExtAuthz::Disabled) | None => None,
         };

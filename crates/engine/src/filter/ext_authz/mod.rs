@@ -110,10 +110,10 @@ impl ExtAuthz {
 
     /// Whether the span of a question is sampled, whatever its request is.
     fn sampled(&self, request: &RequestView<'_>) -> Option<bool> {
-        let of_route = request.route.all::<RouteExtAuthz>().find_map(|level| match level {
-            RouteExtAuthz::Check { has_span, .. } => *has_span,
-            RouteExtAuthz::Disabled => None,
-        });
+        let of_route = match request.route.first() {
+            Some(RouteExtAuthz::Check { has_span, .. }) => *has_span,
+            Some(RouteExtAuthz::Disabled) | None => None,
+        };
         (!of_route.unwrap_or(self.has_span)).then_some(false)
     }
 }
@@ -264,10 +264,12 @@ struct Instance(Rc<Shared>);
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let Shared { config, stats, .. } = &*self.0;
-        let mut levels = request.route.all::<RouteExtAuthz>();
-        if levels.any(|level| matches!(level, RouteExtAuthz::Disabled)) {
-            return OnRequest::Pass;
-        }
+        // As in Envoy, the most specific level counts; of less specific ones only `context_extensions`.
+        let of_route = match request.route.first() {
+            Some(RouteExtAuthz::Disabled) => return OnRequest::Pass,
+            Some(RouteExtAuthz::Check { body, .. }) => *body,
+            None => RouteBody::AsFilter,
+        };
         let taken = config.enabled.is_none_or(|enabled| enabled.takes(request.random));
         let matched = config.enabled_by.as_ref().is_none_or(|it| it.matches(request.facts.info));
         if !(taken && matched) {
@@ -279,14 +281,12 @@ impl HttpFilter for Instance {
             reply.flags.set(Flags::UNAUTHORIZED_EXTERNAL_SERVICE);
             return OnRequest::Answer(reply);
         }
-        let body = request.route.all::<RouteExtAuthz>().find_map(|level| match level {
-            RouteExtAuthz::Check { body: RouteBody::None, .. } => Some(None),
-            RouteExtAuthz::Check { body: RouteBody::Sent(body), .. } => Some(Some(*body)),
-            RouteExtAuthz::Check { body: RouteBody::AsFilter, .. } | RouteExtAuthz::Disabled => {
-                None
-            }
-        });
-        let body = body.unwrap_or(config.body).filter(|_| !request.ends);
+        let body = match of_route {
+            RouteBody::None => None,
+            RouteBody::Sent(body) => Some(body),
+            RouteBody::AsFilter => config.body,
+        };
+        let body = body.filter(|_| !request.ends);
         let mut check = Box::new(Check::new(Rc::clone(&self.0), request, body));
         match body {
             Some(Body { limit, partial: true, .. }) => OnRequest::CollectSome(check, limit),
