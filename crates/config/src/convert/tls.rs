@@ -115,18 +115,14 @@ impl Converter<'_> {
     fn server_name(&mut self, sni: &str, config: &Message) -> Option<AskedName> {
         let fixed = match sni {
             "" => ServerName::unnamed(),
-            sni => match ServerName::new(sni) {
-                Ok(name) if name.is_sent() => name,
-                Ok(_) => {
-                    let text = "an address is not sent: RFC 6066 §3 allows names alone";
-                    self.report.finding(config.at("sni"), Rank::Harmless, text);
-                    ServerName::unnamed()
-                }
-                Err(_) => {
-                    self.report.unsupported(config.at("sni"), "only a domain name can be sent");
+            sni => {
+                let Ok(name) = ServerName::verbatim(sni) else {
+                    let text = "cannot be sent: a label has 1 to 63 bytes and no hyphen at its ends, all of them 240";
+                    self.report.unsupported(config.at("sni"), text);
                     return None;
-                }
-            },
+                };
+                name
+            }
         };
         let of_host = config.flag("auto_host_sni");
         Some(if of_host { AskedName::OfHost(fixed) } else { AskedName::Fixed(fixed) })

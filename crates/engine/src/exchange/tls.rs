@@ -35,9 +35,8 @@ impl Exchange {
         };
         self.conns.handshakes.clock.set(self.env.clock.since_1970(now));
         let asked = cluster.wishes.get(pool.class.wish).and_then(|wish| wish.server.as_ref());
-        // What is no name of RFC 6066 is not sent.
-        let name = match asked.map(|asked| ServerName::new(asked)) {
-            Some(asked) => asked.unwrap_or_else(|_| ServerName::unnamed()),
+        let name = match asked.map(|asked| ServerName::of_host(asked)) {
+            Some(asked) => asked.unwrap_or_else(ServerName::unnamed),
             None => tls.name.of(&pool.hostname),
         };
         let layer = match (&tls.client, &tls.secrets) {

@@ -82,7 +82,7 @@ impl AskedName {
     pub fn of(&self, hostname: &Arc<str>) -> ServerName {
         match self {
             Self::Fixed(name) => name.clone(),
-            Self::OfHost(other) => ServerName::new(hostname).unwrap_or_else(|_| other.clone()),
+            Self::OfHost(other) => ServerName::of_host(hostname).unwrap_or_else(|| other.clone()),
         }
     }
 }

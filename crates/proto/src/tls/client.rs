@@ -9,16 +9,18 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::VerifierBuilderError;
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
+use super::any_name::{is_expressible, read_back, spell};
 use super::fault::Fault;
 use super::key_log::{KeyLines, Lines};
 use super::layer::Layer;
 use super::sessions::Sessions;
 use super::staple::Staple;
 use super::suites::{CipherSuite, Group, Version};
+use super::transcript::Signing;
 use super::verify::{Trust, Verifier};
 
 /// What is wanted of TLS towards servers. The default speaks 1.2 and 1.3 and trusts any certificate: say which to
@@ -193,15 +195,19 @@ impl ClientSettings {
         let versions = versions(self.versions)?;
         check_alpn(&self.alpn)?;
         let verifier = Arc::new(Verifier::new(self.trust, &provider)?);
-        let config = ClientConfig::builder_with_details(provider, Clock::default().provider())
-            .with_protocol_versions(&versions)
-            .map_err(|_| SettingsError::NoCipherSuite)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&verifier) as _);
+        let config =
+            ClientConfig::builder_with_details(Arc::clone(&provider), Clock::default().provider())
+                .with_protocol_versions(&versions)
+                .map_err(|_| SettingsError::NoCipherSuite)?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::clone(&verifier) as _);
         let mut config = match self.identity {
             None => config.with_no_client_auth(),
             Some(Identity { chain, key, .. }) => {
-                config.with_client_auth_cert(chain, key).map_err(|_| SettingsError::WrongKey)?
+                let mut certified = CertifiedKey::from_der(chain, key, &provider)
+                    .map_err(|_| SettingsError::WrongKey)?;
+                certified.key = Arc::new(Signing(certified.key));
+                config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
             }
         };
         config.alpn_protocols = self.alpn;
@@ -309,12 +315,12 @@ pub enum Offer<'a> {
     Instead(&'a [Box<[u8]>]),
 }
 
-/// The name of a server: it is sent if it is a domain name (RFC 6066 §3), and sessions are kept by it.
+/// The name of a server. Sessions are kept by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerName(rustls::pki_types::ServerName<'static>);
 
 impl ServerName {
-    /// A domain name or an IP address.
+    /// A domain name, which is sent, or an IP address, which is not (RFC 6066 §3).
     ///
     /// # Errors
     /// When it is neither.
@@ -323,16 +329,28 @@ impl ServerName {
         Ok(Self(name))
     }
 
-    /// The name that is sent: a domain name.
-    pub(super) fn sent(&self) -> Option<&str> {
-        let rustls::pki_types::ServerName::DnsName(name) = &self.0 else { return None };
-        Some(name.as_ref())
+    /// Any text, which is sent as it is, an address too: RFC 6066 §3 knows domain names alone, but some servers go by
+    /// others.
+    ///
+    /// # Errors
+    /// When it is too long, or has a label that is empty, too long or at a hyphen.
+    pub fn verbatim(name: &str) -> Result<Self, SettingsError> {
+        if is_expressible(name) {
+            return Self::new(name);
+        }
+        spell(name).map(|name| Self(name.into())).ok_or(SettingsError::ServerName)
     }
 
-    /// Whether it is a domain name, which is sent.
+    /// The name of a host: as [`ServerName::new`] has it, or what that has not verbatim; no name where neither can be.
     #[must_use]
-    pub const fn is_sent(&self) -> bool {
-        matches!(self.0, rustls::pki_types::ServerName::DnsName(_))
+    pub fn of_host(name: &str) -> Option<Self> {
+        Self::new(name).or_else(|_| Self::verbatim(name)).ok()
+    }
+
+    /// The name that is sent, if one is.
+    pub(super) fn sent(&self) -> Option<Box<str>> {
+        let rustls::pki_types::ServerName::DnsName(name) = &self.0 else { return None };
+        Some(read_back(name.as_ref()).map_or_else(|| name.as_ref().into(), Into::into))
     }
 
     /// No name is sent.

@@ -69,6 +69,11 @@ impl HelloReader {
         &self.message
     }
 
+    /// The bytes of the records that it is made of.
+    pub(super) const fn size(&self) -> usize {
+        self.taken
+    }
+
     /// Reads on in all that has arrived since the connection's first byte. `None` when more is needed.
     pub(super) fn read(&mut self, records: &[u8]) -> Option<Offer> {
         loop {
@@ -188,22 +193,22 @@ impl<'a> Reader<'a> {
     }
 
     /// What follows two bytes with its length.
-    fn list16(&mut self) -> Option<Self> {
+    pub(super) fn list16(&mut self) -> Option<Self> {
         let length = self.number()?;
         self.take(length.into()).map(Self)
     }
 }
 
-const HANDSHAKE: u8 = 22;
-const CLIENT_HELLO: u8 = 1;
-const MESSAGE_HEADER_BYTES: usize = 4;
-const RANDOM_BYTES: usize = 32;
+pub(super) const HANDSHAKE: u8 = 22;
+pub(super) const CLIENT_HELLO: u8 = 1;
+pub(super) const MESSAGE_HEADER_BYTES: usize = 4;
+pub(super) const RANDOM_BYTES: usize = 32;
 const RECORD_HEADER_BYTES: usize = 5;
 /// RFC 5246 §6.2.1; a `ClientHello` is never encrypted.
 const MOST_RECORD_BYTES: usize = 16 * 1024;
 /// What is longer is left to the TLS library, which refuses it.
 const MOST_HELLO_BYTES: usize = 64 * 1024;
-const SERVER_NAME: u16 = 0;
+pub(super) const SERVER_NAME: u16 = 0;
 const STATUS_REQUEST: u16 = 5;
 const PROTOCOLS: u16 = 16;
-const HOST_NAME: &[u8] = &[0];
+pub(super) const HOST_NAME: &[u8] = &[0];

@@ -9,6 +9,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
 
+use super::any_name::read_back;
 use super::certificate::Certificate;
 use super::client::{Clock, Identity, SettingsError};
 use super::staple::{Staple, StaplePolicy, Stapling};
@@ -202,7 +203,9 @@ impl ResolvesServerCert for Telling {
         let now = || self.clock.provider().current_time().map_or(i64::MAX, seconds);
         let asks_status = step.asks_status.then(now);
         let wish = Wish { schemes: client_hello.signature_schemes(), asks_status };
-        let known = self.identities.choose(client_hello.server_name(), wish);
+        let name = client_hello.server_name();
+        let verbatim = name.and_then(read_back).map(|name| name.to_ascii_lowercase());
+        let known = self.identities.choose(verbatim.as_deref().or(name), wish);
         let stapling = match known {
             Some(known) => wish.stapling(known),
             // The first of all is what is left, which rules of stapling may forbid.

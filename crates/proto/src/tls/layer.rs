@@ -14,6 +14,7 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 
+use super::any_name::{restore_record, spelled_records};
 use super::client::ServerName;
 use super::fault::Fault;
 use super::hello::HelloReader;
@@ -61,6 +62,8 @@ enum Side {
 struct Accepted {
     /// The name by which the client asked for it.
     server_name: Option<Box<str>>,
+    /// That name has another spelling for rustls.
+    has_spelled_name: bool,
     /// Judges the client's certificate.
     guard: Guard,
     /// It asks what an authority says of the certificate.
@@ -150,7 +153,12 @@ impl Layer {
                 break;
             }
             self.incoming.extend_from_slice(piece);
-            if matches!(self.side, Side::Hello(..)) && !self.read_hello()? {
+            let is_whole = match &self.side {
+                Side::Hello(..) => self.read_hello()?,
+                Side::Server(_, accepted) if accepted.has_spelled_name => self.spell_next_hello(),
+                Side::Server(..) | Side::Client(_) => true,
+            };
+            if !is_whole {
                 continue;
             }
             let (was_open, before) = (self.is_established(), plain.len());
@@ -287,7 +295,7 @@ impl Layer {
     #[must_use]
     pub fn remembering(self, asked: &ServerName) -> Self {
         let flight = Some(ServerFlight::default());
-        let session = Session { id: Box::default(), flight, asked: asked.sent().map(Box::from) };
+        let session = Session { id: Box::default(), flight, asked: asked.sent() };
         Self { session: Some(Box::new(session)), ..self }
     }
 
@@ -399,7 +407,13 @@ impl Layer {
         let Some(offer) = reader.read(&self.incoming) else { return Ok(false) };
         match UnbufferedServerConnection::new(server.config_for(&offer)) {
             Ok(connection) => {
+                let spelled = spelled_records(reader.message());
+                let has_spelled_name = spelled.is_some();
+                if let Some(records) = spelled {
+                    self.incoming.splice(..reader.size(), records);
+                }
                 let accepted = Accepted {
+                    has_spelled_name,
                     server_name: offer.server_name,
                     guard: server.guard().clone(),
                     asks_status: offer.asks_status,
@@ -411,6 +425,28 @@ impl Layer {
             Err(error) => return Err(self.fail(Fault::of(&error))),
         }
         Ok(true)
+    }
+
+    /// Spells the name in the `ClientHello` that answers a `HelloRetryRequest`, where the first one's was. `false` as
+    /// long as a record is not whole.
+    fn spell_next_hello(&mut self) -> bool {
+        if self.stage != Stage::Handshake {
+            return true;
+        }
+        // RFC 8446 §D.4: it may come before.
+        let before = if self.incoming.starts_with(CHANGE_CIPHER_SPEC) {
+            CHANGE_CIPHER_SPEC.len()
+        } else {
+            0
+        };
+        let mut reader = HelloReader::default();
+        let Some(offer) = reader.read(&self.incoming[before..]) else { return false };
+        if offer.is_hello
+            && let Some(records) = spelled_records(reader.message())
+        {
+            self.incoming.splice(before..before + reader.size(), records);
+        }
+        true
     }
 
     /// A session that is resumed brings the client's certificate along, which was judged when the session began: it may
@@ -575,7 +611,9 @@ fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Re
         Ok(_) | Err(EncodeError::AlreadyEncoded) => return Err(Fault::Internal),
     };
     outgoing.resize(start + size, 0);
-    data.encode(&mut outgoing[start..]).map(drop).map_err(|_| Fault::Internal)
+    data.encode(&mut outgoing[start..]).map_err(|_| Fault::Internal)?;
+    restore_record(outgoing, start);
+    Ok(())
 }
 
 /// What is to be written.
@@ -646,6 +684,7 @@ const fn records(plain: usize) -> usize {
 const MOST_RECORD_BYTES: usize = 16 * 1024;
 /// Header, nonce, content type and tag take at most 30 bytes; an alert two more.
 const RECORD_OVERHEAD_BYTES: usize = 32;
+const CHANGE_CIPHER_SPEC: &[u8] = &[20, 3, 3, 0, 1, 1];
 /// RFC 8446 §6.
 const HANDSHAKE_FAILURE: u8 = 40;
 const MOST_SEALED_RECORDS: u64 = 1 << 23;

@@ -20,6 +20,7 @@
 //! What it deliberately does not do: read files, ask for the time ([`Clock::set`] tells it), or any cryptography
 //! of its own. Random numbers come from the system, through the cryptography library.
 
+mod any_name;
 mod certificate;
 mod client;
 mod distinguished;
@@ -38,6 +39,7 @@ mod suites;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod transcript;
 mod verify;
 
 pub use certificate::{AlternativeName, Certificate};

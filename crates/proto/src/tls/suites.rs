@@ -2,13 +2,15 @@
 
 use aws_lc_rs::agreement::{self, ECDH_P521, EphemeralPrivateKey, UnparsedPublicKey};
 use aws_lc_rs::rand::SystemRandom;
-use rustls::crypto::aws_lc_rs::{cipher_suite as suite, kx_group};
+use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::crypto::{ActiveKeyExchange, GetRandomFailed, SharedSecret, SupportedKxGroup};
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{
     Error, NamedGroup, PeerMisbehaved, ProtocolVersion, SupportedCipherSuite,
     SupportedProtocolVersion,
 };
+
+use super::transcript::SUITES;
 
 /// A version of TLS. Older ones are not spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,19 +89,6 @@ impl CipherSuite {
         tls13.chain(chosen.iter().map(|suite| suite.0)).collect()
     }
 }
-
-/// What is spoken, in the order in which it is offered: that of BoringSSL and Envoy, cheapest first.
-const SUITES: &[(&str, SupportedCipherSuite)] = &[
-    ("TLS_AES_128_GCM_SHA256", suite::TLS13_AES_128_GCM_SHA256),
-    ("TLS_AES_256_GCM_SHA384", suite::TLS13_AES_256_GCM_SHA384),
-    ("TLS_CHACHA20_POLY1305_SHA256", suite::TLS13_CHACHA20_POLY1305_SHA256),
-    ("ECDHE-ECDSA-AES128-GCM-SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
-    ("ECDHE-ECDSA-CHACHA20-POLY1305", suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
-    ("ECDHE-RSA-AES128-GCM-SHA256", suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
-    ("ECDHE-RSA-CHACHA20-POLY1305", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
-    ("ECDHE-ECDSA-AES256-GCM-SHA384", suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
-    ("ECDHE-RSA-AES256-GCM-SHA384", suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
-];
 
 /// A group for the exchange of keys.
 #[derive(Clone, Copy, Debug)]

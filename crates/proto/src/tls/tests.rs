@@ -1,5 +1,6 @@
 //! A layer against rustls's own server, in memory: every split of the handshake's bytes, and all ways to refuse.
 
+mod any_name;
 mod fingerprint;
 mod revoked;
 mod server;

@@ -21,6 +21,7 @@ use rustls::{
     SignatureScheme, SupportedCipherSuite,
 };
 
+use super::any_name::{read_back, restore};
 use super::certificate::{AlternativeName, Certificate};
 use super::client::SettingsError;
 use super::fault::{Distrust, Fault};
@@ -276,6 +277,11 @@ impl Verifier {
             Names::Any => Ok(()),
             Names::Server => {
                 let server = server.ok_or_else(|| Distrust::Name.error())?;
+                if let Some(name) = read_back(&server.to_str()) {
+                    let leaf = Certificate::parse(leaf);
+                    let is_for = leaf.is_some_and(|leaf| leaf.is_for(&name));
+                    return is_for.then_some(()).ok_or_else(|| Distrust::Name.error());
+                }
                 verify_server_name(&ParsedCertificate::try_from(leaf)?, server)
             }
             Names::Matching(matchers) => {
@@ -470,6 +476,8 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        let restored = restore(message);
+        let message = restored.as_deref().unwrap_or(message);
         verify_tls12_signature(message, cert, dss, &self.verifier.algorithms)
     }
 

@@ -518,7 +518,7 @@ const YEAR: u64 = 365 * 24 * 60 * 60;
 
 /// A server with one certificate, and clients that trust it.
 pub(super) struct World {
-    authority: Authority,
+    pub(super) authority: Authority,
     leaf: Leaf,
 }
 
@@ -533,7 +533,7 @@ impl World {
         ServerSettings { identities: vec![self.leaf.identity()], ..ServerSettings::default() }
     }
 
-    fn client_settings(&self, version: Version) -> ClientSettings {
+    pub(super) fn client_settings(&self, version: Version) -> ClientSettings {
         let trust = self.authority.trust(Names::Server);
         ClientSettings { versions: (version, version), trust, ..ClientSettings::default() }
     }
