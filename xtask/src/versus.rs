@@ -5,6 +5,7 @@
 //! all. The figure to look at is CPU time per request: it repeats within a few percent where requests per
 //! second swing by twenty.
 
+mod clusters;
 mod configs;
 mod contender;
 mod count;
@@ -18,6 +19,7 @@ mod jobs;
 mod load;
 mod process;
 mod report;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,6 +51,9 @@ const JOBS: &[&str] = &[
     "stream",
     "open",
     "idle",
+    "tls",
+    "tls-new",
+    "tls-idle",
     "h2-to-h1",
     "h2-to-h2",
     "tls-h2-to-h1",
@@ -58,14 +63,15 @@ const JOBS: &[&str] = &[
     "h2-held",
     "h2-abuse",
     "ext-authz",
+    "clusters",
 ];
 
 const HELP: &str = "\
-cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,h2-to-h1,h2-to-h2,tls-h2-to-h1,h2-1,h2-large,grpc,
-                   h2-held,h2-abuse,ext-authz]
+cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,tls,tls-new,tls-idle,h2-to-h1,h2-to-h2,
+                   tls-h2-to-h1,h2-1,h2-large,grpc,h2-held,h2-abuse,ext-authz,clusters]
                    [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
-cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp,access,jwt,json,spans-1,spans-100]
+cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp,routes,access,jwt,json,spans-1,spans-100]
                    [--only towpath,nginx,haproxy,envoy] [--no-build]
                    user instructions of the whole process for one request, by callgrind";
 
@@ -143,6 +149,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             "stream" => jobs::stream(&plan, &programs, &mut report)?,
             "open" => jobs::open_loop(&plan, &programs, &mut report)?,
             "idle" => jobs::idle(&plan, &programs, &mut report)?,
+            "tls" => jobs::closed_loop(&plan, &programs, configs::Kind::Tls, &mut report)?,
+            "tls-new" => tls::handshakes(&plan, &programs, &mut report)?,
+            "tls-idle" => tls::idle(&plan, &programs, &mut report)?,
             "h2-to-h1" => h2::closed_loop(&plan, &programs, configs::Kind::H2ToH1, &mut report)?,
             "h2-to-h2" => h2::closed_loop(&plan, &programs, configs::Kind::H2ToH2, &mut report)?,
             "tls-h2-to-h1" => {
@@ -153,6 +162,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             "h2-1" => h2::one_stream(&plan, &programs, &mut report)?,
             "h2-large" => h2::large(&plan, &programs, &mut report)?,
             "h2-held" => h2::held(&plan, &programs, &mut report)?,
+            "clusters" => clusters::run(&plan, &programs, &mut report)?,
             "h2-abuse" => h2::abuse(&plan, &programs, &mut report)?,
             other => return Err(format!("no job '{other}'").into()),
         }

@@ -14,6 +14,8 @@ pub(super) enum Kind {
     H2ToH1,
     /// HTTP/2 on both sides.
     H2ToH2,
+    /// HTTP/1.1 over TLS 1.3 from clients, HTTP/1.1 to the origin.
+    Tls,
     /// HTTP/2 over TLS from clients, HTTP/1.1 to the origin.
     TlsH2ToH1,
     /// As [`Kind::H2ToH2`], for calls of gRPC.
@@ -47,6 +49,7 @@ impl Kind {
             Self::Tcp => "tcp",
             Self::H2ToH1 => "h2-to-h1",
             Self::H2ToH2 => "h2-to-h2",
+            Self::Tls => "tls",
             Self::TlsH2ToH1 => "tls-h2-to-h1",
             Self::Grpc => "grpc",
             Self::Asked => "ext-authz",
@@ -55,7 +58,12 @@ impl Kind {
 
     /// Whether clients speak HTTP/2.
     pub(super) const fn is_h2(self) -> bool {
-        !matches!(self, Self::Http | Self::Tcp | Self::Asked)
+        !matches!(self, Self::Http | Self::Tcp | Self::Tls | Self::Asked)
+    }
+
+    /// Whether clients speak TLS.
+    pub(super) const fn is_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::TlsH2ToH1)
     }
 
     /// Whether the origin is spoken to over HTTP/2.
@@ -63,13 +71,13 @@ impl Kind {
         matches!(self, Self::H2ToH2 | Self::Grpc)
     }
 
-    /// Whether this proxy can do it, with [`Extras::parts`] or without: the floor has no HTTP/2, nginx speaks it to
+    /// Whether this proxy can do it, with [`Extras::parts`] or without: the floor has no HTTP/2 and no TLS, nginx speaks it to
     /// origins of gRPC alone, and a server that is asked by gRPC is Envoy's way.
     pub(super) fn suits(self, contender: &str, has_parts: bool) -> bool {
         match contender {
             "towpath" | "envoy" => true,
             _ if has_parts || self == Self::Asked => false,
-            "floor" => !self.is_h2(),
+            "floor" => !self.is_h2() && !self.is_tls(),
             "nginx" => self != Self::H2ToH2,
             "nghttpx" => self != Self::Tcp,
             _ => true,
@@ -120,13 +128,16 @@ events {{ worker_connections 25000; }}
         ""
     };
     let (listen_as, pass) = match kind {
+        Kind::Tls => ("ssl", "proxy"),
         Kind::TlsH2ToH1 => ("ssl http2", "proxy"),
         Kind::Grpc => ("http2", "grpc"),
         Kind::H2ToH1 | Kind::H2ToH2 => ("http2", "proxy"),
         Kind::Http | Kind::Tcp | Kind::Asked => ("", "proxy"),
     };
-    let certificate = if kind == Kind::TlsH2ToH1 {
-        format!("ssl_certificate {folder}/../chain.pem; ssl_certificate_key {folder}/../key.pem;")
+    let certificate = if kind.is_tls() {
+        format!(
+            "ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {folder}/../chain.pem; ssl_certificate_key {folder}/../key.pem;"
+        )
     } else {
         String::new()
     };
@@ -138,7 +149,13 @@ events {{ worker_connections 25000; }}
         )
     };
     match kind {
-        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc | Kind::Asked => {
+        Kind::Http
+        | Kind::H2ToH1
+        | Kind::H2ToH2
+        | Kind::Tls
+        | Kind::TlsH2ToH1
+        | Kind::Grpc
+        | Kind::Asked => {
             format!(
                 "{start}http {{
   access_log {log}; keepalive_requests 1000000000; keepalive_timeout 3600s;
@@ -177,11 +194,16 @@ pub(super) fn haproxy(
     let connections = (descriptors / 2).saturating_sub(100).min(12_000);
     let (mode, mut more) = match kind {
         Kind::Tcp => ("tcp", String::new()),
-        Kind::Http | Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 | Kind::Grpc | Kind::Asked => {
-            ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned())
-        }
+        Kind::Http
+        | Kind::H2ToH1
+        | Kind::H2ToH2
+        | Kind::Tls
+        | Kind::TlsH2ToH1
+        | Kind::Grpc
+        | Kind::Asked => ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned()),
     };
     let bind = match kind {
+        Kind::Tls => format!(" ssl crt {}/both.pem alpn http/1.1", folder.display()),
         Kind::TlsH2ToH1 => format!(" ssl crt {}/both.pem alpn h2", folder.display()),
         Kind::H2ToH1 | Kind::H2ToH2 | Kind::Grpc => " proto h2".to_owned(),
         Kind::Http | Kind::Tcp | Kind::Asked => String::new(),
@@ -221,7 +243,7 @@ backend origin
 /// nghttpx speaks HTTP/2 to clients that begin with it.
 pub(super) fn nghttpx(kind: Kind, folder: &Path, listen: u16, upstream: u16) -> String {
     let folder = folder.display();
-    let front = if kind == Kind::TlsH2ToH1 { "" } else { ";no-tls" };
+    let front = if kind.is_tls() { "" } else { ";no-tls" };
     let back = if kind.has_h2_origin() { ";;proto=h2" } else { "" };
     format!(
         "frontend=127.0.0.1,{listen}{front}
@@ -252,7 +274,7 @@ pub(super) fn envoy(
     upstream: u16,
 ) -> String {
     let folder = folder.display();
-    let secure = if kind == Kind::TlsH2ToH1 {
+    let secure = if kind.is_tls() {
         format!(
             "
       transport_socket:
@@ -280,7 +302,7 @@ pub(super) fn envoy(
     // Streams that are held are not to be answered.
     let timeout = if kind.is_h2() { "3600s" } else { "120s" };
     let edge = extras.edge;
-    let Parts { manager, host, filters, clusters } = &extras.parts;
+    let Parts { manager, host, routes, filters, clusters } = &extras.parts;
     let log = extras.log.as_ref().map_or_else(String::new, |log| {
         format!(
             "
@@ -296,6 +318,7 @@ pub(super) fn envoy(
         Kind::Http
         | Kind::H2ToH1
         | Kind::H2ToH2
+        | Kind::Tls
         | Kind::TlsH2ToH1
         | Kind::Grpc
         | Kind::Asked => format!(
@@ -311,7 +334,7 @@ pub(super) fn envoy(
             virtual_hosts:
             - name: all
               domains: [\"*\"]{host}
-              routes:
+              routes:{routes}
               - match: {{ prefix: / }}
                 route: {{ cluster: origin, timeout: {timeout} }}
           http_filters:{filters}

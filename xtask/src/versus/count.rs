@@ -40,13 +40,14 @@ impl Job {
     }
 }
 
-pub(super) const JOBS: [Job; 11] = [
+pub(super) const JOBS: [Job; 12] = [
     Job::of("plain"),
     Job { edge: true, ..Job::of("edge") },
     Job { log: true, ..Job::of("log") },
     Job { fields: 10, ..Job::of("fields") },
     Job { content: 4096, ..Job::of("large") },
     Job { kind: Kind::Tcp, ..Job::of("tcp") },
+    Job::with("routes", filters::routes),
     Job::with("access", filters::access),
     Job::with("jwt", filters::jwt),
     Job::with("json", filters::json),

@@ -9,10 +9,33 @@ pub(super) struct Parts {
     pub(super) manager: String,
     /// Fields of the virtual host.
     pub(super) host: String,
+    /// Routes before the one that matches all.
+    pub(super) routes: String,
     /// HTTP filters before the router.
     pub(super) filters: String,
     /// Further clusters.
     pub(super) clusters: String,
+}
+
+/// Twenty routes by regular expressions, of which the last one matches and changes ten fields.
+pub(super) fn routes(_: &Path, _: u16) -> Parts {
+    let fields = |of: &str| {
+        let field = |number| format!("{{ header: {{ key: x-{of}-{number}, value: a value }} }}");
+        format!("{of}_headers_to_add: [ {} ]", (0..5).map(field).collect::<Vec<_>>().join(", "))
+    };
+    let route = |number: usize| {
+        let kind = if number == 19 { "items".to_owned() } else { format!("kind{number}") };
+        format!(
+            "
+              - match: {{ safe_regex: {{ regex: '/api/v[0-9]+/{kind}/[0-9]+' }} }}
+                route: {{ cluster: origin, timeout: 120s }}
+                {}
+                {}",
+            fields("request"),
+            fields("response")
+        )
+    };
+    Parts { routes: (0..20).map(route).collect(), ..Parts::default() }
 }
 
 /// `rbac` with a rule of paths and one of headers, `cors` with origins, and `local_ratelimit` that never runs dry.
@@ -161,6 +184,27 @@ pub(super) fn asked(_: &Path, server: u16) -> Parts {
         clusters: cluster("judge", server, http2),
         ..Parts::default()
     }
+}
+
+/// A cluster of four hosts that is asked for nothing.
+pub(super) fn four_hosts(name: &str) -> String {
+    let host = |number| {
+        format!(
+            "
+        - endpoint: {{ address: {{ socket_address: {{ address: 127.0.1.{number}, port_value: 8080 }} }} }}"
+        )
+    };
+    format!(
+        "
+  - name: {name}
+    type: STATIC
+    connect_timeout: 5s
+    load_assignment:
+      cluster_name: {name}
+      endpoints:
+      - lb_endpoints:{}",
+        (1..=4).map(host).collect::<String>()
+    )
 }
 
 fn cluster(name: &str, port: u16, fields: &str) -> String {

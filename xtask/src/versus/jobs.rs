@@ -46,12 +46,13 @@ pub(super) fn closed_loop(
             for (running, row) in turns(round, &scene.running, &mut rows) {
                 // The first round warms up, and counts system calls, which costs the one counted.
                 if round == 0 {
-                    let calls = calls_per_request(programs, running, connections)?;
+                    let calls = calls_per_request(programs, kind, running, connections)?;
                     row.figures[8].add(calls.unwrap_or(f64::NAN));
                     continue;
                 }
                 let before = running.process.cpu();
-                let closed = load::wrk(&programs.wrk, running.port, connections, plan.seconds)
+                let asks = load::Asks { kind, connections, seconds: plan.seconds, closes: false };
+                let closed = load::wrk(&programs.wrk, running.port, asks)
                     .map_err(|error| format!("{}: {error}", running.name))?;
                 let cpu = running.process.cpu().since(before);
                 let requests = closed.requests as f64;
@@ -79,13 +80,14 @@ pub(super) fn closed_loop(
 
 fn calls_per_request(
     programs: &Programs,
+    kind: Kind,
     running: &Running,
     connections: usize,
 ) -> Result<Option<f64>> {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            load::wrk(&programs.wrk, running.port, connections, 2)
-                .map_err(|error| error.to_string())
+            let asks = load::Asks { kind, connections, seconds: 2, closes: false };
+            load::wrk(&programs.wrk, running.port, asks).map_err(|error| error.to_string())
         });
         std::thread::sleep(Duration::from_millis(700));
         let span = Duration::from_millis(600);
@@ -240,6 +242,13 @@ pub(super) enum Origin {
     Silent,
 }
 
+/// An origin without contenders.
+pub(super) struct Alone {
+    pub(super) folder: PathBuf,
+    pub(super) port: u16,
+    _process: Process,
+}
+
 /// An origin and all contenders before it.
 pub(super) struct Scene {
     pub(super) folder: PathBuf,
@@ -257,7 +266,9 @@ impl Scene {
             // nginx writes each stream's answer by itself, and with it 38,000 of them a second are all that the
             // core of client and origin has time for: a proxy before it waits more than it works.
             Kind::H2ToH2 => Origin::Answers { size: 1024 },
-            Kind::Http | Kind::Tcp | Kind::H2ToH1 | Kind::TlsH2ToH1 | Kind::Asked => Origin::Nginx,
+            Kind::Http | Kind::Tcp | Kind::H2ToH1 | Kind::Tls | Kind::TlsH2ToH1 | Kind::Asked => {
+                Origin::Nginx
+            }
         };
         Self::start_before(plan, programs, kind, origin)
     }
@@ -274,9 +285,10 @@ impl Scene {
         fs::write(files.join("small"), [b'x'; 1024])?;
         // All holes: the origin reads it without a disk.
         fs::File::create(files.join("large"))?.set_len(plan.stream_bytes)?;
-        if kind.is_h2() {
+        if kind.is_h2() || kind.is_tls() {
             make_certificate(&folder)?;
         }
+        fs::write(folder.join(load::OPENSSL_CONFIG), load::ONE_SUITE)?;
         let (plain, h2) = (free_port()?, free_port()?);
         let origin_port = if kind.has_h2_origin() { h2 } else { plain };
         let process = match origin {
@@ -299,7 +311,7 @@ impl Scene {
             match kind {
                 Kind::Http | Kind::Tcp | Kind::Asked => check(&proxy)?,
                 // What makes the load looks at these answers.
-                Kind::Grpc => {}
+                Kind::Grpc | Kind::Tls => {}
                 _ if origin == Origin::Silent => {}
                 Kind::H2ToH1 | Kind::H2ToH2 | Kind::TlsH2ToH1 => {
                     load::h2_check(programs, kind, proxy.port)
@@ -309,6 +321,16 @@ impl Scene {
             running.push(proxy);
         }
         Ok(Self { folder, origin_port, running, _origin: process, _judge: judge })
+    }
+
+    /// An origin alone.
+    pub(super) fn origin(programs: &Programs) -> Result<Alone> {
+        let folder = target().join("versus");
+        fs::create_dir_all(folder.join("files"))?;
+        fs::write(folder.join("files/small"), [b'x'; 1024])?;
+        let (port, h2) = (free_port()?, free_port()?);
+        let process = start_origin(&programs.nginx, &folder, port, h2)?;
+        Ok(Alone { folder, port, _process: process })
     }
 
     pub(super) fn rows(&self, figures: usize) -> Vec<Row> {

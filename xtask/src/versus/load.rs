@@ -5,13 +5,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::shell::{Result, output};
+use crate::shell::{Result, output, target};
 
 use super::configs::Kind;
+use super::contender::Running;
 use super::process::pinned;
 use super::{Programs, h2_wire};
 
@@ -27,17 +28,44 @@ pub(super) struct Closed {
 /// The clients' core, shared with the origin.
 pub(super) const CLIENT_CORE: usize = 1;
 
+/// What wrk asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asks {
+    pub(super) kind: Kind,
+    pub(super) connections: usize,
+    pub(super) seconds: u64,
+    /// Each request has a connection of its own.
+    pub(super) closes: bool,
+}
+
+/// Where clients under TLS read which suite they offer: the same to all, which would choose each another.
+pub(super) const OPENSSL_CONFIG: &str = "openssl.cnf";
+pub(super) const ONE_SUITE: &str = "openssl_conf = all
+[all]
+ssl_conf = ssl
+[ssl]
+system_default = suites
+[suites]
+Ciphersuites = TLS_AES_128_GCM_SHA256
+";
+
 /// As many requests as come through, on so many connections.
-pub(super) fn wrk(wrk: &Path, port: u16, connections: usize, seconds: u64) -> Result<Closed> {
-    let command = [
+pub(super) fn wrk(wrk: &Path, port: u16, asks: Asks) -> Result<Closed> {
+    let scheme = if asks.kind.is_tls() { "https" } else { "http" };
+    let mut command = vec![
         wrk.display().to_string(),
         "-t1".to_owned(),
-        format!("-c{connections}"),
-        format!("-d{seconds}"),
+        format!("-c{}", asks.connections),
+        format!("-d{}", asks.seconds),
         "--latency".to_owned(),
-        format!("http://127.0.0.1:{port}/small"),
     ];
-    parse_wrk(&output(&mut pinned(CLIENT_CORE, &command))?)
+    if asks.closes {
+        command.extend(["-H", "Connection: close"].map(str::to_owned));
+    }
+    command.push(format!("{scheme}://127.0.0.1:{port}/small"));
+    let mut client = pinned(CLIENT_CORE, &command);
+    client.env("OPENSSL_CONF", target().join("versus").join(OPENSSL_CONFIG));
+    parse_wrk(&output(&mut client)?)
 }
 
 fn parse_wrk(text: &str) -> Result<Closed> {
@@ -119,7 +147,7 @@ fn run_h2load(
     path: &str,
     words: &[String],
 ) -> Result<Answered> {
-    let scheme = if kind == Kind::TlsH2ToH1 { "https" } else { "http" };
+    let scheme = if kind.is_tls() { "https" } else { "http" };
     let mut command = vec![programs.h2load.display().to_string(), "-t1".to_owned()];
     if !kind.is_h2() {
         command.push("--h1".to_owned());
@@ -245,7 +273,7 @@ pub(super) fn drain_main(words: &[String]) -> Result<()> {
     let [port, bytes] = words else { return Err("drain PORT BYTES".into()) };
     let (port, bytes): (u16, u64) = (port.parse()?, bytes.parse()?);
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     stream.write_all(b"GET /large HTTP/1.1\r\nHost: origin\r\nConnection: close\r\n\r\n")?;
     let mut buffer = vec![0; 1 << 20];
     let mut got = 0;
@@ -265,6 +293,8 @@ pub(super) fn drain_main(words: &[String]) -> Result<()> {
 /// Idle keep-alive connections, held by a process on the clients' core until dropped.
 pub(super) struct Held {
     child: Child,
+    /// It does not end by itself when its input does.
+    is_ended: bool,
 }
 
 pub(super) fn hold(port: u16, connections: usize) -> Result<Held> {
@@ -277,12 +307,38 @@ pub(super) fn hold_streams(port: u16, connections: usize, streams: usize) -> Res
     held(&["hold-streams", &numbers[0], &numbers[1], &numbers[2]])
 }
 
+/// Connections that are opened by our lab and get a request every few seconds, for a minute at most.
+pub(super) fn keep(lab: &Path, kind: Kind, running: &Running, connections: usize) -> Result<Held> {
+    let scheme = if kind.is_tls() { "https" } else { "http" };
+    let command = [
+        lab.display().to_string(),
+        "lab".to_owned(),
+        "load".to_owned(),
+        format!("--connections={connections}"),
+        "--rate=500".to_owned(),
+        "--duration=60s".to_owned(),
+        "--insecure".to_owned(),
+        format!("{scheme}://127.0.0.1:{}/small", running.port),
+    ];
+    let mut client = pinned(CLIENT_CORE, &command);
+    client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut held = Held { child: client.spawn()?, is_ended: true };
+    let end = Instant::now() + Duration::from_secs(30);
+    while running.process.descriptors() < connections {
+        if held.child.try_wait()?.is_some() || Instant::now() > end {
+            return Err("not all connections could be held".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(held)
+}
+
 fn held(words: &[&str]) -> Result<Held> {
     let command = ourselves(words)?;
     let mut child =
         pinned(CLIENT_CORE, &command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().ok_or("the holder says nothing")?;
-    let held = Held { child };
+    let held = Held { child, is_ended: false };
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
     if line.trim() == "held" { Ok(held) } else { Err("not all connections could be held".into()) }
@@ -291,6 +347,9 @@ fn held(words: &[&str]) -> Result<Held> {
 impl Drop for Held {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
+        if self.is_ended {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }

@@ -65,6 +65,12 @@ impl Process {
         sum("Pss:")
     }
 
+    /// Descriptors that it has open.
+    pub(super) fn descriptors(&self) -> usize {
+        let of = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        family(self.pid()).into_iter().map(of).sum()
+    }
+
     /// System calls in a span of time, if the kernel lets us count.
     pub(super) fn count_syscalls(&self, time: Duration) -> Option<u64> {
         let pids = family(self.pid()).iter().map(u32::to_string).collect::<Vec<_>>().join(",");
