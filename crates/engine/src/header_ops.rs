@@ -3,7 +3,7 @@
 //! set, and last what is appended is added.
 
 use towpath_proto::head::HeaderName;
-use towpath_proto::{Head, Name};
+use towpath_proto::{Head, Name, PreparedFields};
 
 use crate::format::{Facts, Format};
 use crate::matcher::StringMatcher;
@@ -23,6 +23,23 @@ impl HeaderOps {
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.add.is_empty()
     }
+}
+
+/// The fields that operations add, if that is all they do whatever the stream.
+pub(crate) fn prepared(levels: &[&HeaderOps]) -> Option<PreparedFields> {
+    let mut fields = Vec::new();
+    for ops in levels {
+        if !ops.remove.is_empty() {
+            return None;
+        }
+        for op in &ops.add {
+            let value = op.value.constant().filter(|_| op.action == HeaderAction::Append)?;
+            if (!value.is_empty() || op.keep_empty) && op.name.name() != Name::Host {
+                fields.push((&op.name, value));
+            }
+        }
+    }
+    Some(PreparedFields::new(fields.iter().map(|(name, value)| (*name, &**value))))
 }
 
 /// Envoy `HeaderValueOption`.
@@ -258,6 +275,40 @@ mod tests {
         assert_eq!(one(op("d", "%REQ(no)%", Append, false)).len(), 5);
         assert_eq!(one(op("d", "%REQ(no)%", Append, true))[4], "d=");
         assert_eq!(one(op("host", "x", Overwrite, false)).last().unwrap(), "h");
+    }
+
+    #[test]
+    fn what_is_the_same_for_all_streams_is_prepared() {
+        use HeaderAction::{AddIfAbsent, Append, Overwrite};
+        let levels = [
+            vec![op("a", " x ", Append, false), op("server", "100%%", Append, false)],
+            vec![op("empty", "", Append, false), op("kept", "", Append, true)],
+            vec![op("host", "x", Append, false), op("a", "y", Append, false)],
+        ];
+        let levels = levels.map(|add| HeaderOps { remove: Vec::new(), add });
+        let (mut ours, mut theirs) = (Head::response(200), Head::response(200));
+        ours.append_bytes(b"a", b"before");
+        theirs.append_bytes(b"a", b"before");
+        ours.append_prepared(&prepared(&levels.each_ref()).unwrap());
+        let record = Record::default();
+        for ops in &levels {
+            let facts = Facts::new(&record, Instant::ZERO);
+            ops.apply(&mut theirs, Subject::Response, &facts, &mut Scratch::default());
+        }
+        let fields = |head: &Head| -> Vec<_> {
+            head.iter().map(|field| (field.name_bytes.to_vec(), field.value.to_vec())).collect()
+        };
+        assert_eq!(fields(&ours), fields(&theirs));
+        assert_eq!(fields(&ours).len(), 5);
+        assert_eq!(ours.get(Name::Server), Some(&b"100%"[..]));
+
+        let one = |op: HeaderOp| prepared(&[&HeaderOps { remove: Vec::new(), add: vec![op] }]);
+        assert!(one(op("a", "%PROTOCOL%", Append, false)).is_none());
+        assert!(one(op("a", "x", Overwrite, false)).is_none());
+        assert!(one(op("a", "x", AddIfAbsent, false)).is_none());
+        let removing = HeaderOps { remove: vec![HeaderName::new("c").unwrap()], add: Vec::new() };
+        assert!(prepared(&[&removing]).is_none());
+        assert!(prepared(&[&HeaderOps::default()]).unwrap().is_empty());
     }
 
     #[test]

@@ -36,7 +36,9 @@ pub mod tls;
 pub mod websocket;
 
 pub use event::{Event, Next};
-pub use head::{FieldRef, Head, HeadPool, HeaderName, Method, PreparedField, Version};
+pub use head::{
+    FieldRef, Head, HeadPool, HeaderName, Method, PreparedField, PreparedFields, Version,
+};
 pub use machine::{
     Address, AttemptId, Balance, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input,
     Keepalive, ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest,

@@ -12,8 +12,8 @@ use towpath_engine::snapshot::http::{
 };
 use towpath_engine::snapshot::log::AccessLog;
 use towpath_engine::snapshot::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
-    RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
+    Action, ClusterChoice, Expressions, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch,
+    PathRewrite, RequireTls, Route, RouteTable, Text, VirtualHost, WeightedCluster,
 };
 use towpath_proto::bolt::Options;
 use towpath_proto::{Name, PreparedField};
@@ -268,6 +268,7 @@ fn http(
         name: Arc::from("bolt"),
         domains: vec![Arc::from("*")],
         routes,
+        expressions: Expressions::default(),
         matcher: None,
         virtual_clusters: Vec::new(),
         require_tls: RequireTls::None,

@@ -7,7 +7,7 @@ use towpath_engine::matcher::Input;
 use towpath_engine::matcher::tree::Tree;
 use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::route::{
-    Mirror, RequireTls, RetryPolicy, Route, RouteTable, VirtualCluster, VirtualHost,
+    Expressions, Mirror, RequireTls, RetryPolicy, Route, RouteTable, VirtualCluster, VirtualHost,
 };
 
 use towpath_proto::head::HeaderName;
@@ -152,6 +152,7 @@ impl Converter<'_> {
                 .texts("domains")
                 .map(|(text, _)| Arc::from(text.to_ascii_lowercase()))
                 .collect(),
+            expressions: Expressions::of(&routes),
             routes,
             matcher,
             virtual_clusters: self.virtual_clusters(host),

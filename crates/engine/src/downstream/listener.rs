@@ -582,7 +582,7 @@ impl Env {
             tracing_stats: scope.stats("http_tracing"),
             tracer_stats: tracer.map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
             config: Arc::clone(config),
-            plain: PlainRoutes::of(config),
+            plain: PlainRoutes::new(config),
             counted: CountedRoutes::of(&config.routes, &scope),
             filters_responses: filters.iter().any(|it| it.filter.response_filter().is_some()),
             filters,

@@ -383,8 +383,9 @@ impl Exchange {
         let context = stream.context.clone();
         let Some(http) = context.http() else { return };
         let config = &*http.config;
-        let plain = stream.plain().answers;
-        let routed = stream.route.filter(|_| !plain).and_then(|route| Routed::of(&context, route));
+        let plain = stream.plain();
+        let routed =
+            stream.route.filter(|_| !plain.answers).and_then(|route| Routed::of(&context, route));
         stream.status = stream.response.status();
         stream.recorder.note(|record| record.response_start = Some(now));
         let head = &mut stream.response;
@@ -408,6 +409,13 @@ impl Exchange {
         if routed.is_some_and(|routed| routed.host.attempt_count_in_response) && stream.attempts > 0
         {
             head.set_number(Name::XEnvoyAttemptCount, stream.attempts.into());
+        }
+        if plain.answers
+            && plain.adds
+            && let Some(route) = stream.route
+            && let Some(added) = http.plain.added(route.host, route.route)
+        {
+            head.append_prepared(&added.to_responses);
         }
         let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
         if changed {

@@ -98,6 +98,12 @@ impl Exchange {
         }
         if let Some(http) = stream.context.http() {
             http.stats.rq_total.inc();
+            if stream.plain().adds
+                && let Some(route) = stream.route
+                && let Some(added) = http.plain.added(route.host, route.route)
+            {
+                stream.request.append_prepared(&added.to_requests);
+            }
         }
         let retry = forward.retry.as_deref();
         stream.cluster = id;

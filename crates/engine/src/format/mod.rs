@@ -172,6 +172,18 @@ impl Format {
         Self(Kind::Text { parts: parts.unwrap_or_default().into(), missing: b"-" })
     }
 
+    /// What it says, if that is the same of all facts.
+    #[must_use]
+    pub fn constant(&self) -> Option<Vec<u8>> {
+        let Kind::Text { parts, .. } = &self.0 else { return None };
+        let mut text = Vec::new();
+        for part in &**parts {
+            let Part::Literal(literal) = part else { return None };
+            text.extend_from_slice(literal.as_bytes());
+        }
+        Some(text)
+    }
+
     /// Appends what the format says of `facts`.
     pub fn write(&self, out: &mut Vec<u8>, facts: &Facts<'_>) {
         match &self.0 {

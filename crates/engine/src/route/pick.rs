@@ -65,8 +65,18 @@ impl RouteTable {
         let Some(asked) = host.asked(head, known) else {
             return Picked::NoRoute { host, host_index };
         };
-        let found = host.routes[asked.clone()].iter().position(|route| request.matches(route));
-        match found.map(|place| asked.start + place) {
+        let mut looked = host.expressions.look();
+        let found = asked.clone().find(|place| {
+            let route = &host.routes[*place];
+            let takes = match &route.path {
+                PathMatch::Regex(_) if !request.path.is_empty() => {
+                    looked.matches(*place, &request.path)
+                }
+                _ => None,
+            };
+            takes.unwrap_or_else(|| request.matches_path(&route.path)) && request.passes(route)
+        });
+        match found {
             Some(route_index) => {
                 Picked::Route { host, host_index, route: &host.routes[route_index], route_index }
             }
@@ -121,10 +131,10 @@ impl<'a> Request<'a> {
         Self { head, known, target, path, random }
     }
 
+    /// Whether it is as a route wants it beside the path.
     #[inline]
-    fn matches(&self, route: &Route) -> bool {
-        self.matches_path(&route.path)
-            && route.fraction.is_none_or(|fraction| fraction.takes(self.random))
+    fn passes(&self, route: &Route) -> bool {
+        route.fraction.is_none_or(|fraction| fraction.takes(self.random))
             && (!route.grpc_only || is_grpc(self.head))
             && route.headers.iter().all(|header| header.matches(self.head))
             && route.query.iter().all(|query| query.matches(self.target))

@@ -5,36 +5,56 @@ use super::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HashPolicy, HashSource, HeaderOps, HostRewrite,
     PathRewrite, RedirectPath, Route, RouteTable, VirtualHost, request_ops, response_ops,
 };
+use towpath_proto::PreparedFields;
+
 use crate::filter::ChainFilter;
+use crate::header_ops::prepared;
 use crate::matcher::tree::Tree;
 
 /// The answers for each route of a table, by the numbers of its host and of itself.
 #[derive(Debug)]
-pub(crate) struct PlainRoutes(Box<[Box<[Plain]>]>);
+pub(crate) struct PlainRoutes(Box<[Box<[OfRoute]>]>);
+
+#[derive(Debug)]
+struct OfRoute {
+    plain: Plain,
+    added: Option<Box<Added>>,
+}
+
+/// The same fields for all requests and responses of a route.
+#[derive(Debug, Default)]
+pub(crate) struct Added {
+    pub(crate) to_requests: PreparedFields,
+    pub(crate) to_responses: PreparedFields,
+}
 
 /// What is so of a route.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plain {
-    /// It sends requests on as they are, to one cluster, and bounds their time by timeouts alone.
+    /// It sends requests on as they are or with fields that are the same for all, to one cluster, and bounds their time
+    /// by timeouts alone.
     pub(crate) forwards: bool,
-    /// It sends responses back as they are.
+    /// It sends responses back as they are, or with fields that are the same for all.
     pub(crate) answers: bool,
+    /// There are such fields.
+    pub(crate) adds: bool,
     /// Its requests say which attempt they are.
     pub(crate) names_attempt: bool,
 }
 
 impl PlainRoutes {
-    pub(crate) fn of(http: &Http) -> Self {
+    pub(crate) fn new(http: &Http) -> Self {
         let table = &http.routes;
         let of_route = |host: &VirtualHost, route: &Route| {
-            let plain = Plain::of(table, host, route);
+            let (plain, added) = Plain::of(table, host, route);
             let as_it_is = !http.scheme_of_upstream
                 && http.router.strict_headers.is_empty()
                 && http.attempt_logs.is_empty()
                 && http.upstream_filters.is_empty();
-            Plain { forwards: plain.forwards && as_it_is, ..plain }
+            let plain = Plain { forwards: plain.forwards && as_it_is, ..plain };
+            OfRoute { plain, added }
         };
-        let of_host = |host: &VirtualHost| -> Box<[Plain]> {
+        let of_host = |host: &VirtualHost| -> Box<[OfRoute]> {
             host.routes.iter().map(|route| of_route(host, route)).collect()
         };
         Self(table.hosts.iter().map(of_host).collect())
@@ -43,18 +63,31 @@ impl PlainRoutes {
     /// Nothing is so of a route that is not there.
     #[inline]
     pub(crate) fn get(&self, host: u32, route: u32) -> Plain {
-        let route = self.0.get(host as usize).and_then(|host| host.get(route as usize));
-        route.copied().unwrap_or_default()
+        self.of(host, route).map(|route| route.plain).unwrap_or_default()
+    }
+
+    /// What [`Plain::adds`] is about.
+    pub(crate) fn added(&self, host: u32, route: u32) -> Option<&Added> {
+        self.of(host, route)?.added.as_deref()
+    }
+
+    #[inline(always)]
+    fn of(&self, host: u32, route: u32) -> Option<&OfRoute> {
+        self.0.get(host as usize)?.get(route as usize)
     }
 }
 
 impl Plain {
-    fn of(table: &RouteTable, host: &VirtualHost, route: &Route) -> Self {
-        let Action::Forward(forward) = &route.action else { return Self::default() };
-        let ClusterChoice::One(_) = forward.cluster else { return Self::default() };
+    fn of(table: &RouteTable, host: &VirtualHost, route: &Route) -> (Self, Option<Box<Added>>) {
+        let Action::Forward(forward) = &route.action else { return Default::default() };
+        let ClusterChoice::One(_) = forward.cluster else { return Default::default() };
         let gives_cookies = gives_cookies(forward);
-        Self {
-            forwards: is_unlimited(forward)
+        let to_requests = prepared(&request_ops(table, host, route, None));
+        let to_responses = prepared(&response_ops(table, host, route, None));
+        let mut plain = Self {
+            adds: false,
+            forwards: to_requests.is_some()
+                && is_unlimited(forward)
                 && !forward.hedges
                 && !gives_cookies
                 && host.virtual_clusters.is_empty()
@@ -64,13 +97,16 @@ impl Plain {
                 && forward.mirrors.is_empty()
                 && matches!(forward.path, PathRewrite::Keep)
                 // The host's own name is not known yet.
-                && matches!(forward.host, HostRewrite::Keep)
-                && are_empty(request_ops(table, host, route, None)),
-            answers: !gives_cookies
-                && !host.attempt_count_in_response
-                && are_empty(response_ops(table, host, route, None)),
+                && matches!(forward.host, HostRewrite::Keep),
+            answers: to_responses.is_some() && !gives_cookies && !host.attempt_count_in_response,
             names_attempt: host.attempt_count_in_request,
-        }
+        };
+        let added = Added {
+            to_requests: to_requests.unwrap_or_default(),
+            to_responses: to_responses.unwrap_or_default(),
+        };
+        plain.adds = !(added.to_requests.is_empty() && added.to_responses.is_empty());
+        (plain, plain.adds.then(|| Box::new(added)))
     }
 }
 
@@ -125,17 +161,18 @@ fn route_asks_record(route: &Route) -> bool {
         }
 }
 
+/// Whether what some operation on heads sets depends on the stream.
 fn changes_heads(table: &RouteTable) -> bool {
     let of_route = |table, host, route: &Route| {
         let changes = |weighted| {
-            !(are_empty(request_ops(table, host, route, weighted))
-                && are_empty(response_ops(table, host, route, weighted)))
+            let requests = request_ops(table, host, route, weighted);
+            requests.iter().chain(&response_ops(table, host, route, weighted)).any(|ops| asks(ops))
         };
         changes(None) || route.weighted_clusters().iter().any(|weighted| changes(Some(weighted)))
     };
     table.hosts.iter().any(|host| host.routes.iter().any(|route| of_route(table, host, route)))
 }
 
-fn are_empty(ops: [&HeaderOps; 4]) -> bool {
-    ops.iter().all(|ops| ops.is_empty())
+fn asks(ops: &HeaderOps) -> bool {
+    ops.add.iter().any(|op| op.value.constant().is_none())
 }

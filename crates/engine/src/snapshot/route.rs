@@ -22,6 +22,7 @@ pub use crate::matcher::{PathMatch, PathTemplate, Text};
 pub use crate::retry_policy::{
     OmittedHosts, RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy,
 };
+pub use crate::route::Expressions;
 use crate::stream_info::FilterMetadata;
 
 /// Envoy `config.route.v3.RouteConfiguration`.
@@ -60,6 +61,8 @@ pub struct VirtualHost {
     pub domains: Vec<Arc<str>>,
     /// Routes, the first match wins.
     pub routes: Vec<Arc<Route>>,
+    /// Those of them that go by regular expressions, as one.
+    pub expressions: Expressions,
     /// `matcher`: leads to the routes that are asked, by their places among all; without it all are.
     pub matcher: Option<Tree<Range<usize>>>,
     /// `virtual_clusters`: the first that matches counts a request.
@@ -584,6 +587,7 @@ mod tests {
             name: "".into(),
             domains: Vec::new(),
             routes: Vec::new(),
+            expressions: Expressions::default(),
             matcher: None,
             virtual_clusters: Vec::new(),
             require_tls: RequireTls::None,

@@ -22,8 +22,8 @@ use towpath_engine::snapshot::listener::{
     TcpLogOptions, TcpProxy, Terminal,
 };
 use towpath_engine::snapshot::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch, PathRewrite,
-    RequireTls, RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
+    Action, ClusterChoice, Expressions, Forward, GrpcTimeout, HeaderOps, HostRewrite, PathMatch,
+    PathRewrite, RequireTls, RetryOn, RetryPolicy, Route, RouteTable, Text, VirtualHost,
 };
 use towpath_engine::snapshot::{BufferLimit, ClusterId, DownstreamTls, Snapshot};
 use towpath_engine::stats::Registry;
@@ -152,6 +152,7 @@ pub fn everything(routes: Vec<Arc<Route>>) -> VirtualHost {
     VirtualHost {
         name: "all".into(),
         domains: vec!["*".into()],
+        expressions: Expressions::of(&routes),
         routes,
         matcher: None,
         virtual_clusters: Vec::new(),

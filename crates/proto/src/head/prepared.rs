@@ -1,6 +1,6 @@
 //! Fields of ours that go into many heads as they are.
 
-use super::{Field, Head, Span};
+use super::{Field, Head, HeaderName, Span};
 use crate::name::Name;
 
 /// A field whose line is written once, with what a setter makes of its value, and then copied.
@@ -46,7 +46,42 @@ impl PreparedField {
     }
 }
 
+/// Fields that go into many heads one behind the other: their lines are written once, and then copied as one piece.
+#[derive(Clone, Debug, Default)]
+pub struct PreparedFields {
+    /// Where they are in `lines`.
+    fields: Box<[Field]>,
+    lines: Box<[u8]>,
+    present: u64,
+}
+
+impl PreparedFields {
+    /// What [`Head::append_named`] would add of each.
+    pub fn new<'a>(fields: impl IntoIterator<Item = (&'a HeaderName, &'a [u8])>) -> Self {
+        let mut head = Head::default();
+        for (name, value) in fields {
+            head.append_named(name, value);
+        }
+        let fields = head.fields().into();
+        Self { fields, lines: head.0.own.as_bytes().into(), present: head.0.present }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
 impl Head {
+    /// Adds prepared fields after the others.
+    pub fn append_prepared(&mut self, prepared: &PreparedFields) {
+        let start = self.0.own.len();
+        self.0.own.put(&prepared.lines);
+        self.0.present |= prepared.present;
+        self.0.fields.extend(prepared.fields.iter().map(|field| field.moved(start)));
+    }
+
     /// Makes a prepared field the only one of its name, in the place of the first; appends it when there is none.
     #[inline]
     pub fn set_prepared(&mut self, prepared: &PreparedField) {

@@ -4,7 +4,7 @@ use crate::matcher::{
 };
 use crate::snapshot::ClusterId;
 use crate::snapshot::HostIndex;
-use crate::snapshot::route::{Action, Fraction, HeaderOps};
+use crate::snapshot::route::{Action, Expressions, Fraction, HeaderOps};
 
 fn route(path: PathMatch) -> Route {
     Route {
@@ -27,10 +27,12 @@ fn route(path: PathMatch) -> Route {
 }
 
 fn host(domain: &str, routes: Vec<Route>) -> VirtualHost {
+    let routes: Vec<_> = routes.into_iter().map(Arc::new).collect();
     VirtualHost {
         name: domain.into(),
         domains: vec![domain.into()],
-        routes: routes.into_iter().map(Arc::new).collect(),
+        expressions: Expressions::of(&routes),
+        routes,
         matcher: None,
         virtual_clusters: Vec::new(),
         require_tls: RequireTls::None,
@@ -177,4 +179,65 @@ fn weights_share_the_random_numbers() {
             .weighted(0)
             .is_none()
     );
+}
+
+/// Routes that go by expressions are looked for at once; what is found is what asking one after the other finds.
+#[test]
+fn many_expressions_are_as_each_by_itself() {
+    let patterns = [
+        r"/a/\d+",
+        r"/a/[^/]+",
+        "/b.*",
+        r"/(a|b)/x",
+        "/é+",
+        ".*c",
+        r"/A/1",
+        r"/a/1",
+        r"(?i)/D/\w*",
+        "",
+        r"/a/\d+/(x|y)?",
+        r"/.{3,5}",
+    ];
+    let wants = |name: &str| vec![HeaderMatcher::new(name, HeaderTest::Present(true)).unwrap()];
+    let route_of = |number: usize| {
+        let pattern = patterns[number * 7 % patterns.len()];
+        let path = match number % 5 {
+            3 => PathMatch::Prefix(Text::new("/a/2", true)),
+            _ => PathMatch::Regex(full_regex(pattern).unwrap()),
+        };
+        let headers = if number % 3 == 0 { wants("x") } else { Vec::new() };
+        Route { headers, ..route(path) }
+    };
+    for count in [2, 3, 5, 17, 40] {
+        let mut all = host("*", (0..count).map(route_of).collect());
+        let at_once = table(vec![host("*", (0..count).map(route_of).collect())]);
+        all.expressions = Expressions::default();
+        let one_by_one = table(vec![all]);
+        for path in [
+            "/a/1", "/a/22", "/a/q", "/b", "/b/x", "/é", "/c", "/d/e", "/D/", "/a/1/x", "/abc",
+            "/", "/z?b",
+        ] {
+            for named in [false, true] {
+                let mut head = get("h", path);
+                if named {
+                    head.append_bytes(b"x", b"1");
+                }
+                let found = picked(&at_once, &head, 0);
+                assert_eq!(found, picked(&one_by_one, &head, 0), "{count} {path} {named}");
+            }
+        }
+    }
+    let many = table(vec![host(
+        "*",
+        (0..400)
+            .map(|number| {
+                let pattern = format!("/{number}/[a-z]+");
+                route(PathMatch::Regex(full_regex(&pattern).unwrap()))
+            })
+            .collect(),
+    )]);
+    for number in [0, 1, 255, 256, 399] {
+        assert_eq!(picked(&many, &get("h", &format!("/{number}/q")), 0), Some(number));
+    }
+    assert_eq!(picked(&many, &get("h", "/400/q"), 0), None);
 }
