@@ -41,6 +41,8 @@ enum Source {
     Unbuilt { package: &'static str, inside: &'static str },
     /// Debian's valgrind, which must be told where its tools are.
     Valgrind,
+    /// Debian's testssl.sh, a script which must be told where its lists and the programs that it calls are.
+    Testssl,
     /// A program of a Go module; a folder of ours has the versions of all that it is built from.
     Go { folder: &'static str, package: &'static str },
     /// A package of npm with the peer's name, which the program says the place of.
@@ -123,6 +125,12 @@ const PEERS: &[Peer] = &[
         source: Source::Go { folder: "conformance/services", package: "." },
         version: "ratelimit of 2026-01-22, go-control-plane 1.40.0",
     },
+    Peer {
+        name: "sslscan",
+        source: Source::Debian { packages: &["sslscan"], program: "usr/bin/sslscan" },
+        version: "2.0.",
+    },
+    Peer { name: "testssl", source: Source::Testssl, version: "3.0." },
     Peer { name: "grpc-web", source: Source::Npm, version: "2.1.1" },
     Peer {
         name: "grpc-java",
@@ -323,6 +331,7 @@ pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
         Source::Debian { packages, program: inside } => from_debian(peer, packages, inside)?,
         Source::Unbuilt { package, inside } => from_source(peer, package, inside)?,
         Source::Valgrind => valgrind(peer)?,
+        Source::Testssl => testssl(peer)?,
         Source::Go { folder, package } => go::build(peer, folder, package)?,
         Source::Npm => from_npm(peer)?,
         Source::Crate => from_crate(peer)?,
@@ -588,6 +597,23 @@ fn valgrind(peer: &Peer) -> Result<()> {
     )
 }
 
+/// The script looks for its lists in `/etc`, and for the programs that it calls wherever the system has them.
+fn testssl(peer: &Peer) -> Result<()> {
+    from_debian(peer, &["testssl.sh", "bsdextrautils", "bind9-host"], "usr/bin/testssl")?;
+    let root = debian_root(peer.name);
+    let [lists, programs] = ["etc/testssl", "usr/bin"].map(|place| root.join(place));
+    write_wrapper(
+        peer.name,
+        &format!(
+            "{}TESTSSL_INSTALL_DIR={} PATH=\"{}:$PATH\" exec bash {} \"$@\"",
+            library_path(&root),
+            lists.display(),
+            programs.display(),
+            programs.join("testssl").display()
+        ),
+    )
+}
+
 /// The packages and the libraries they need, as far as the system has not got them.
 fn with_libraries(packages: &[&str]) -> Result<BTreeSet<String>> {
     refresh_lists()?;
@@ -696,16 +722,18 @@ fn wrap(name: &str, program: &Path, root: Option<&Path>) -> Result<()> {
     if !program.is_file() {
         return Err(format!("the package holds no {}", program.display()).into());
     }
-    let libraries = root.map(|root| {
-        let lib = root.join("usr/lib");
-        let multiarch = lib.join(format!("{}-linux-gnu", std::env::consts::ARCH));
-        // libpulse looks for its other half by an absolute path.
-        let pulse = multiarch.join("pulseaudio");
-        let places = [multiarch, pulse, lib].map(|place| place.display().to_string());
-        format!("LD_LIBRARY_PATH={} ", places.join(":"))
-    });
-    let libraries = libraries.as_deref().unwrap_or("");
+    let libraries = root.map(library_path).unwrap_or_default();
     write_wrapper(name, &format!("{libraries}exec {} \"$@\"", program.display()))
+}
+
+/// Where the libraries of an unpacked package are.
+fn library_path(root: &Path) -> String {
+    let lib = root.join("usr/lib");
+    let multiarch = lib.join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    // libpulse looks for its other half by an absolute path.
+    let pulse = multiarch.join("pulseaudio");
+    let places = [multiarch, pulse, lib].map(|place| place.display().to_string());
+    format!("LD_LIBRARY_PATH={} ", places.join(":"))
 }
 
 fn write_wrapper(name: &str, line: &str) -> Result<()> {
