@@ -85,8 +85,7 @@ impl Converter<'_> {
 
     /// A digest of a resource, or of a part of the bootstrap.
     pub(crate) fn print(&self, message: &Message) -> u64 {
-        let known = self.discovered.prints.get(message.at.text).copied().flatten();
-        known.unwrap_or_else(|| digest(message))
+        self.discovered.print(message.at.text).unwrap_or_else(|| digest(message))
     }
 
     /// What a part of the configuration is made from; `files` is what was read for it.

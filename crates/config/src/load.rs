@@ -332,6 +332,8 @@ pub(crate) struct Converted {
     pub(crate) bootstrap: Bootstrap,
     pub(crate) needs: Needs,
     pub(crate) conflicts: BTreeSet<Conflict>,
+    /// Some clients are spoken to under TLS.
+    pub(crate) downstream_tls: bool,
 }
 
 impl Converter<'_> {
@@ -351,9 +353,27 @@ impl Converter<'_> {
 impl Converted {
     fn of(converter: Converter<'_>, bootstrap: Bootstrap) -> Self {
         let Converter {
-            rules, snapshot, prints, needs, secret_files, repeatable, conflicts, ..
+            rules,
+            snapshot,
+            prints,
+            needs,
+            secret_files,
+            repeatable,
+            conflicts,
+            downstream_tls,
+            ..
         } = converter;
-        Self { rules, snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
+        Self {
+            rules,
+            snapshot,
+            prints,
+            bootstrap,
+            needs,
+            secret_files,
+            repeatable,
+            conflicts,
+            downstream_tls,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod any;
 mod binary;
 mod decode;
 mod digest;
+mod direct;
 mod encode;
 mod json;
 mod legacy;
@@ -24,7 +25,7 @@ use prost_reflect::{FieldDescriptor, MessageDescriptor};
 
 use crate::tree::{Node, Pos};
 
-pub(crate) use binary::{Seen, tree as binary_tree};
+pub(crate) use binary::{Seen, decode_binary};
 pub(crate) use decode::{UnknownFields, decode};
 pub(crate) use digest::digest;
 pub(crate) use encode::encode;

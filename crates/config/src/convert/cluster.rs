@@ -10,7 +10,7 @@ use towpath_proto::{ConnectOptions, SocketState};
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
 use super::balancer::Balanced;
-use super::discovery::BOOTSTRAP_TEXTS;
+use super::discovery::{BOOTSTRAP_TEXTS, Part};
 use super::istio::mesh_cluster;
 use super::metadata::filter_metadata;
 use super::upstream::Upstream;
@@ -19,22 +19,26 @@ use crate::message::Message;
 
 impl Converter<'_> {
     /// Gives every cluster its number, so that routes can name clusters that stand after them.
-    pub(super) fn name_clusters(&mut self, clusters: &[&Message]) {
+    pub(super) fn name_clusters(&mut self, clusters: &[Part<'_>]) {
         for cluster in clusters {
-            let name = cluster.text("name");
+            let name = cluster.name();
             if self.snapshot.cluster_id(name).is_some() {
-                self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
+                self.report.problem(&cluster.name_at(), format!("duplicate cluster '{name}'"));
             }
             self.intern(name);
         }
     }
 
     /// All clusters.
-    pub(super) fn clusters(&mut self, bootstrap: &Message, messages: &[&Message]) {
-        for message in messages {
-            if self.take_made(message.text("name")) {
-                continue;
-            }
+    pub(super) fn clusters(&mut self, bootstrap: &Message, parts: &[Part<'_>]) {
+        for part in parts {
+            let message = match *part {
+                Part::New(message) => message,
+                Part::Made(name, _) => {
+                    self.take_made(name);
+                    continue;
+                }
+            };
             (self.files, self.rotating) = (0, 0);
             self.runtime.begin_part();
             self.has_secret_file = false;
@@ -60,13 +64,10 @@ impl Converter<'_> {
         }
     }
 
-    /// Takes the cluster that serves, if nothing of it has changed.
-    fn take_made(&mut self, name: &str) -> bool {
-        let Some(made) = self.discovered.made.get(name) else { return false };
-        let known = self.base.prints.clusters.get(name) == Some(&made.print);
-        let id = self.base.snapshot.cluster_id(name).filter(|_| known);
-        let same = id.and_then(|id| Some((id, self.base.snapshot.cluster(id)?)));
-        let Some((id, cluster)) = same else { return false };
+    /// Takes the cluster that serves, of which nothing has changed.
+    fn take_made(&mut self, name: &str) {
+        let Some(made) = self.discovered.made.get(name) else { return };
+        let Some((id, cluster)) = made.serving(name, self.base) else { return };
         self.prints.clusters.insert(Arc::clone(&cluster.name), made.print);
         for need in &made.needs {
             let key = (need.kind, Arc::clone(&need.name));
@@ -76,7 +77,6 @@ impl Converter<'_> {
         if let Some(slot) = self.snapshot.clusters.get_mut(id.0 as usize) {
             *slot = Some(Arc::clone(cluster));
         }
-        true
     }
 
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {

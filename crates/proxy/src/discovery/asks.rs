@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::{Base, Kind, Patch, Prints, Runtime};
+use towpath_config::{Base, Kind, Patch, Printer, Prints, Runtime};
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{Cluster, Snapshot};
 
@@ -35,6 +35,8 @@ pub(crate) enum Ask {
     Shown((Kind, String), Option<Shown>),
     /// The version of all resources of a kind.
     Version(Kind, String),
+    /// What makes JSON of what is shown.
+    Printer(Printer),
 }
 
 /// Where a cluster's hosts are.
@@ -116,6 +118,7 @@ pub(crate) async fn answer(
             }
             Ask::State(phase) => control.reached(phase),
             Ask::Shown(key, shown) => control.shown.borrow_mut().set(key, shown),
+            Ask::Printer(printer) => control.shown.borrow_mut().set_printer(printer),
             Ask::Version(kind, version) => control.shown.borrow_mut().set_version(kind, version),
         }
     }

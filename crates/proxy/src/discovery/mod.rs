@@ -192,6 +192,7 @@ enum Wake {
 
 impl Server {
     async fn run(&mut self) {
+        self.ask(Ask::Printer(self.resources.printer()));
         self.open_ads(self.discovery.ads.clone());
         let build = self.resources.rebuild(&self.base);
         self.take_build(build);
