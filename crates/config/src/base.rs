@@ -73,13 +73,14 @@ impl Converter<'_> {
             return id;
         }
         let next = ClusterId(u32::try_from(self.snapshot.clusters.len()).unwrap_or(u32::MAX));
-        let known = self.base.snapshot.cluster_id(name).or_else(|| self.free.pop());
-        let id = known.unwrap_or(next);
+        let known = self.base.snapshot.cluster_ids.get_key_value(name);
+        let id = known.map(|(_, id)| *id).or_else(|| self.free.pop()).unwrap_or(next);
         let least = id.0 as usize + 1;
         if self.snapshot.clusters.len() < least {
             self.snapshot.clusters.resize_with(least, || None);
         }
-        self.snapshot.cluster_ids.insert(Arc::from(name), id);
+        let name = known.map_or_else(|| Arc::from(name), |(name, _)| Arc::clone(name));
+        Arc::make_mut(&mut self.snapshot.cluster_ids).insert(name, id);
         id
     }
 

@@ -31,6 +31,7 @@ mod endpoints;
 pub(crate) mod entries;
 pub(crate) mod listeners;
 mod printer;
+mod reading;
 
 pub use endpoints::Patch;
 pub use printer::Printer;
@@ -128,6 +129,9 @@ pub struct Resources {
     made_listeners: Option<MadeListeners>,
     /// Counts changes of anything but endpoints.
     others: u64,
+    /// Stands behind what was read on another thread: the C library gives back what is free, but not at the end of
+    /// such a thread's heap.
+    cork: Box<[u8]>,
 }
 
 /// What a cluster came to, and of what.
@@ -191,6 +195,7 @@ impl Resources {
             made: HashMap::new(),
             made_listeners: None,
             others: 0,
+            cork: Box::default(),
         })
     }
 
@@ -215,12 +220,12 @@ impl Resources {
                 self.give_up(kind, name);
             }
         }
-        for Given { name, body } in given {
+        for (Given { name, body }, read) in self.read_ahead(kind, given) {
             let known = self.entries.get(kind, &name);
             if known.is_some_and(|known| known.body == body) {
                 continue;
             }
-            match self.decode(kind, &name, &body) {
+            match read.map_or_else(|| self.decode(kind, &name, &body), Ok) {
                 Ok(message) => {
                     let key = (kind, name);
                     self.touch(kind);
@@ -342,6 +347,12 @@ impl Resources {
         self.printer.clone()
     }
 
+    /// Lets go of what is only needed while something is converted. To be called when that serves, which it would keep
+    /// waiting.
+    pub fn rest(&mut self) {
+        self.entries.forget_messages();
+    }
+
     /// The bootstrap as protobuf's JSON, with what is secret left out.
     #[must_use]
     pub fn bootstrap(&self) -> Json {
@@ -425,38 +436,6 @@ impl Resources {
         }
     }
 
-    fn decode(&mut self, kind: Kind, name: &str, body: &Bytes) -> Result<Message, String> {
-        let text = self.text(kind, name);
-        let read = self.decode_as(kind, body, text);
-        if read.is_err() && !self.has(kind, name) {
-            self.free_text(text);
-        }
-        read
-    }
-
-    fn decode_as(&mut self, kind: Kind, body: &Bytes, text: usize) -> Result<Message, String> {
-        loop {
-            let (mut report, mut seen) = (self.report(), Seen::default());
-            let unknown = UnknownFields::Refuse;
-            let schema = &self.schema;
-            let message =
-                decode_binary(schema, &mut report, unknown, kind.message(), body, text, &mut seen)?;
-            if !seen.types.is_empty() {
-                self.learn(seen.types).map_err(|error| error.to_string())?;
-                continue;
-            }
-            if seen.unknown_fields > 0 && self.options.reject_unknown_dynamic_fields {
-                let count = seen.unknown_fields;
-                return Err(format!("{count} fields that no message has"));
-            }
-            self.unknown_fields += seen.unknown_fields;
-            return match message {
-                Some(message) if report.problems.is_empty() => Ok(message),
-                _ => Err(said(report.problems.iter().map(|it| (&it.location, &it.message)))),
-            };
-        }
-    }
-
     /// Makes the schema anew, with more types. What was read by the old one is read again when it is asked for.
     fn learn(&mut self, types: BTreeSet<String>) -> Result<(), Error> {
         self.types.extend(types);
@@ -511,12 +490,11 @@ impl Resources {
             old.into_iter().chain(new).filter_map(move |(_, entry)| known.message(wanted, entry))
         };
         let (mut clusters, mut new_clusters) = (Vec::new(), Vec::new());
-        let mut made = HashMap::new();
         for (name, entry) in self.entries.of(Kind::Cluster) {
             let same = self.made.get(name).filter(|made| self.is_same(entry, made));
-            if let Some(same) = same.filter(|same| same.serving(name, base).is_some()) {
-                made.insert(&**name, same);
-                clusters.push(Part::Made(name, entry.text));
+            let serving = same.and_then(|same| Some((same, same.serving(name, base)?)));
+            if let Some((made, (id, cluster))) = serving {
+                clusters.push(Part::Made { made, id, cluster, text: entry.text });
             } else if let Some(message) = known.message(Kind::Cluster, entry) {
                 let of = if new.contains(&**name) { &mut new_clusters } else { &mut clusters };
                 of.push(Part::New(message));
@@ -525,7 +503,6 @@ impl Resources {
         clusters.append(&mut new_clusters);
         let discovered = Discovered {
             made_listeners,
-            made,
             clusters,
             listeners: match made_listeners {
                 Some(_) => Vec::new(),
@@ -574,7 +551,6 @@ impl Resources {
                 spoiled.insert(name.clone(), reason(&report, text));
             }
         }
-        self.entries.forget_messages();
         let spoiled = spoiled.into_iter().map(|(name, reason)| Rejected { name, reason }).collect();
         let build = Build {
             snapshot,
@@ -619,7 +595,7 @@ impl Resources {
             }
             let is_whole = !is_broken(*kind, name)
                 && needs.iter().all(|need| !is_broken(need.kind, &need.name));
-            let is_held = self.held.contains(&(*kind, name.to_string()));
+            let is_held = !self.held.is_empty() && self.held.contains(&(*kind, name.to_string()));
             if !is_complete || !is_whole || is_held {
                 kept.push((*kind, Arc::clone(name)));
             }

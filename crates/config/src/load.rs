@@ -353,8 +353,9 @@ impl Converter<'_> {
 impl Converted {
     fn of(converter: Converter<'_>, bootstrap: Bootstrap) -> Self {
         let Converter {
+            base,
             rules,
-            snapshot,
+            mut snapshot,
             prints,
             needs,
             secret_files,
@@ -363,6 +364,9 @@ impl Converted {
             downstream_tls,
             ..
         } = converter;
+        if snapshot.cluster_ids == base.snapshot.cluster_ids {
+            snapshot.cluster_ids = Arc::clone(&base.snapshot.cluster_ids);
+        }
         Self {
             rules,
             snapshot,
@@ -416,6 +420,7 @@ pub(crate) fn converter<'a>(
         awaits_secret: false,
         certificates: Certificates::default(),
         shared_certificates: HashSet::new(),
+        shared: Default::default(),
         discovered,
         has_ads: false,
         control_planes: HashSet::new(),

@@ -1,8 +1,10 @@
 //! Where a configuration asks for more: `dynamic_resources`, and the config sources of clusters and listeners.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use towpath_engine::snapshot::{Cluster, ClusterId};
 
 use super::Converter;
 use super::collections::{CLUSTERS, LISTENERS};
@@ -110,8 +112,6 @@ pub(crate) struct Discovered<'a> {
     pub(crate) listeners: Vec<&'a Message>,
     /// What others ask for by name.
     pub(crate) known: Option<Known<'a>>,
-    /// What clusters came to that did not change, nor what they ask for.
-    pub(crate) made: HashMap<&'a str, &'a Made>,
     /// What listeners came to, where they would come to the same.
     pub(crate) made_listeners: Option<&'a MadeListeners>,
     /// The texts of these.
@@ -120,18 +120,20 @@ pub(crate) struct Discovered<'a> {
     pub(crate) judged: Vec<usize>,
 }
 
-/// A cluster: to be converted, or by the name and the text of one that came to what serves.
+/// A cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part<'a> {
+    /// To be converted.
     New(&'a Message),
-    Made(&'a str, usize),
+    /// It would come to what serves.
+    Made { made: &'a Made, id: ClusterId, cluster: &'a Arc<Cluster>, text: usize },
 }
 
 impl<'a> Part<'a> {
     pub(super) fn name(self) -> &'a str {
         match self {
             Self::New(message) => message.text("name"),
-            Self::Made(name, _) => name,
+            Self::Made { cluster, .. } => &cluster.name,
         }
     }
 
@@ -139,7 +141,7 @@ impl<'a> Part<'a> {
     pub(super) fn name_at(self) -> At {
         match self {
             Self::New(message) => message.at("name").clone(),
-            Self::Made(_, text) => At::root(text),
+            Self::Made { text, .. } => At::root(text),
         }
     }
 }

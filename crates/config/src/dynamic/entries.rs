@@ -1,7 +1,7 @@
 //! The resources that were taken, by kind and name. They are kept as they came; their messages, which take many times
 //! that, are there while they are converted.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -38,6 +38,8 @@ pub(crate) struct Entries {
     kinds: [BTreeMap<String, Entry>; Kind::ALL.len()],
     /// Digests of resources by the numbers of their texts.
     prints: Vec<Option<u64>>,
+    /// Some messages are there.
+    are_read: Cell<bool>,
 }
 
 /// The resources that were taken, to be read.
@@ -72,6 +74,7 @@ impl<'a> Known<'a> {
             .ok()
             .flatten()
         };
+        self.entries.are_read.set(true);
         entry.message.get_or_init(read).as_ref()
     }
 
@@ -107,6 +110,7 @@ impl Entries {
             self.prints.resize(entry.text + 1, None);
         }
         self.prints[entry.text] = Some(entry.print);
+        self.are_read.set(true);
         self.kinds[kind as usize].insert(name, entry)
     }
 
@@ -118,6 +122,9 @@ impl Entries {
 
     /// Keeps no message.
     pub(super) fn forget_messages(&mut self) {
+        if !self.are_read.replace(false) {
+            return;
+        }
         let all = self.kinds.iter_mut().flat_map(BTreeMap::values_mut);
         all.for_each(|entry| drop(entry.message.take()));
     }

@@ -114,8 +114,9 @@ impl Converter<'_> {
             self.needs.insert((Kind::Listener, Arc::clone(name)), needs.clone());
         }
         // Clusters that only routes name have ids as well.
-        for (name, id) in &self.base.snapshot.cluster_ids {
-            self.snapshot.cluster_ids.entry(Arc::clone(name)).or_insert(*id);
+        let ids = Arc::make_mut(&mut self.snapshot.cluster_ids);
+        for (name, id) in &*self.base.snapshot.cluster_ids {
+            ids.entry(Arc::clone(name)).or_insert(*id);
         }
     }
 }

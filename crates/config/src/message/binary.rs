@@ -48,6 +48,16 @@ pub(crate) fn decode_binary(
     Ok(decode(schema, report, unknown, type_name, &tree, text))
 }
 
+/// Reads an encoded message of a text, if nothing about it is out of the ordinary.
+pub(crate) fn decode_ordinary(
+    schema: &Schema,
+    type_name: &str,
+    bytes: &[u8],
+    text: usize,
+) -> Option<Message> {
+    direct::read(schema, &schema.message(type_name)?, bytes, text)
+}
+
 /// An encoded message as a tree. The error says why it cannot be read.
 pub(super) fn tree(
     schema: &Schema,

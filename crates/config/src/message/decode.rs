@@ -86,12 +86,7 @@ impl Decoder<'_> {
             return;
         }
         let Some(value) = self.value(descriptor, node, &at) else { return };
-        message.fields.push(Field {
-            descriptor: descriptor.clone(),
-            at,
-            value,
-            read: false.into(),
-        });
+        message.fields.push(Field::new(descriptor.clone(), at, value));
     }
 
     fn value(&mut self, descriptor: &FieldDescriptor, node: &Node, at: &At) -> Option<Value> {

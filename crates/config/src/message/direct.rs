@@ -59,16 +59,16 @@ impl Reader<'_> {
             let (number, wire) = field(&mut bytes)?;
             self.field(&mut message, number, wire)?;
         }
-        let is_sorted = |fields: &[Field]| fields.is_sorted_by_key(|it| it.descriptor.number());
+        let is_sorted = |fields: &[Field]| fields.is_sorted_by_key(|it| it.number);
         if !is_sorted(&message.fields) {
-            message.fields.sort_by_key(|field| field.descriptor.number());
+            message.fields.sort_by_key(|field| field.number);
         }
         self.depth -= 1;
         Some(message)
     }
 
     fn field(&mut self, message: &mut Message, number: u32, wire: Wire<'_>) -> Option<()> {
-        let known = |field: &Field| field.descriptor.number() == number;
+        let known = |field: &Field| field.number == number;
         // Elements of a list come in a row.
         let known = match message.fields.last_mut() {
             Some(last) if known(last) => Some(last),
@@ -114,7 +114,7 @@ impl Reader<'_> {
             }
             value
         };
-        message.fields.push(Field { descriptor, at, value, read: false.into() });
+        message.fields.push(Field::new(descriptor, at, value));
         Some(())
     }
 

@@ -32,7 +32,7 @@ pub(crate) enum Ask {
     /// How far the start is.
     State(Phase),
     /// What is shown of a resource; nothing when it is gone.
-    Shown((Kind, String), Option<Shown>),
+    Shown((Kind, String), Option<Arc<Shown>>),
     /// The version of all resources of a kind.
     Version(Kind, String),
     /// What makes JSON of what is shown.

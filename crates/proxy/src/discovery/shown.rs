@@ -48,7 +48,7 @@ struct Failure {
 /// What is shown of all resources.
 #[derive(Debug, Default)]
 pub(crate) struct Dump {
-    resources: BTreeMap<(Kind, String), Shown>,
+    resources: BTreeMap<(Kind, String), Arc<Shown>>,
     /// The last version of all that was taken.
     versions: HashMap<Kind, String>,
     /// What makes JSON of them.
@@ -56,7 +56,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    pub(super) fn set(&mut self, key: (Kind, String), shown: Option<Shown>) {
+    pub(super) fn set(&mut self, key: (Kind, String), shown: Option<Arc<Shown>>) {
         match shown {
             Some(shown) => drop(self.resources.insert(key, shown)),
             None => drop(self.resources.remove(&key)),
@@ -85,7 +85,7 @@ impl Dump {
     /// The resources of a kind, by name.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Shown)> {
         let all = self.resources.iter().filter(move |((of, _), _)| *of == kind);
-        all.map(|((_, name), shown)| (name.as_str(), shown))
+        all.map(|((_, name), shown)| (name.as_str(), &**shown))
     }
 }
 
@@ -153,7 +153,7 @@ impl Server {
             rejected.iter().rev().map(|it| (it.name.as_str(), it)).collect();
         for (name, version) in versions {
             let key = (kind, name.clone());
-            let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
+            let mut shown = self.shown.get(&key).map(|it| Shown::clone(it)).unwrap_or_default();
             if let Some(bad) = bad.get(name.as_str()) {
                 let (details, version) = (bad.reason.clone(), version.clone());
                 shown.failure = Some(Failure { at: SystemTime::now(), details, version });
@@ -174,7 +174,7 @@ impl Server {
     /// A listener could not be opened.
     pub(super) fn show_failure(&mut self, listener: &str, reason: &str) {
         let key = (Kind::Listener, listener.to_owned());
-        let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
+        let mut shown = self.shown.get(&key).map(|it| Shown::clone(it)).unwrap_or_default();
         let failed = shown.active.take().or_else(|| shown.warming.take());
         let version = failed.map(|state| state.version.to_string()).unwrap_or_default();
         shown.failure =
@@ -202,7 +202,7 @@ impl Server {
             .iter()
             .filter(|key| !self.warming.contains(*key))
             .filter(|(kind, name)| *kind != Kind::Secret || self.resources.has(*kind, name));
-        let warm = warm.filter_map(|key| Some((key.clone(), self.shown.get(key)?.clone())));
+        let warm = warm.filter_map(|key| Some((key.clone(), Shown::clone(self.shown.get(key)?))));
         let warm: Vec<_> = warm.collect();
         for (key, mut shown) in warm {
             shown.active = shown.warming.take();
@@ -243,7 +243,8 @@ impl Server {
         } else {
             self.unsettled.remove(&key);
         }
-        self.shown.insert(key.clone(), shown.clone());
+        let shown = Arc::new(shown);
+        self.shown.insert(key.clone(), Arc::clone(&shown));
         self.ask(Ask::Shown(key, Some(shown)));
     }
 }
