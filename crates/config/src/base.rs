@@ -73,20 +73,20 @@ impl Converter<'_> {
             return id;
         }
         let next = ClusterId(u32::try_from(self.snapshot.clusters.len()).unwrap_or(u32::MAX));
-        let known = self.base.snapshot.cluster_id(name).or_else(|| self.free.pop());
-        let id = known.unwrap_or(next);
+        let known = self.base.snapshot.cluster_ids.get_key_value(name);
+        let id = known.map(|(_, id)| *id).or_else(|| self.free.pop()).unwrap_or(next);
         let least = id.0 as usize + 1;
         if self.snapshot.clusters.len() < least {
             self.snapshot.clusters.resize_with(least, || None);
         }
-        self.snapshot.cluster_ids.insert(Arc::from(name), id);
+        let name = known.map_or_else(|| Arc::from(name), |(name, _)| Arc::clone(name));
+        Arc::make_mut(&mut self.snapshot.cluster_ids).insert(name, id);
         id
     }
 
     /// A digest of a resource, or of a part of the bootstrap.
     pub(crate) fn print(&self, message: &Message) -> u64 {
-        let known = self.discovered.prints.get(message.at.text).copied().flatten();
-        known.unwrap_or_else(|| digest(message))
+        self.discovered.print(message.at.text).unwrap_or_else(|| digest(message))
     }
 
     /// What a part of the configuration is made from; `files` is what was read for it.

@@ -117,6 +117,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) certificates: Certificates,
     /// Those that contexts share.
     pub(crate) shared_certificates: HashSet<Arc<[u8]>>,
+    /// What clusters share.
+    pub(crate) shared: cluster::Shared,
     /// A secret of the TLS context at hand is not there yet.
     pub(crate) awaits_secret: bool,
     /// What a control plane has given.

@@ -12,26 +12,29 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use serde_json::Value as Json;
-use towpath_engine::snapshot::{Listener, Snapshot};
+use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
 
 use crate::base::{Base, Print, Prints};
-use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered};
+use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered, Part};
 use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
 use crate::load::{Converted, Options, converter, read};
-use crate::message::{Message, Seen, UnknownFields, binary_tree, decode, digest, encode, to_json};
+use crate::message::{Message, Seen, UnknownFields, decode_binary, digest, encode, to_json};
 use crate::report::Report;
 use crate::rules::Rules;
 use crate::schema::Schema;
 use crate::source::Sources;
-use entries::{Entries, Entry};
+use entries::{Entries, Entry, Known};
 use listeners::MadeListeners;
 
 mod endpoints;
-mod entries;
+pub(crate) mod entries;
 pub(crate) mod listeners;
+mod printer;
+mod reading;
 
 pub use endpoints::Patch;
+pub use printer::Printer;
 /// A kind of resource.
 pub use towpath_xds::Type as Kind;
 
@@ -102,6 +105,7 @@ pub struct Resources {
     /// Types beside those that the bootstrap names.
     types: Vec<String>,
     schema: Schema,
+    printer: Printer,
     /// Those of the schema, once something was converted.
     rules: Option<Rules>,
     bootstrap: Message,
@@ -125,6 +129,9 @@ pub struct Resources {
     made_listeners: Option<MadeListeners>,
     /// Counts changes of anything but endpoints.
     others: u64,
+    /// Stands behind what was read on another thread: the C library gives back what is free, but not at the end of
+    /// such a thread's heap.
+    cork: Box<[u8]>,
 }
 
 /// What a cluster came to, and of what.
@@ -138,6 +145,21 @@ pub(crate) struct Made {
     revisions: Vec<Option<u64>>,
     /// Its print.
     pub(crate) print: Print,
+}
+
+impl Made {
+    /// The cluster that serves, if that is what it came to.
+    pub(crate) fn serving<'a>(
+        &self,
+        name: &str,
+        base: &'a Base,
+    ) -> Option<(ClusterId, &'a Arc<Cluster>)> {
+        if base.prints.clusters.get(name) != Some(&self.print) {
+            return None;
+        }
+        let id = base.snapshot.cluster_id(name)?;
+        Some((id, base.snapshot.cluster(id)?))
+    }
 }
 
 /// A resource by its kind and name.
@@ -158,6 +180,7 @@ impl Resources {
             sources,
             options,
             types,
+            printer: Printer::new(&schema),
             schema,
             rules: None,
             bootstrap,
@@ -172,6 +195,7 @@ impl Resources {
             made: HashMap::new(),
             made_listeners: None,
             others: 0,
+            cork: Box::default(),
         })
     }
 
@@ -196,12 +220,12 @@ impl Resources {
                 self.give_up(kind, name);
             }
         }
-        for Given { name, body } in given {
+        for (Given { name, body }, read) in self.read_ahead(kind, given) {
             let known = self.entries.get(kind, &name);
             if known.is_some_and(|known| known.body == body) {
                 continue;
             }
-            match self.decode(kind, &name, &body) {
+            match read.map_or_else(|| self.decode(kind, &name, &body), Ok) {
                 Ok(message) => {
                     let key = (kind, name);
                     self.touch(kind);
@@ -297,31 +321,36 @@ impl Resources {
         encoded_node_as(self.bootstrap.message("node"), descriptor, &self.options, (agent, version))
     }
 
-    /// A resource as protobuf's JSON, for `/config_dump`.
-    #[must_use]
-    pub fn json(&self, kind: Kind, name: &str) -> Option<Json> {
-        self.entries.get(kind, name).map(|entry| to_json(&entry.message))
-    }
-
     /// A resource as protobuf's JSON, taken or not, with what is secret left out: keys and passwords. Fields that
     /// cannot be read are left out as well.
     ///
     /// # Errors
     /// When it is no message of its kind.
     pub fn describe(&mut self, kind: Kind, body: &Bytes) -> Result<Json, String> {
-        let tree = loop {
-            let mut seen = Seen::default();
-            let descriptor = self.schema.message(kind.message()).ok_or("there is no such type")?;
-            let tree = binary_tree(&self.schema, descriptor, body, &mut seen)?;
+        loop {
+            let (mut report, mut seen) = (self.report(), Seen::default());
+            let (schema, unknown) = (&self.schema, UnknownFields::Note);
+            let message =
+                decode_binary(schema, &mut report, unknown, kind.message(), body, 0, &mut seen)?;
             if seen.types.is_empty() {
-                break tree;
+                return message
+                    .map(|message| to_json(&message))
+                    .ok_or_else(|| "cannot be read".to_owned());
             }
             self.learn(seen.types).map_err(|error| error.to_string())?;
-        };
-        let mut report = self.report();
-        let message =
-            decode(&self.schema, &mut report, UnknownFields::Note, kind.message(), &tree, 0);
-        message.map(|message| to_json(&message)).ok_or_else(|| "cannot be read".to_owned())
+        }
+    }
+
+    /// What makes JSON of resources that were taken.
+    #[must_use]
+    pub fn printer(&self) -> Printer {
+        self.printer.clone()
+    }
+
+    /// Lets go of what is only needed while something is converted. To be called when that serves, which it would keep
+    /// waiting.
+    pub fn rest(&mut self) {
+        self.entries.forget_messages();
     }
 
     /// The bootstrap as protobuf's JSON, with what is secret left out.
@@ -339,7 +368,11 @@ impl Resources {
     fn entry(&mut self, body: Bytes, message: Message) -> Entry {
         self.revision += 1;
         let print = digest(&message);
-        Entry { body, message, revision: self.revision, print }
+        Entry::new(body, message, self.revision, print)
+    }
+
+    const fn known(&self) -> Known<'_> {
+        Known { entries: &self.entries, schema: &self.schema }
     }
 
     fn revision(&self, kind: Kind, name: &str) -> Option<u64> {
@@ -367,7 +400,7 @@ impl Resources {
             else {
                 continue;
             };
-            if broken.contains(&entry.message.at.text) {
+            if broken.contains(&entry.text) {
                 continue;
             }
             let revisions = needs.iter().map(|need| self.revision(need.kind, &need.name));
@@ -399,66 +432,26 @@ impl Resources {
         if let Some(before) = before {
             self.entries.insert(key.clone(), before);
         } else if let Some(gone) = self.entries.remove(key.0, &key.1) {
-            self.free_text(gone.message.at.text);
+            self.free_text(gone.text);
         }
     }
 
-    fn decode(&mut self, kind: Kind, name: &str, body: &Bytes) -> Result<Message, String> {
-        let tree = loop {
-            let mut seen = Seen::default();
-            let descriptor = self.schema.message(kind.message()).ok_or("there is no such type")?;
-            let tree = binary_tree(&self.schema, descriptor, body, &mut seen)?;
-            if seen.types.is_empty() {
-                if seen.unknown_fields > 0 && self.options.reject_unknown_dynamic_fields {
-                    let count = seen.unknown_fields;
-                    return Err(format!("{count} fields that no message has"));
-                }
-                self.unknown_fields += seen.unknown_fields;
-                break tree;
-            }
-            self.learn(seen.types).map_err(|error| error.to_string())?;
-        };
-        let text = self.text(kind, name);
-        let mut report = self.report();
-        let message =
-            decode(&self.schema, &mut report, UnknownFields::Refuse, kind.message(), &tree, text);
-        match message {
-            Some(message) if report.problems.is_empty() => Ok(message),
-            _ => {
-                if !self.has(kind, name) {
-                    self.free_text(text);
-                }
-                Err(said(report.problems.iter().map(|it| (&it.location, &it.message))))
-            }
-        }
-    }
-
-    /// Makes the schema anew, with more types, and with it all that was read by it.
+    /// Makes the schema anew, with more types. What was read by the old one is read again when it is asked for.
     fn learn(&mut self, types: BTreeSet<String>) -> Result<(), Error> {
         self.types.extend(types);
         let mut report = Report::default();
         (self.bootstrap, self.schema) =
             read(&self.sources, &self.options, &self.types, &mut report)?;
+        self.printer.learn(&self.schema);
         self.rules = None;
-        let mut report = self.report();
-        for (kind, entry) in self.entries.iter_mut() {
-            let Some(descriptor) = self.schema.message(kind.message()) else { continue };
-            let tree = binary_tree(&self.schema, descriptor, &entry.body, &mut Seen::default());
-            let Ok(tree) = tree else { continue };
-            let text = entry.message.at.text;
-            let unknown = UnknownFields::Refuse;
-            let read = decode(&self.schema, &mut report, unknown, kind.message(), &tree, text);
-            if let Some(message) = read {
-                entry.message = message;
-            }
-        }
+        self.entries.forget_messages();
         Ok(())
     }
 
     /// The number of a resource's text: the one that it has, or one that is free.
     fn text(&mut self, kind: Kind, name: &str) -> usize {
         if let Some(entry) = self.entries.get(kind, name) {
-            return entry.message.at.text;
+            return entry.text;
         }
         let names = Arc::make_mut(&mut self.text_names);
         let text = self.free_texts.pop().unwrap_or_else(|| {
@@ -483,41 +476,44 @@ impl Resources {
     /// One conversion; and what is wrong with those that are judged.
     fn build(&mut self, base: &Base, judged: &BTreeSet<Key>) -> (Build, Vec<(Key, String)>) {
         let rules = self.rules.take();
+        let new: BTreeSet<&str> = judged
+            .iter()
+            .filter(|(kind, _)| *kind == Kind::Cluster)
+            .map(|(_, name)| &**name)
+            .collect();
+        let known = self.known();
+        let made_listeners = self.made_listeners(base, judged);
         let of = |wanted: Kind| {
-            let new: BTreeSet<&str> = judged
-                .iter()
-                .filter(|(kind, _)| *kind == wanted)
-                .map(|(_, name)| &**name)
-                .collect();
             let all = self.entries.of(wanted).iter();
-            let all = all.map(|(name, entry)| (&**name, &entry.message));
-            let (new, old): (Vec<_>, Vec<_>) = all.partition(|(name, _)| new.contains(name));
-            old.into_iter().chain(new)
+            let is_new = |name: &String| judged.contains(&(wanted, name.clone()));
+            let (new, old): (Vec<_>, Vec<_>) = all.partition(|(name, _)| is_new(name));
+            old.into_iter().chain(new).filter_map(move |(_, entry)| known.message(wanted, entry))
         };
-        let made = self.entries.of(Kind::Cluster).iter().filter_map(|(name, entry)| {
-            let made = self.made.get(name).filter(|made| self.is_same(entry, made))?;
-            Some((&**name, made))
-        });
-        let mut prints = vec![None; self.texts.len()];
-        for (_, _, entry) in self.entries.iter() {
-            prints[entry.message.at.text] = Some(entry.print);
+        let (mut clusters, mut new_clusters) = (Vec::new(), Vec::new());
+        for (name, entry) in self.entries.of(Kind::Cluster) {
+            let same = self.made.get(name).filter(|made| self.is_same(entry, made));
+            let serving = same.and_then(|same| Some((same, same.serving(name, base)?)));
+            if let Some((made, (id, cluster))) = serving {
+                clusters.push(Part::Made { made, id, cluster, text: entry.text });
+            } else if let Some(message) = known.message(Kind::Cluster, entry) {
+                let of = if new.contains(&**name) { &mut new_clusters } else { &mut clusters };
+                of.push(Part::New(message));
+            }
         }
+        clusters.append(&mut new_clusters);
         let discovered = Discovered {
-            made_listeners: self.made_listeners(base, judged),
-            prints,
-            made: made.collect(),
-            clusters: of(Kind::Cluster).map(|(_, message)| message).collect(),
-            listeners: of(Kind::Listener).map(|(_, message)| message).collect(),
-            endpoints: of(Kind::Endpoints).collect(),
-            routes: of(Kind::Routes).collect(),
-            secrets: of(Kind::Secret).collect(),
-            runtimes: of(Kind::Runtime).collect(),
-            extensions: of(Kind::Extension).collect(),
-            secret_texts: of(Kind::Secret).map(|(_, secret)| secret.at.text).collect(),
+            made_listeners,
+            clusters,
+            listeners: match made_listeners {
+                Some(_) => Vec::new(),
+                None => of(Kind::Listener).collect(),
+            },
+            known: Some(known),
+            secret_texts: self.entries.of(Kind::Secret).values().map(|it| it.text).collect(),
             judged: judged
                 .iter()
                 .filter_map(|(kind, name)| self.entries.get(*kind, name))
-                .map(|entry| entry.message.at.text)
+                .map(|entry| entry.text)
                 .collect(),
         };
         let mut report = self.report();
@@ -527,7 +523,7 @@ impl Resources {
         let broken = report.broken_texts();
         let mut wrong = Vec::new();
         for key in judged {
-            let text = self.entries.get(key.0, &key.1).map(|entry| entry.message.at.text);
+            let text = self.entries.get(key.0, &key.1).map(|entry| entry.text);
             if let Some(text) = text.filter(|text| broken.contains(text)) {
                 wrong.push((key.clone(), reason(&report, text)));
             }
@@ -581,7 +577,7 @@ impl Resources {
         broken: &HashSet<usize>,
     ) -> (Vec<Key>, bool) {
         let is_broken = |kind, name: &str| match self.entries.get(kind, name) {
-            Some(entry) => broken.contains(&entry.message.at.text),
+            Some(entry) => broken.contains(&entry.text),
             // Of the bootstrap, which was good: a file that it names is not.
             None => (0..BOOTSTRAP_TEXTS).any(|text| broken.contains(&text)),
         };
@@ -599,7 +595,7 @@ impl Resources {
             }
             let is_whole = !is_broken(*kind, name)
                 && needs.iter().all(|need| !is_broken(need.kind, &need.name));
-            let is_held = self.held.contains(&(*kind, name.to_string()));
+            let is_held = !self.held.is_empty() && self.held.contains(&(*kind, name.to_string()));
             if !is_complete || !is_whole || is_held {
                 kept.push((*kind, Arc::clone(name)));
             }

@@ -54,7 +54,7 @@ pub use convert::{
     Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, LayerKind, Locality, Need, Node, Push,
     PushTarget, RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
 };
-pub use dynamic::{Build, Conflict, Given, Kind, Patch, Rejected, Resources, Use};
+pub use dynamic::{Build, Conflict, Given, Kind, Patch, Printer, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};
 pub use health_discovery::{CheckPlan, CheckedCluster, CheckedLocality, check_plan};
 pub use load::{

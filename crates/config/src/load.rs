@@ -332,6 +332,8 @@ pub(crate) struct Converted {
     pub(crate) bootstrap: Bootstrap,
     pub(crate) needs: Needs,
     pub(crate) conflicts: BTreeSet<Conflict>,
+    /// Some clients are spoken to under TLS.
+    pub(crate) downstream_tls: bool,
 }
 
 impl Converter<'_> {
@@ -351,9 +353,31 @@ impl Converter<'_> {
 impl Converted {
     fn of(converter: Converter<'_>, bootstrap: Bootstrap) -> Self {
         let Converter {
-            rules, snapshot, prints, needs, secret_files, repeatable, conflicts, ..
+            base,
+            rules,
+            mut snapshot,
+            prints,
+            needs,
+            secret_files,
+            repeatable,
+            conflicts,
+            downstream_tls,
+            ..
         } = converter;
-        Self { rules, snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
+        if snapshot.cluster_ids == base.snapshot.cluster_ids {
+            snapshot.cluster_ids = Arc::clone(&base.snapshot.cluster_ids);
+        }
+        Self {
+            rules,
+            snapshot,
+            prints,
+            bootstrap,
+            needs,
+            secret_files,
+            repeatable,
+            conflicts,
+            downstream_tls,
+        }
     }
 }
 
@@ -396,6 +420,7 @@ pub(crate) fn converter<'a>(
         awaits_secret: false,
         certificates: Certificates::default(),
         shared_certificates: HashSet::new(),
+        shared: Default::default(),
         discovered,
         has_ads: false,
         control_planes: HashSet::new(),

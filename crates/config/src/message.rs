@@ -7,6 +7,7 @@ mod any;
 mod binary;
 mod decode;
 mod digest;
+mod direct;
 mod encode;
 mod json;
 mod legacy;
@@ -24,7 +25,7 @@ use prost_reflect::{FieldDescriptor, MessageDescriptor};
 
 use crate::tree::{Node, Pos};
 
-pub(crate) use binary::{Seen, tree as binary_tree};
+pub(crate) use binary::{Seen, decode_binary, decode_ordinary};
 pub(crate) use decode::{UnknownFields, decode};
 pub(crate) use digest::digest;
 pub(crate) use encode::encode;
@@ -135,6 +136,27 @@ pub(crate) struct Field {
     pub(crate) value: Value,
     /// Whether conversion looked at it; a test compares this with the table of support.
     pub(crate) read: Cell<bool>,
+    /// What tells most names apart from its own.
+    hint: u16,
+    /// The descriptor's, which is looked up there each time.
+    pub(crate) number: u32,
+}
+
+impl Field {
+    fn new(descriptor: FieldDescriptor, at: At, value: Value) -> Self {
+        let (hint, number) = (hint(descriptor.name()), descriptor.number());
+        Self { descriptor, at, value, read: Cell::new(false), hint, number }
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.hint == hint(name) && self.descriptor.name() == name
+    }
+}
+
+/// The length of a name and its last letter.
+fn hint(name: &str) -> u16 {
+    let last = name.as_bytes().last().copied().unwrap_or(0);
+    u16::from_be_bytes([name.len() as u8, last])
 }
 
 /// An element of a list or map.

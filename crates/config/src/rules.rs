@@ -14,7 +14,7 @@ use prost_reflect::{
     OneofDescriptor,
 };
 
-use crate::message::{At, Message, Value};
+use crate::message::{At, Field, Message, Value};
 use crate::report::Report;
 
 /// Applies the rules, and remembers those of each message type.
@@ -43,6 +43,8 @@ struct TypeRules {
 #[derive(Debug)]
 struct FieldRules {
     descriptor: FieldDescriptor,
+    number: u32,
+    kind: Kind,
     rules: Option<DynamicMessage>,
     /// What is wrong where it is not set.
     unset: Option<String>,
@@ -66,7 +68,15 @@ impl Rules {
     pub(crate) fn check(&mut self, message: &Message, report: &mut Report) {
         let rules = self.of(&message.descriptor);
         for field in &rules.fields {
-            self.check_field(message, field, report);
+            match message.fields.iter().find(|set| set.number == field.number) {
+                Some(set) => self.check_field(message, set, field, report),
+                None => {
+                    if let Some(why) = &field.unset {
+                        let name = field.descriptor.name();
+                        report.broken(&message.at, format!("`{name}`: {why}"));
+                    }
+                }
+            }
         }
         for oneof in &rules.required_oneofs {
             if message
@@ -80,15 +90,13 @@ impl Rules {
         }
     }
 
-    fn check_field(&mut self, message: &Message, rules: &FieldRules, report: &mut Report) {
-        let name = rules.descriptor.name();
-        let set = message.fields.iter().find(|field| field.descriptor == rules.descriptor);
-        let Some(set) = set else {
-            if let Some(why) = &rules.unset {
-                report.broken(&message.at, format!("`{name}`: {why}"));
-            }
-            return;
-        };
+    fn check_field(
+        &mut self,
+        message: &Message,
+        set: &Field,
+        rules: &FieldRules,
+        report: &mut Report,
+    ) {
         let broken = rules.rules.as_ref();
         if let Some(broken) = broken.and_then(|it| check::field(it, &rules.descriptor, Some(set))) {
             report.broken(broken.at.as_ref().unwrap_or(&set.at), broken.message);
@@ -102,10 +110,11 @@ impl Rules {
         } else if rules.deprecated
             && (set.descriptor.supports_presence() || !set.value.is_default())
         {
+            let name = rules.descriptor.name();
             let advice = replacement(message.descriptor.full_name(), name);
             report.note(&set.at, format!("Envoy has deprecated `{name}`{advice}"));
         }
-        self.check_value(&rules.descriptor.kind(), &set.value, &set.at, report);
+        self.check_value(&rules.kind, &set.value, &set.at, report);
     }
 
     /// Goes into messages, and refuses enum values that Envoy does.
@@ -164,7 +173,8 @@ impl Rules {
         let disallowed = flag(&options, self.extensions.disallowed.as_ref());
         let unset = rules.as_ref().and_then(|rules| check::field(rules, &descriptor, None));
         let unset = unset.map(|broken| broken.message);
-        FieldRules { descriptor, rules, unset, deprecated, disallowed }
+        let (number, kind) = (descriptor.number(), descriptor.kind());
+        FieldRules { descriptor, number, kind, rules, unset, deprecated, disallowed }
     }
 }
 

@@ -19,7 +19,7 @@ static SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy.bin"));
 pub(crate) const BOOTSTRAP: &str = "envoy.config.bootstrap.v3.Bootstrap";
 
 /// Message types by name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Schema {
     pool: DescriptorPool,
 }

@@ -64,7 +64,8 @@ pub(crate) struct Counts {
 #[derive(Debug, Default)]
 pub struct Tallies {
     open: Mutex<Vec<Open>>,
-    rates: Mutex<Arc<Rates>>,
+    /// Nothing before the first.
+    rates: Mutex<Option<Arc<Rates>>>,
 }
 
 #[derive(Debug)]
@@ -114,13 +115,13 @@ impl Tallies {
     }
 
     pub(crate) fn set_rates(&self, rates: Rates) {
-        *lock(&self.rates) = Arc::new(rates);
+        *lock(&self.rates) = Some(Arc::new(rates));
     }
 
     /// What came of the last comparison.
     #[must_use]
     pub fn rates(&self) -> Arc<Rates> {
-        Arc::clone(&lock(&self.rates))
+        lock(&self.rates).clone().unwrap_or_default()
     }
 }
 

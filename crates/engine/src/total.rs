@@ -5,7 +5,7 @@
 //! rare, and in steps where many requests a second would contend for the total's cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use towpath_proto::{Address, Instant};
@@ -57,7 +57,11 @@ impl HostTotals {
 /// A worker that comes to a new tenth empties what is too old. Two that do so at once may lose a few of what the other
 /// has just counted.
 #[derive(Debug, Default)]
-pub struct Recent {
+pub struct Recent(OnceLock<Box<Tenths>>);
+
+/// There are some where a retry budget asks.
+#[derive(Debug, Default)]
+struct Tenths {
     /// The tenth that is counted in, by its number since the clock's beginning.
     newest: AtomicU64,
     counts: [AtomicU64; TENTHS as usize],
@@ -66,16 +70,20 @@ pub struct Recent {
 impl Recent {
     /// Counts one more.
     pub(crate) fn note(&self, interval: Duration, now: Instant) {
-        let newest = self.come_to(interval, now);
-        self.count(newest).fetch_add(1, Ordering::Relaxed);
+        let tenths = self.0.get_or_init(Box::default);
+        let newest = tenths.come_to(interval, now);
+        tenths.count(newest).fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many there were in an interval, or in up to a tenth of it less.
     pub(crate) fn value(&self, interval: Duration, now: Instant) -> u64 {
-        self.come_to(interval, now);
-        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+        let tenths = self.0.get_or_init(Box::default);
+        tenths.come_to(interval, now);
+        tenths.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
+}
 
+impl Tenths {
     /// Goes on to the tenth that it is by now; answers its number.
     fn come_to(&self, interval: Duration, now: Instant) -> u64 {
         let tenth = (interval.as_millis() / u128::from(TENTHS)).max(1);

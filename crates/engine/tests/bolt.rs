@@ -515,7 +515,7 @@ fn snapshot(setting: &Setting) -> Snapshot {
     };
     let cluster = Cluster {
         limits,
-        outliers: setting.outliers,
+        outliers: setting.outliers.map(Box::new),
         bolt: (!setting.speaks_http).then(|| {
             Arc::new(BoltUpstream {
                 connections_per_host: 1,

@@ -100,7 +100,7 @@ fn a_budget_of_an_interval_counts_requests_that_are_over() {
 #[test]
 fn answers_that_do_not_come_are_errors_of_their_host() {
     let mut plan = Plan::new(1);
-    plan.cluster.outliers = Some(outliers(2));
+    plan.cluster.outliers = Some(Box::new(outliers(2)));
     plan.adjust_forward = |forward| forward.timeout = Some(Duration::from_millis(50));
     let mut bench = Bench::of(plan.snapshot());
     for late in [0, 1] {
@@ -278,7 +278,8 @@ fn an_answer_that_stops_early_is_not_taken_for_whole() {
 fn a_host_says_that_it_is_degraded_in_answers_that_are_no_errors() {
     for (status, count) in [(200, 1), (404, 1), (500, 0), (503, 0)] {
         let mut plan = Plan::new(1);
-        plan.cluster.outliers = Some(OutlierDetection { detects_degraded: true, ..outliers(0) });
+        let detection = OutlierDetection { detects_degraded: true, ..outliers(0) };
+        plan.cluster.outliers = Some(Box::new(detection));
         let mut bench = Bench::of(plan.snapshot());
         let field = "X-Envoy-Degraded: 1\r\nContent-Length: 0\r\n\r\n";
         bench.exchange(GET, format!("HTTP/1.1 {status} So\r\n{field}").as_bytes());
@@ -336,7 +337,7 @@ fn a_tunnel_outlasts_the_time_for_an_answer() {
 #[test]
 fn a_host_that_comes_back_begins_without_errors() {
     let mut plan = Plan::new(1);
-    plan.cluster.outliers = Some(outliers(3));
+    plan.cluster.outliers = Some(Box::new(outliers(3)));
     let mut snapshot = plan.snapshot();
     let cluster = snapshot.intern("app");
     let mut bench = Bench::of(snapshot);

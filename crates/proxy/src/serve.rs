@@ -573,7 +573,7 @@ pub(crate) fn dns_clusters(snapshot: &Snapshot) -> Vec<DnsCluster> {
                 id: ClusterId(u32::try_from(index).ok()?),
                 name: cluster.name.clone(),
                 stat_name: cluster.stat_name.clone(),
-                dns: dns.clone(),
+                dns: (**dns).clone(),
             })
         })
         .collect()

@@ -11,7 +11,7 @@ use towpath_engine::snapshot::{self, AccessLog};
 use towpath_engine::stats::{Keep, Rules};
 
 use super::Converter;
-use super::discovery::Discovery;
+use super::discovery::{Discovery, Part};
 use super::downstream_tls::serves_under_tls;
 use super::extension::{BOOTSTRAP_EXTENSION, REGEX_ENGINE};
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
@@ -27,7 +27,8 @@ impl<'a> Converter<'a> {
         let (node, discovery) = self.begin(message);
         let resources = message.message("static_resources");
         let own = |name| resources.into_iter().flat_map(move |all| all.messages(name));
-        let clusters: Vec<_> = own("clusters").chain(self.discovered.clusters.clone()).collect();
+        let clusters: Vec<_> =
+            own("clusters").map(Part::New).chain(self.discovered.clusters.clone()).collect();
         let listeners: Vec<_> = own("listeners").chain(self.discovered.listeners.clone()).collect();
         self.name_clusters(&clusters);
         self.downstream_tls = listeners.iter().copied().any(serves_under_tls);

@@ -4,37 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::cluster::{Discovery, Ends, Limits};
-use towpath_engine::snapshot::{BufferLimit, Cluster};
-use towpath_proto::{ConnectOptions, SocketState};
+use towpath_engine::snapshot::{BufferLimit, Cluster, ClusterId};
+use towpath_proto::{ConnectOptions, SocketState, http1};
 
 use super::Converter;
 use super::address::{Written, int_option, keepalive};
 use super::balancer::Balanced;
-use super::discovery::BOOTSTRAP_TEXTS;
+use super::discovery::{BOOTSTRAP_TEXTS, Part};
 use super::istio::mesh_cluster;
 use super::metadata::filter_metadata;
 use super::upstream::Upstream;
-use crate::dynamic::Kind;
+use crate::dynamic::{Kind, Made};
 use crate::message::Message;
 
 impl Converter<'_> {
     /// Gives every cluster its number, so that routes can name clusters that stand after them.
-    pub(super) fn name_clusters(&mut self, clusters: &[&Message]) {
+    pub(super) fn name_clusters(&mut self, clusters: &[Part<'_>]) {
         for cluster in clusters {
-            let name = cluster.text("name");
+            let name = cluster.name();
             if self.snapshot.cluster_id(name).is_some() {
-                self.report.problem(cluster.at("name"), format!("duplicate cluster '{name}'"));
+                self.report.problem(&cluster.name_at(), format!("duplicate cluster '{name}'"));
             }
             self.intern(name);
         }
     }
 
     /// All clusters.
-    pub(super) fn clusters(&mut self, bootstrap: &Message, messages: &[&Message]) {
-        for message in messages {
-            if self.take_made(message.text("name")) {
-                continue;
-            }
+    pub(super) fn clusters(&mut self, bootstrap: &Message, parts: &[Part<'_>]) {
+        for part in parts {
+            let message = match *part {
+                Part::New(message) => message,
+                Part::Made { made, id, cluster, .. } => {
+                    self.take_made(made, id, cluster);
+                    continue;
+                }
+            };
             (self.files, self.rotating) = (0, 0);
             self.runtime.begin_part();
             self.has_secret_file = false;
@@ -60,13 +64,8 @@ impl Converter<'_> {
         }
     }
 
-    /// Takes the cluster that serves, if nothing of it has changed.
-    fn take_made(&mut self, name: &str) -> bool {
-        let Some(made) = self.discovered.made.get(name) else { return false };
-        let known = self.base.prints.clusters.get(name) == Some(&made.print);
-        let id = self.base.snapshot.cluster_id(name).filter(|_| known);
-        let same = id.and_then(|id| Some((id, self.base.snapshot.cluster(id)?)));
-        let Some((id, cluster)) = same else { return false };
+    /// Takes the cluster that serves, of which nothing has changed.
+    fn take_made(&mut self, made: &Made, id: ClusterId, cluster: &Arc<Cluster>) {
         self.prints.clusters.insert(Arc::clone(&cluster.name), made.print);
         for need in &made.needs {
             let key = (need.kind, Arc::clone(&need.name));
@@ -76,7 +75,6 @@ impl Converter<'_> {
         if let Some(slot) = self.snapshot.clusters.get_mut(id.0 as usize) {
             *slot = Some(Arc::clone(cluster));
         }
-        true
     }
 
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {
@@ -125,9 +123,14 @@ impl Converter<'_> {
             }
         };
         let health_check = self.active_check(message, http2.as_deref());
+        let name: Arc<str> = Arc::from(name);
+        let stat_name = match stat_name.replace(':', "_") {
+            same if *same == *name => Arc::clone(&name),
+            other => Arc::from(other),
+        };
         Some(Cluster {
-            name: Arc::from(name),
-            stat_name: Arc::from(stat_name.replace(':', "_")),
+            name,
+            stat_name,
             discovery: match discovery {
                 Discovery::Dns(mut dns) => {
                     dns.names = endpoints.names;
@@ -144,9 +147,9 @@ impl Converter<'_> {
             own_zone: own_zone(bootstrap),
             zones,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
-            connect: Arc::new(connect),
-            tls,
-            sockets,
+            connect: self.shared.connect(connect),
+            tls: tls.map(Box::new),
+            sockets: sockets.into_iter().map(|tls| tls.map(Box::new)).collect(),
             socket_names,
             proxy_headers,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
@@ -162,14 +165,14 @@ impl Converter<'_> {
             max_stream_duration,
             preconnect_milli: preconnect_milli(message),
             max_requests_per_connection,
-            http1: Arc::new(http1),
+            http1: self.shared.http1(http1),
             http2,
             bolt,
             in_use: Default::default(),
             host_connections: self.host_connections(message),
             host_totals: Default::default(),
             health_check: health_check.filter(|_| is_watched),
-            outliers: self.outliers(message).filter(|_| is_watched),
+            outliers: self.outliers(message).filter(|_| is_watched).map(Box::new),
             tallies: Default::default(),
             mesh,
             filter_metadata: filter_metadata(message),
@@ -298,6 +301,29 @@ const CLIENT_IDLE: Duration = Duration::from_secs(60);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IPPROTO_IP: i32 = 0;
 const IP_FREEBIND: i32 = 15;
+
+/// What thousands of clusters have alike, of which there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    connect: Arc<ConnectOptions>,
+    http1: Arc<http1::Options>,
+}
+
+impl Shared {
+    fn connect(&mut self, options: ConnectOptions) -> Arc<ConnectOptions> {
+        if *self.connect != options {
+            self.connect = Arc::new(options);
+        }
+        Arc::clone(&self.connect)
+    }
+
+    fn http1(&mut self, options: http1::Options) -> Arc<http1::Options> {
+        if *self.http1 != options {
+            self.http1 = Arc::new(options);
+        }
+        Arc::clone(&self.http1)
+    }
+}
 
 /// Which connections end when hosts change.
 fn ends(cluster: &Message) -> Ends {

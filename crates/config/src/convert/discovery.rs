@@ -1,11 +1,14 @@
 //! Where a configuration asks for more: `dynamic_resources`, and the config sources of clusters and listeners.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_engine::snapshot::{Cluster, ClusterId};
+
 use super::Converter;
 use super::collections::{CLUSTERS, LISTENERS};
+use crate::dynamic::entries::Known;
 use crate::dynamic::listeners::MadeListeners;
 use crate::dynamic::{Kind, Made};
 use crate::error::Rank;
@@ -104,27 +107,56 @@ pub struct Need {
 #[derive(Default)]
 pub(crate) struct Discovered<'a> {
     /// Clusters, those last that are being judged.
-    pub(crate) clusters: Vec<&'a Message>,
+    pub(crate) clusters: Vec<Part<'a>>,
     /// The same of listeners.
     pub(crate) listeners: Vec<&'a Message>,
-    pub(crate) endpoints: HashMap<&'a str, &'a Message>,
-    pub(crate) routes: HashMap<&'a str, &'a Message>,
-    pub(crate) secrets: HashMap<&'a str, &'a Message>,
-    pub(crate) runtimes: HashMap<&'a str, &'a Message>,
-    pub(crate) extensions: HashMap<&'a str, &'a Message>,
-    /// What clusters came to that did not change, nor what they ask for.
-    pub(crate) made: HashMap<&'a str, &'a Made>,
+    /// What others ask for by name.
+    pub(crate) known: Option<Known<'a>>,
     /// What listeners came to, where they would come to the same.
     pub(crate) made_listeners: Option<&'a MadeListeners>,
-    /// Digests of resources by their text; the bootstrap has none.
-    pub(crate) prints: Vec<Option<u64>>,
     /// The texts of these.
     pub(crate) secret_texts: HashSet<usize>,
     /// The texts that are being judged: names of clusters in them must exist.
     pub(crate) judged: Vec<usize>,
 }
 
-impl Discovered<'_> {
+/// A cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part<'a> {
+    /// To be converted.
+    New(&'a Message),
+    /// It would come to what serves.
+    Made { made: &'a Made, id: ClusterId, cluster: &'a Arc<Cluster>, text: usize },
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn name(self) -> &'a str {
+        match self {
+            Self::New(message) => message.text("name"),
+            Self::Made { cluster, .. } => &cluster.name,
+        }
+    }
+
+    /// Where its name was written.
+    pub(super) fn name_at(self) -> At {
+        match self {
+            Self::New(message) => message.at("name").clone(),
+            Self::Made { text, .. } => At::root(text),
+        }
+    }
+}
+
+impl<'a> Discovered<'a> {
+    /// A resource that others ask for.
+    pub(super) fn resource(&self, kind: Kind, name: &str) -> Option<&'a Message> {
+        self.known?.get(kind, name)
+    }
+
+    /// The digest of a resource by its text; the bootstrap has none.
+    pub(crate) fn print(&self, text: usize) -> Option<u64> {
+        self.known?.print(text)
+    }
+
     /// Whether a text is the bootstrap's or is being judged.
     pub(crate) fn is_judged(&self, at: &At) -> bool {
         at.text < BOOTSTRAP_TEXTS || self.judged.contains(&at.text)
@@ -341,7 +373,7 @@ impl<'a> Converter<'a> {
             name => name,
         };
         self.need(Kind::Endpoints, name, source, stat_name)?;
-        let found = self.discovered.endpoints.get(name).copied()?;
+        let found = self.discovered.resource(Kind::Endpoints, name)?;
         self.files = self.files.rotate_left(1) ^ self.print(found);
         Some(found)
     }
@@ -354,7 +386,7 @@ impl<'a> Converter<'a> {
     ) -> Option<&'a Message> {
         let name = rds.text("route_config_name");
         self.need(Kind::Routes, name, rds.message("config_source")?, stat_prefix)?;
-        let found = self.discovered.routes.get(name).copied()?;
+        let found = self.discovered.resource(Kind::Routes, name)?;
         self.files = self.files.rotate_left(1) ^ self.print(found);
         Some(found)
     }
@@ -369,7 +401,7 @@ impl<'a> Converter<'a> {
         let name = named.text("name");
         self.node_is_known(&named.at)?;
         self.need(Kind::Secret, name, source, name)?;
-        let Some(secret) = self.discovered.secrets.get(name).copied() else {
+        let Some(secret) = self.discovered.resource(Kind::Secret, name) else {
             self.awaits_secret = true;
             return None;
         };

@@ -174,7 +174,7 @@ fn least_refresh(config: &Message) -> Duration {
 }
 
 fn of_dns(dns: Dns, cluster: &Message) -> Discovery {
-    Discovery::Dns(Dns { eyeballs: happy_eyeballs(cluster), ..dns })
+    Discovery::Dns(Box::new(Dns { eyeballs: happy_eyeballs(cluster), ..dns }))
 }
 
 pub(super) fn family(name: &str) -> Family {

@@ -69,7 +69,7 @@ impl<'a> Converter<'a> {
         types: &[&str],
         place: Place<'_>,
     ) -> Option<&'a Message> {
-        let found = self.discovered.extensions.get(name).copied()?;
+        let found = self.discovered.resource(Kind::Extension, name)?;
         self.files = self.files.rotate_left(1) ^ self.print(found);
         self.accept(found);
         // Without one the rules have told.

@@ -198,7 +198,7 @@ impl Converter<'_> {
         }
         let needs = std::mem::take(&mut self.needs_of_one);
         self.needs.insert((Kind::Runtime, Arc::from(name)), needs);
-        if let Some(found) = self.discovered.runtimes.get(name).copied() {
+        if let Some(found) = self.discovered.resource(Kind::Runtime, name) {
             self.accept(found);
             self.struct_of(found, "layer", values);
         }

@@ -1,17 +1,16 @@
 //! Endpoints alone: where nothing else has to be looked at, their clusters are converted and no other, so that the cost
 //! follows what changed and not what there is.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use towpath_engine::snapshot::{Cluster, Snapshot};
 
 use super::{Entry, Given, Key, Kind, Need, Resources};
 use crate::base::{Base, Prints};
-use crate::convert::discovery::Discovered;
+use crate::convert::discovery::{Discovered, Part};
 use crate::error::Rank;
 use crate::load::converter;
-use crate::message::Message;
 
 /// What endpoints come to.
 #[derive(Debug)]
@@ -52,6 +51,7 @@ impl Resources {
         let mut before = Vec::new();
         let are_good = given.iter().all(|given| self.replace_endpoints(given, &mut before));
         let patch = are_good.then(|| self.patch(&users, &before, serving)).flatten();
+        self.forget_parts(&users);
         if patch.is_none() {
             // The first of a name comes last.
             for (key, old) in before.into_iter().rev() {
@@ -105,7 +105,7 @@ impl Resources {
             base.prints.clusters.insert(Arc::clone(name), print);
         }
         let judged = changed.iter().filter_map(|(key, _)| self.entries.get(key.0, &key.1));
-        let judged: Vec<usize> = judged.map(|entry| entry.message.at.text).collect();
+        let judged: Vec<usize> = judged.map(|entry| entry.text).collect();
         let rules = self.rules.take();
         let discovered = self.parts_of(users, judged)?;
         let mut report = self.report();
@@ -130,44 +130,40 @@ impl Resources {
             it.rank == Rank::Harmless && discovered.judged.contains(&it.location.text)
         });
         let ignored = harmless.map(ToString::to_string).collect();
-        drop(discovered);
         self.keep_made(&converted, &report.broken_texts());
         self.rules = Some(converted.rules);
         Some(Patch { clusters, prints: converted.prints, ignored })
     }
 
-    /// These clusters and all that they ask for.
+    /// These clusters, to be converted with what they ask for.
     fn parts_of(&self, users: &BTreeSet<Arc<str>>, judged: Vec<usize>) -> Option<Discovered<'_>> {
-        let runtimes = self.entries.of(Kind::Runtime).iter();
-        let runtimes = runtimes.map(|(name, entry)| (&**name, &entry.message)).collect();
-        let mut found = Discovered {
-            judged,
-            prints: vec![None; self.texts.len()],
-            runtimes,
-            ..Discovered::default()
-        };
+        let known = self.known();
+        let mut found = Discovered { judged, known: Some(known), ..Discovered::default() };
         for name in users {
-            let entry = self.entries.get(Kind::Cluster, name)?;
-            found.prints[entry.message.at.text] = Some(entry.print);
-            found.clusters.push(&entry.message);
+            found.clusters.push(Part::New(known.get(Kind::Cluster, name)?));
             for need in &self.made.get(&**name)?.needs {
-                let (name, entry) = self.entries.of(need.kind).get_key_value(&*need.name)?;
-                found.prints[entry.message.at.text] = Some(entry.print);
-                let all: &mut HashMap<&str, &Message> = match need.kind {
-                    Kind::Endpoints => &mut found.endpoints,
-                    Kind::Secret => {
-                        found.secret_texts.insert(entry.message.at.text);
-                        &mut found.secrets
-                    }
+                let entry = self.entry_of(need)?;
+                match need.kind {
+                    Kind::Endpoints => {}
+                    Kind::Secret => drop(found.secret_texts.insert(entry.text)),
                     Kind::Cluster
                     | Kind::Listener
                     | Kind::Routes
                     | Kind::Runtime
                     | Kind::Extension => return None,
-                };
-                all.insert(name, &entry.message);
+                }
             }
         }
         Some(found)
+    }
+
+    /// What was read for a patch.
+    fn forget_parts(&mut self, users: &BTreeSet<Arc<str>>) {
+        for name in users {
+            self.entries.forget_message(Kind::Cluster, name);
+            for need in self.made.get(&**name).into_iter().flat_map(|made| &made.needs) {
+                self.entries.forget_message(need.kind, &need.name);
+            }
+        }
     }
 }

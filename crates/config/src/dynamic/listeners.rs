@@ -20,6 +20,8 @@ pub(crate) struct MadeListeners {
     prints: HashMap<Arc<str>, Print>,
     needs: Vec<(Arc<str>, Vec<Need>)>,
     conflicts: BTreeSet<Conflict>,
+    /// Some clients are spoken to under TLS.
+    downstream_tls: bool,
     /// Files that secrets name.
     secret_files: BTreeSet<(usize, Arc<str>)>,
     /// Keys of the runtime that were asked for.
@@ -85,6 +87,7 @@ impl Resources {
             prints: converted.prints.listeners.clone(),
             needs: needs.map(|((_, name), needs)| (Arc::clone(name), needs.clone())).collect(),
             conflicts: converted.conflicts.clone(),
+            downstream_tls: converted.downstream_tls,
             secret_files: converted.secret_files.clone(),
             asked: converted.bootstrap.runtime.asked(),
             users,
@@ -100,6 +103,7 @@ impl Converter<'_> {
         // Those of listeners are among them.
         self.prints.secrets.clone_from(&self.base.prints.secrets);
         self.conflicts.clone_from(&made.conflicts);
+        self.downstream_tls = made.downstream_tls;
         self.secret_files.clone_from(&made.secret_files);
         self.runtime.note_asked(&made.asked);
         for (name, needs) in &made.needs {
@@ -110,8 +114,9 @@ impl Converter<'_> {
             self.needs.insert((Kind::Listener, Arc::clone(name)), needs.clone());
         }
         // Clusters that only routes name have ids as well.
-        for (name, id) in &self.base.snapshot.cluster_ids {
-            self.snapshot.cluster_ids.entry(Arc::clone(name)).or_insert(*id);
+        let ids = Arc::make_mut(&mut self.snapshot.cluster_ids);
+        for (name, id) in &*self.base.snapshot.cluster_ids {
+            ids.entry(Arc::clone(name)).or_insert(*id);
         }
     }
 }

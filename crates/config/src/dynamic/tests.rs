@@ -364,3 +364,40 @@ typed_config:
     assert!(!shown.contains("SECRET") && shown.contains("shown"), "{shown}");
     assert_eq!(shown.matches("[redacted]").count(), 4, "{shown}");
 }
+
+#[test]
+fn of_many_that_are_read_ahead_a_bad_one_is_refused_alone() {
+    let (mut all, mut base) = (resources(), Base::default());
+    let named = |index: usize| format!("c{index:0>99}");
+    let cluster = |index: usize, time: &str| {
+        let text = format!("{{ name: {}, type: STATIC, connect_timeout: {time} }}", named(index));
+        given(Kind::Cluster, &named(index), &text)
+    };
+    let mut many: Vec<Given> = (0..800).map(|index| cluster(index, "1s")).collect();
+    assert!(many.iter().map(|it| it.body.len()).sum::<usize>() >= reading::MANY_BYTES);
+    // A field that is longer than what holds it.
+    many[7].body = Bytes::from_static(&[0x0a, 0x7f]);
+    let (rejected, _) = offer(&mut all, &mut base, Kind::Cluster, many);
+    let [Rejected { name, reason }] = &rejected[..] else { panic!("{rejected:?}") };
+    assert_eq!(*name, named(7));
+    assert!(reason.starts_with("not a envoy.config.cluster.v3.Cluster: "), "{reason}");
+    assert_eq!(base.snapshot.clusters.iter().flatten().count(), 800, "with that of the bootstrap");
+    let numbers = all.texts.len() - all.free_texts.len();
+    assert_eq!(numbers, 799 + BOOTSTRAP_TEXTS, "none is lost");
+    // Without what was read all comes to the same.
+    all.rest();
+    let body = all.given(Kind::Cluster, &named(9)).unwrap().body;
+    assert_eq!(all.printer().json(Kind::Cluster, &body).unwrap()["connect_timeout"], "1s");
+    let first = base.snapshot.clusters.clone();
+    let many = (0..800).map(|index| cluster(index, if index == 9 { "2s" } else { "1s" })).collect();
+    let (rejected, _) = offer(&mut all, &mut base, Kind::Cluster, many);
+    assert_eq!(rejected, []);
+    let is_same = |name: &str| {
+        let id = base.snapshot.cluster_id(name).unwrap();
+        let of = |all: &[Option<Arc<Cluster>>]| all.get(id.0 as usize).cloned().flatten();
+        of(&first).zip(of(&base.snapshot.clusters)).map(|(one, other)| Arc::ptr_eq(&one, &other))
+    };
+    assert_eq!(is_same(&named(9)), Some(false));
+    assert_eq!(is_same(&named(7)), None);
+    assert_eq!(is_same(&named(8)), Some(true));
+}

@@ -1,5 +1,5 @@
-//! Encoded messages as trees, so that what a control plane sends is read by the same rules as a file. Its places have
-//! no line, only a path.
+//! Encoded messages, read by the same rules as a file: over trees, but for what is ordinary ([`super::direct`]). Their
+//! places have no line, only a path.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, Value as Wire};
 
 use super::any::{TYPE_KEY, TYPED_STRUCTS};
-use super::decode::is_wrapper;
+use super::decode::{UnknownFields, decode, is_wrapper};
+use super::{Message, direct};
+use crate::report::Report;
 use crate::schema::Schema;
 use crate::tree::{Key, MAX_DEPTH, Node, Pos, Value as Tree};
 
@@ -21,8 +23,43 @@ pub(crate) struct Seen {
     pub(crate) unknown_fields: u64,
 }
 
-/// Reads an encoded message. The error says why it cannot be read.
-pub(crate) fn tree(
+/// Reads an encoded message of a text. There is none where something is wrong with it, which the report says then, or
+/// where the schema does not have all types that are [`Seen`].
+///
+/// # Errors
+/// Why it is no message of the named type.
+pub(crate) fn decode_binary(
+    schema: &Schema,
+    report: &mut Report,
+    unknown: UnknownFields,
+    type_name: &str,
+    bytes: &[u8],
+    text: usize,
+    seen: &mut Seen,
+) -> Result<Option<Message>, String> {
+    let descriptor = schema.message(type_name).ok_or("there is no such type")?;
+    if let Some(message) = direct::read(schema, &descriptor, bytes, text) {
+        return Ok(Some(message));
+    }
+    let tree = tree(schema, descriptor, bytes, seen)?;
+    if !seen.types.is_empty() {
+        return Ok(None);
+    }
+    Ok(decode(schema, report, unknown, type_name, &tree, text))
+}
+
+/// Reads an encoded message of a text, if nothing about it is out of the ordinary.
+pub(crate) fn decode_ordinary(
+    schema: &Schema,
+    type_name: &str,
+    bytes: &[u8],
+    text: usize,
+) -> Option<Message> {
+    direct::read(schema, &schema.message(type_name)?, bytes, text)
+}
+
+/// An encoded message as a tree. The error says why it cannot be read.
+pub(super) fn tree(
     schema: &Schema,
     descriptor: MessageDescriptor,
     bytes: &[u8],

@@ -86,12 +86,7 @@ impl Decoder<'_> {
             return;
         }
         let Some(value) = self.value(descriptor, node, &at) else { return };
-        message.fields.push(Field {
-            descriptor: descriptor.clone(),
-            at,
-            value,
-            read: false.into(),
-        });
+        message.fields.push(Field::new(descriptor.clone(), at, value));
     }
 
     fn value(&mut self, descriptor: &FieldDescriptor, node: &Node, at: &At) -> Option<Value> {
@@ -150,7 +145,7 @@ impl Decoder<'_> {
         result.map_err(|message| self.report.problem(at, message)).ok()
     }
 
-    fn message_value(
+    pub(super) fn message_value(
         &mut self,
         descriptor: &MessageDescriptor,
         node: &Node,
@@ -223,7 +218,7 @@ fn already_set(message: &Message, descriptor: &FieldDescriptor) -> Option<String
     Some(clash.descriptor.name().to_owned())
 }
 
-fn takes_null(kind: &Kind) -> bool {
+pub(super) fn takes_null(kind: &Kind) -> bool {
     matches!(kind, Kind::Message(descriptor) if descriptor.full_name() == "google.protobuf.Value")
 }
 

@@ -3,28 +3,57 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{Message, Value};
+use super::{Field, Message, Value};
 use crate::tree::{Node, Value as Tree};
 
 /// The digest.
 pub(crate) fn digest(message: &Message) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Gathering { hasher: DefaultHasher::new(), bytes: Vec::with_capacity(BLOCK) };
     feed(message, &mut hasher);
     hasher.finish()
 }
 
-fn feed(message: &Message, hasher: &mut DefaultHasher) {
-    message.descriptor.full_name().hash(hasher);
-    message.fields.len().hash(hasher);
-    let mut fields: Vec<_> = message.fields.iter().collect();
-    fields.sort_by_key(|field| field.descriptor.number());
-    for field in fields {
-        field.descriptor.number().hash(hasher);
-        feed_value(&field.value, hasher);
+/// Hashes in blocks: what is fed are thousands of numbers and short texts.
+struct Gathering {
+    hasher: DefaultHasher,
+    bytes: Vec<u8>,
+}
+
+impl Hasher for Gathering {
+    fn write(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= BLOCK {
+            self.hasher.write(&self.bytes);
+            self.bytes.clear();
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        let mut hasher = self.hasher.clone();
+        hasher.write(&self.bytes);
+        hasher.finish()
     }
 }
 
-fn feed_value(value: &Value, hasher: &mut DefaultHasher) {
+const BLOCK: usize = 4096;
+
+fn feed(message: &Message, hasher: &mut Gathering) {
+    message.descriptor.full_name().hash(hasher);
+    message.fields.len().hash(hasher);
+    let feed_field = |field: &Field| {
+        field.number.hash(hasher);
+        feed_value(&field.value, hasher);
+    };
+    if message.fields.is_sorted_by_key(|field| field.number) {
+        message.fields.iter().for_each(feed_field);
+    } else {
+        let mut fields: Vec<_> = message.fields.iter().collect();
+        fields.sort_by_key(|field| field.number);
+        fields.into_iter().for_each(feed_field);
+    }
+}
+
+fn feed_value(value: &Value, hasher: &mut Gathering) {
     std::mem::discriminant(value).hash(hasher);
     match value {
         Value::Bool(flag) => flag.hash(hasher),
@@ -59,7 +88,7 @@ fn feed_value(value: &Value, hasher: &mut DefaultHasher) {
     }
 }
 
-fn feed_tree(node: &Node, hasher: &mut DefaultHasher) {
+fn feed_tree(node: &Node, hasher: &mut Gathering) {
     std::mem::discriminant(&node.value).hash(hasher);
     match &node.value {
         Tree::Null => {}

@@ -97,12 +97,7 @@ fn untyped_config(
     );
     let Some(inner) = decoder.message(&descriptor, value, &typed) else { return };
     let any = Any { name: type_name.to_owned(), message: Some(inner) };
-    message.fields.push(Field {
-        descriptor: field,
-        at: typed,
-        value: Value::Any(Box::new(any)),
-        read: false.into(),
-    });
+    message.fields.push(Field::new(field, typed, Value::Any(Box::new(any))));
 }
 
 /// `hosts` of a cluster, a list of addresses.

@@ -23,7 +23,7 @@ impl Message {
             "{} has no {name}",
             self.descriptor.full_name()
         );
-        let field = self.fields.iter().find(|field| field.descriptor.name() == name)?;
+        let field = self.fields.iter().find(|field| field.is_named(name))?;
         field.read.set(true);
         Some(field)
     }

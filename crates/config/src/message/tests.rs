@@ -1,3 +1,4 @@
+use prost::Message as _;
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -209,4 +210,116 @@ fn read(text: &str) -> (Option<Message>, Vec<Problem>, Vec<Note>) {
 fn a_field_is_small() {
     // 5,000 clusters and routes have some 60,000 of them.
     assert_eq!((size_of::<Value>(), size_of::<Field>()), (32, 120));
+}
+
+/// Where everything in a message was written, in order.
+fn places(message: &Message, out: &mut Vec<String>) {
+    let mut note = |at: &At| out.push(format!("{} {} {:?}", at.text, at.path(), at.pos));
+    note(&message.at);
+    message.fields.iter().for_each(|field| note(&field.at));
+    message.fields.iter().for_each(|field| places_of(&field.value, out));
+}
+
+fn places_of(value: &Value, out: &mut Vec<String>) {
+    let mut of_item = |item: &Item| {
+        out.push(format!("{} {} {:?}", item.at.text, item.at.path(), item.at.pos));
+        places_of(&item.value, out);
+    };
+    match value {
+        Value::Message(message) => places(message, out),
+        Value::Any(any) => any.message.iter().for_each(|message| places(message, out)),
+        Value::List(items) => items.iter().for_each(of_item),
+        Value::Map(entries) => entries.iter().for_each(|(_, item)| of_item(item)),
+        _ => {}
+    }
+}
+
+/// What an encoded message is by either way; by the first of them perhaps nothing.
+fn both_ways(schema: &Schema, bytes: &[u8]) -> (Option<Message>, Option<Message>) {
+    let descriptor = schema.message(BOOTSTRAP).unwrap();
+    let direct = direct::read(schema, &descriptor, bytes, 3);
+    let (mut seen, mut report) = (Seen::default(), Report::default());
+    let tree = binary::tree(schema, descriptor, bytes, &mut seen).ok();
+    let unknown = UnknownFields::Refuse;
+    let slow = tree.and_then(|tree| decode(schema, &mut report, unknown, BOOTSTRAP, &tree, 3));
+    let is_good = seen.types.is_empty() && seen.unknown_fields == 0 && report.problems.is_empty();
+    (direct, slow.filter(|_| is_good))
+}
+
+const RICH: &str = "
+node: {id: me, metadata: {a: [1, ~, x, {b: true}], c: -1.5}, locality: {zone: z}}
+flags_path: p
+stats_flush_interval: 1.5s
+layered_runtime: {layers: [{name: l, static_layer: {a.b: {numerator: 1}}}, {name: m, admin_layer: {}}]}
+static_resources:
+  clusters:
+  - name: c
+    type: STATIC
+    connect_timeout: 0.25s
+    lb_policy: RING_HASH
+    per_connection_buffer_limit_bytes: 32768
+    ring_hash_lb_config: {minimum_ring_size: 0}
+    circuit_breakers: {thresholds: [{max_retries: 7}, {priority: HIGH, max_connections: 0}]}
+    common_lb_config: {healthy_panic_threshold: {value: 12.5}, update_merge_window: 0s}
+    metadata: {filter_metadata: {x: {k: v}, b: {k: [1, 2]}}}
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        '@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {max_concurrent_streams: 5}}
+    health_checks:
+    - {timeout: 1s, interval: 2s, unhealthy_threshold: 1, healthy_threshold: 2,
+       http_health_check: {path: /, expected_statuses: [{start: 200, end: 299}], send: {text: '00ff'}}}
+    load_assignment:
+      cluster_name: c
+      named_endpoints: {b: {address: {pipe: {path: /p, mode: 511}}}, a: {}}
+      endpoints:
+      - priority: 1
+        load_balancing_weight: 3
+        lb_endpoints:
+        - {health_status: DRAINING, endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 1}}}}
+        - {endpoint: {hostname: h, address: {socket_address: {address: '::1', named_port: web}}}}
+";
+
+#[test]
+fn both_ways_of_reading_come_to_the_same() {
+    let options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    let schema = Schema::with([options]);
+    let tree = tree::parse(&Source::yaml("t", RICH)).unwrap().root;
+    let mut report = Report::default();
+    let message = decode(&schema, &mut report, UnknownFields::Refuse, BOOTSTRAP, &tree, 0).unwrap();
+    assert_eq!(report.problems, []);
+    let bytes = encode(&message).encode_to_vec();
+    let compare = |bytes: &[u8]| {
+        let (direct, slow) = both_ways(&schema, bytes);
+        let Some(direct) = direct else { return false };
+        let slow = slow.unwrap_or_else(|| panic!("{bytes:?} is taken one way alone"));
+        assert_eq!(to_json(&direct), to_json(&slow), "{bytes:?}");
+        assert_eq!(digest(&direct), digest(&slow), "{bytes:?}");
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        places(&direct, &mut one);
+        places(&slow, &mut other);
+        assert_eq!(one, other);
+        true
+    };
+    assert!(compare(&bytes), "it is ordinary");
+    // Bytes that changed, are missing, or stand twice.
+    let mut random = 1u64;
+    let mut next = |below: usize| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let mut taken = 0;
+    for _ in 0..3_000 {
+        let mut bytes = bytes.clone();
+        let at = next(bytes.len());
+        match next(4) {
+            0 => bytes[at] = next(256) as u8,
+            1 => bytes[at] ^= 1 << next(8),
+            2 => drop(bytes.remove(at)),
+            _ => bytes.truncate(at),
+        }
+        taken += usize::from(compare(&bytes));
+    }
+    assert!(taken > 300, "{taken} of them are messages");
 }

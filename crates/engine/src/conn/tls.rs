@@ -148,7 +148,7 @@ impl Connections {
     /// A cluster's TLS, as this worker will live it.
     pub(crate) fn cluster_tls(&self, cluster: &Cluster, env: &Env) -> ClusterSockets {
         let name = &cluster.stat_name;
-        let of = |tls: &Option<UpstreamTls>| {
+        let of = |tls: &Option<Box<UpstreamTls>>| {
             tls.as_ref().map(|config| ClusterTls {
                 client: config.template.as_ref().map(|it| it.client(&self.handshakes.clock)),
                 name: config.name.clone(),

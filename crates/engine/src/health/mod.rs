@@ -230,7 +230,7 @@ impl Monitor {
                 let stats = self.registry.set(self.index, scope);
                 Arc::new(Checks { config: Arc::clone(check), stats })
             });
-            let outliers = config.outliers.map(|outliers| {
+            let outliers = config.outliers.as_deref().copied().map(|outliers| {
                 let scope = Scope::ClusterOutliers(Arc::clone(&config.stat_name));
                 let slot = TimerSlot::Sweep(id).number();
                 self.timers.set(slot, now + outliers.interval);
@@ -697,7 +697,7 @@ impl TimerSlot {
 
 impl Sockets {
     fn of(config: &Cluster, clock: &tls::Clock) -> Self {
-        let client = |tls: &Option<UpstreamTls>| {
+        let client = |tls: &Option<Box<UpstreamTls>>| {
             let template = tls.as_ref().and_then(|tls| tls.template.as_ref());
             template.map(|template| template.client(clock))
         };

@@ -258,7 +258,7 @@ impl Local {
             filters: Vec::new(),
             hash: Vec::new(),
             drops: None,
-            tls: self.origin_tls(key),
+            tls: self.origin_tls(key).map(Box::new),
             sockets: Vec::new(),
             socket_names: Vec::new(),
             proxy_headers: None,

@@ -55,9 +55,9 @@ pub struct Cluster {
     /// How to connect.
     pub connect: Arc<ConnectOptions>,
     /// `transport_socket`: TLS; plain text without.
-    pub tls: Option<UpstreamTls>,
+    pub tls: Option<Box<UpstreamTls>>,
     /// `transport_socket_matches`: TLS, or plain text, of the endpoints that have one ([`Endpoint::socket`]).
-    pub sockets: Vec<Option<UpstreamTls>>,
+    pub sockets: Vec<Option<Box<UpstreamTls>>>,
     /// The headers of the PROXY protocol with which connections begin, where some do.
     pub proxy_headers: Option<Box<ProxyHeaders>>,
     /// What these are called.
@@ -94,7 +94,7 @@ pub struct Cluster {
     /// `health_checks`: whether and how each host is asked how it is.
     pub health_check: Option<Arc<HealthCheck>>,
     /// `outlier_detection`: whether and when a host is left out for its answers.
-    pub outliers: Option<OutlierDetection>,
+    pub outliers: Option<Box<OutlierDetection>>,
     /// What outlier detection compares hosts by.
     pub tallies: Tallies,
     /// What a mesh says of it.
@@ -169,7 +169,9 @@ impl Cluster {
     /// compared.
     pub(crate) fn connects_like(&self, other: &Self) -> bool {
         let are_alike =
-            |(one, other): (&Option<UpstreamTls>, &Option<UpstreamTls>)| match (one, other) {
+            |(one, other): (&Option<Box<UpstreamTls>>, &Option<Box<UpstreamTls>>)| match (
+                one, other,
+            ) {
                 (None, None) => true,
                 (Some(one), Some(other)) => one.is_like(other),
                 (None, Some(_)) | (Some(_), None) => false,
@@ -202,7 +204,7 @@ impl Cluster {
 
     /// Where a worker counts its attempts on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
-        self.outliers.map(|_| self.tallies.open(host))
+        self.outliers.as_ref().map(|_| self.tallies.open(host))
     }
 
     /// How many connections a worker has to each host, where that is not left to the number of streams.
@@ -231,7 +233,7 @@ pub enum Discovery {
     /// `STATIC`: from the file.
     Static,
     /// `STRICT_DNS`: every address of every name is a host. `LOGICAL_DNS`: the first address for new connections.
-    Dns(Dns),
+    Dns(Box<Dns>),
     /// `ORIGINAL_DST`: every address that a client wanted to go to is a host.
     OriginalDestination(OriginalDestination),
     /// `envoy.clusters.dynamic_forward_proxy`: every name that a request wants to go to is a host. The name of the DNS

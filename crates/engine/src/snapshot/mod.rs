@@ -61,7 +61,7 @@ pub struct Snapshot {
     /// Clusters by [`ClusterId`]; `None` where a name is known but no cluster has it.
     pub clusters: Vec<Option<Arc<Cluster>>>,
     /// The ids of all names that were ever seen.
-    pub cluster_ids: HashMap<Arc<str>, ClusterId>,
+    pub cluster_ids: Arc<HashMap<Arc<str>, ClusterId>>,
     /// The addresses of names that requests choose.
     pub dns_caches: Vec<Arc<names::DnsCache>>,
     /// Where access logs go, by [`SinkId`].
@@ -106,7 +106,7 @@ impl Snapshot {
         }
         let id = ClusterId(u32::try_from(self.clusters.len()).unwrap_or(u32::MAX));
         self.clusters.push(None);
-        self.cluster_ids.insert(Arc::from(name), id);
+        Arc::make_mut(&mut self.cluster_ids).insert(Arc::from(name), id);
         id
     }
 }

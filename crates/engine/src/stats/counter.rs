@@ -115,18 +115,22 @@ impl fmt::Debug for Gauge {
     }
 }
 
-/// Counts by response status; a class of codes takes memory once one of it was seen.
+/// Counts by response status; what was never seen takes no memory.
 #[derive(Default)]
 pub struct Codes {
-    classes: [OnceLock<Box<[Counter]>>; 5],
+    classes: OnceLock<Box<Classes>>,
 }
+
+/// Codes by their class.
+type Classes = [OnceLock<Box<[Counter]>>; 5];
 
 impl Codes {
     /// Counts a status; one outside 100 to 599 is not counted.
     #[inline]
     pub fn count(&self, status: u16) {
         let (class, code) = (usize::from(status / 100), usize::from(status % 100));
-        let Some(class) = class.checked_sub(1).and_then(|class| self.classes.get(class)) else {
+        let classes = self.classes.get_or_init(Box::default);
+        let Some(class) = class.checked_sub(1).and_then(|class| classes.get(class)) else {
             return;
         };
         class.get_or_init(|| (0..100).map(|_| Counter::default()).collect())[code].inc();
@@ -134,7 +138,8 @@ impl Codes {
 
     /// Every status that was counted, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
-        (1u16..).zip(&self.classes).flat_map(|(class, codes)| {
+        let classes = self.classes.get().map_or(&[][..], |classes| &classes[..]);
+        (1u16..).zip(classes).flat_map(|(class, codes)| {
             let codes = codes.get().map_or(&[][..], |codes| codes);
             (class * 100..).zip(codes.iter().map(Counter::value)).filter(|(_, count)| *count > 0)
         })

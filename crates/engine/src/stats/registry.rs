@@ -78,6 +78,8 @@ impl Registry {
         }
         let set = Arc::new(S::default());
         let weak: Weak<dyn StatSet> = Arc::<S>::downgrade(&set);
+        // Most scopes have one, and a vector that grows begins with room for four.
+        sets.reserve_exact(1);
         sets.push((worker, weak));
         set
     }

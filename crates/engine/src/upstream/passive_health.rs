@@ -107,7 +107,8 @@ impl ClusterState {
 impl Clusters {
     /// Whether the host of a pool counts as degraded when its answers say so.
     pub(crate) fn detects_degraded(&self, pool_key: PoolKey) -> bool {
-        let outliers = self.get(pool_key.cluster).and_then(|cluster| cluster.config.outliers);
+        let outliers =
+            self.get(pool_key.cluster).and_then(|cluster| cluster.config.outliers.as_ref());
         outliers.is_some_and(|outliers| outliers.detects_degraded)
     }
 }
@@ -143,7 +144,7 @@ impl Upstreams {
     #[cold]
     pub(crate) fn note_watched(&mut self, pool_key: PoolKey, sign: HostOutcome, env: &mut Env) {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return };
-        let Some(config) = cluster.config.outliers else { return };
+        let Some(config) = cluster.config.outliers.as_deref().copied() else { return };
         let Some(pool) = cluster.pool_mut(pool_key) else { return };
         if let Some(tally) = &pool.tally
             && let Some((origin, is_good)) = sign.judged(config.split)

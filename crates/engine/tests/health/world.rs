@@ -80,13 +80,13 @@ impl HealthWorld {
 
     pub fn with_outliers(seed: u64, hosts: u8, outliers: OutlierDetection) -> Self {
         let mut plan = Plan::new(hosts);
-        plan.cluster.outliers = Some(outliers);
+        plan.cluster.outliers = Some(Box::new(outliers));
         Self::build(seed, plan, hosts, Faults::none(), http_host)
     }
 
     pub fn with_both(seed: u64, hosts: u8, check: HealthCheck, outliers: OutlierDetection) -> Self {
         let mut plan = plan(hosts, check);
-        plan.cluster.outliers = Some(outliers);
+        plan.cluster.outliers = Some(Box::new(outliers));
         Self::build(seed, plan, hosts, Faults::none(), http_host)
     }
 

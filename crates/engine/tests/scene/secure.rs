@@ -75,22 +75,22 @@ impl Certificates {
     }
 
     /// What a cluster needs to speak to that server, asking for this name.
-    pub fn upstream(&self, name: &str) -> UpstreamTls {
+    pub fn upstream(&self, name: &str) -> Box<UpstreamTls> {
         self.upstream_offering(name, &[])
     }
 
     /// The same with protocols to choose from.
-    pub fn upstream_offering(&self, name: &str, alpn: &[&[u8]]) -> UpstreamTls {
+    pub fn upstream_offering(&self, name: &str, alpn: &[&[u8]]) -> Box<UpstreamTls> {
         let roots = Some(Roots::from_pem(self.authority.as_bytes()).unwrap());
         let trust = Trust { roots, names: Names::Server, ..Trust::default() };
         let alpn = alpn.iter().map(|name| name.to_vec()).collect();
         let settings = ClientSettings { trust, alpn, ..ClientSettings::default() };
-        UpstreamTls {
+        Box::new(UpstreamTls {
             template: Some(settings.build().unwrap()),
             shape: None,
             certificates: Default::default(),
             name: AskedName::Fixed(ServerName::new(name).unwrap()),
-        }
+        })
     }
 
     /// What a filter chain needs to be that server.

@@ -219,8 +219,9 @@ impl Section {
         }
         for ((list, _), which) in self.dynamics {
             let of = served.resources.of(kind).filter(|(name, _)| wanted(name));
-            let elements: Vec<Value> =
-                of.filter_map(|(name, shown)| self.element(name, shown, *which)).collect();
+            let elements: Vec<Value> = of
+                .filter_map(|(name, shown)| self.element(name, shown, *which, served.resources))
+                .collect();
             if !elements.is_empty() {
                 section.insert((*list).to_owned(), elements.into());
             }
@@ -240,8 +241,8 @@ impl Section {
         (served.generation > 1).then(|| served.generation.to_string())
     }
 
-    fn element(&self, name: &str, shown: &Shown, which: Which) -> Option<Value> {
-        let state = |state: &State| state.dump(self.field, self.of);
+    fn element(&self, name: &str, shown: &Shown, which: Which, all: &Dump) -> Option<Value> {
+        let state = |state: &State| state.dump(self.field, self.of, all);
         let named = |of: &State| {
             let mut element = Map::from_iter([("name".to_owned(), json!(name))]);
             element.extend(state(of));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use towpath_config::{Base, Kind, Patch, Prints, Runtime};
+use towpath_config::{Base, Kind, Patch, Printer, Prints, Runtime};
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{Cluster, Snapshot};
 
@@ -32,9 +32,11 @@ pub(crate) enum Ask {
     /// How far the start is.
     State(Phase),
     /// What is shown of a resource; nothing when it is gone.
-    Shown((Kind, String), Option<Shown>),
+    Shown((Kind, String), Option<Arc<Shown>>),
     /// The version of all resources of a kind.
     Version(Kind, String),
+    /// What makes JSON of what is shown.
+    Printer(Printer),
 }
 
 /// Where a cluster's hosts are.
@@ -116,6 +118,7 @@ pub(crate) async fn answer(
             }
             Ask::State(phase) => control.reached(phase),
             Ask::Shown(key, shown) => control.shown.borrow_mut().set(key, shown),
+            Ask::Printer(printer) => control.shown.borrow_mut().set_printer(printer),
             Ask::Version(kind, version) => control.shown.borrow_mut().set_version(kind, version),
         }
     }

@@ -64,8 +64,8 @@ impl Target {
             return Err("its cluster speaks the PROXY protocol, which is not spoken here");
         }
         let tls = match host.socket {
-            Some(socket) => cluster.sockets.get(usize::from(socket)).and_then(Option::as_ref),
-            None => cluster.tls.as_ref(),
+            Some(socket) => cluster.sockets.get(usize::from(socket)).and_then(Option::as_deref),
+            None => cluster.tls.as_deref(),
         };
         let tls = match tls {
             None => None,

@@ -31,6 +31,7 @@ use towpath_config::{
     Base, Build, ConfigSource, Discovery, From, Given, Kind, Need, Options, Resources, Sources,
 };
 use towpath_engine::stats::Registry;
+use towpath_io::memory;
 use towpath_xds::{Output, Rejected, Type, Update, Wanted};
 
 use crate::control::Phase;
@@ -134,6 +135,8 @@ pub(crate) async fn serve(setup: Setup) {
         asks,
         overrides,
         recorder,
+        taken: 0,
+        trim_at: None,
     };
     server.run().await;
 }
@@ -155,7 +158,7 @@ struct Server {
     warming: HashSet<(Kind, String)>,
     stage: Stage,
     discovery: Discovery,
-    shown: BTreeMap<(Kind, String), Shown>,
+    shown: BTreeMap<(Kind, String), Arc<Shown>>,
     /// Those of them of which a version waits.
     unsettled: BTreeSet<(Kind, String)>,
     /// What control planes were told is needed, and whether listeners were asked for.
@@ -164,6 +167,9 @@ struct Server {
     asks: mpsc::UnboundedSender<Ask>,
     overrides: mpsc::UnboundedReceiver<Override>,
     recorder: Option<Recorder>,
+    /// Bytes of resources that were taken since memory was last given back, and when it will be.
+    taken: usize,
+    trim_at: Option<Instant>,
 }
 
 /// How far the start is.
@@ -192,6 +198,7 @@ enum Wake {
 
 impl Server {
     async fn run(&mut self) {
+        self.ask(Ask::Printer(self.resources.printer()));
         self.open_ads(self.discovery.ads.clone());
         let build = self.resources.rebuild(&self.base);
         self.take_build(build);
@@ -202,11 +209,13 @@ impl Server {
             let deadline = self.obey().await;
             self.drop_unneeded();
             self.count_held_up();
+            self.resources.rest();
             let wait =
                 Duration::from_nanos(deadline.as_nanos().saturating_sub(self.now().as_nanos()));
             let has_files =
                 !self.files.is_empty() || !self.secret_files.is_empty() || self.secrets.has_files();
             let longest = if has_files { LOOK } else { LONGEST_WAIT };
+            let longest = self.give_back().map_or(longest, |until| longest.min(until));
             let names = match &mut self.stage {
                 Stage::Names(names) => Some(names),
                 Stage::Runtime
@@ -242,6 +251,21 @@ impl Server {
                 self.again(Kind::Listener).await;
             }
         }
+    }
+
+    /// Gives memory back some time after much was taken: reading and converting it takes many times what stays. Says
+    /// until when it is to be called again.
+    fn give_back(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if self.taken >= MUCH {
+            let at = *self.trim_at.get_or_insert(now + SETTLED);
+            if at > now {
+                return Some(at - now);
+            }
+            memory::trim();
+            (self.taken, self.trim_at) = (0, None);
+        }
+        None
     }
 
     /// Asks for all there is of a kind, or of its collection.
@@ -299,6 +323,7 @@ impl Server {
             return Vec::new();
         }
         let Update { kind, version, resources, removed, rejected } = update;
+        self.taken += resources.iter().map(|it| it.body.len()).sum::<usize>();
         let versions: HashMap<String, String> =
             resources.iter().map(|it| (it.name.clone(), it.version.clone())).collect();
         let before: Vec<Given> =
@@ -612,5 +637,9 @@ async fn known(names: Option<&mut oneshot::Receiver<()>>) {
     }
 }
 
+/// So many bytes of resources leave much behind.
+const MUCH: usize = 128 * 1024;
+/// How long after that memory is given back.
+const SETTLED: Duration = Duration::from_millis(250);
 /// No timer takes more.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);

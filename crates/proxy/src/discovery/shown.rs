@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use towpath_config::Kind;
+use towpath_config::{Given, Kind, Printer};
 use towpath_xds::Rejected;
 
 use super::{Ask, Server};
@@ -23,10 +24,18 @@ pub(crate) struct Shown {
 /// A version of a resource.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    version: String,
-    /// Text takes a fraction of the memory that values take, and both threads have the same.
-    json: Arc<str>,
+    version: Arc<str>,
+    content: Content,
     updated: SystemTime,
+}
+
+/// What a version of a resource says.
+#[derive(Clone, Debug)]
+enum Content {
+    /// As it came, which takes a fraction of what a text takes.
+    Body(Kind, Bytes),
+    /// Nothing came of this name.
+    Name(Arc<str>),
 }
 
 #[derive(Clone, Debug)]
@@ -39,17 +48,23 @@ struct Failure {
 /// What is shown of all resources.
 #[derive(Debug, Default)]
 pub(crate) struct Dump {
-    resources: BTreeMap<(Kind, String), Shown>,
+    resources: BTreeMap<(Kind, String), Arc<Shown>>,
     /// The last version of all that was taken.
     versions: HashMap<Kind, String>,
+    /// What makes JSON of them.
+    printer: Option<Printer>,
 }
 
 impl Dump {
-    pub(super) fn set(&mut self, key: (Kind, String), shown: Option<Shown>) {
+    pub(super) fn set(&mut self, key: (Kind, String), shown: Option<Arc<Shown>>) {
         match shown {
             Some(shown) => drop(self.resources.insert(key, shown)),
             None => drop(self.resources.remove(&key)),
         }
+    }
+
+    pub(super) fn set_printer(&mut self, printer: Printer) {
+        self.printer = Some(printer);
     }
 
     pub(super) fn set_version(&mut self, kind: Kind, version: String) {
@@ -64,13 +79,13 @@ impl Dump {
     /// The clusters that serve, as JSON.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = Value> {
         let active = self.of(Kind::Cluster).filter_map(|(_, shown)| shown.active.as_ref());
-        active.filter_map(|state| serde_json::from_str(&state.json).ok())
+        active.filter_map(|state| state.json(self))
     }
 
     /// The resources of a kind, by name.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&str, &Shown)> {
         let all = self.resources.iter().filter(move |((of, _), _)| *of == kind);
-        all.map(|((_, name), shown)| (name.as_str(), shown))
+        all.map(|((_, name), shown)| (name.as_str(), &**shown))
     }
 }
 
@@ -88,21 +103,28 @@ impl Shown {
 
 impl State {
     /// The resource with its version and time, as `field` of what the dump lists.
-    pub(crate) fn dump(&self, field: &str, type_name: &str) -> Map<String, Value> {
+    pub(crate) fn dump(&self, field: &str, type_name: &str, of: &Dump) -> Map<String, Value> {
         let mut resource = Map::from_iter([(
             "@type".to_owned(),
             json!(format!("type.googleapis.com/{type_name}")),
         )]);
-        if let Ok(Value::Object(body)) = serde_json::from_str(&self.json) {
+        if let Some(Value::Object(body)) = self.json(of) {
             resource.extend(body);
         }
         // Only secrets come without one.
-        let version = Some(("version_info".to_owned(), json!(self.version)));
+        let version = Some(("version_info".to_owned(), json!(&*self.version)));
         let version = version.filter(|_| field != "secret" || !self.version.is_empty());
         Map::from_iter(version.into_iter().chain([
             (field.to_owned(), resource.into()),
             ("last_updated".to_owned(), json!(Civil::of(self.updated).rfc3339_millis())),
         ]))
+    }
+
+    fn json(&self, of: &Dump) -> Option<Value> {
+        match &self.content {
+            Content::Body(kind, body) => of.printer.as_ref()?.json(*kind, body),
+            Content::Name(name) => Some(json!({ "name": &**name })),
+        }
     }
 }
 
@@ -131,13 +153,13 @@ impl Server {
             rejected.iter().rev().map(|it| (it.name.as_str(), it)).collect();
         for (name, version) in versions {
             let key = (kind, name.clone());
-            let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
+            let mut shown = self.shown.get(&key).map(|it| Shown::clone(it)).unwrap_or_default();
             if let Some(bad) = bad.get(name.as_str()) {
                 let (details, version) = (bad.reason.clone(), version.clone());
                 shown.failure = Some(Failure { at: SystemTime::now(), details, version });
-            } else if let Some(json) = self.resources.json(kind, name) {
-                let json = json.to_string().into();
-                let state = State { version: version.clone(), json, updated: SystemTime::now() };
+            } else if let Some(Given { body, .. }) = self.resources.given(kind, name) {
+                let (version, content) = (Arc::from(&**version), Content::Body(kind, body));
+                let state = State { version, content, updated: SystemTime::now() };
                 // Settled below.
                 shown.warming = Some(state);
                 shown.failure = None;
@@ -152,9 +174,9 @@ impl Server {
     /// A listener could not be opened.
     pub(super) fn show_failure(&mut self, listener: &str, reason: &str) {
         let key = (Kind::Listener, listener.to_owned());
-        let mut shown = self.shown.get(&key).cloned().unwrap_or_default();
+        let mut shown = self.shown.get(&key).map(|it| Shown::clone(it)).unwrap_or_default();
         let failed = shown.active.take().or_else(|| shown.warming.take());
-        let version = failed.map(|state| state.version).unwrap_or_default();
+        let version = failed.map(|state| state.version.to_string()).unwrap_or_default();
         shown.failure =
             Some(Failure { at: SystemTime::now(), details: reason.to_owned(), version });
         self.put(key, shown);
@@ -166,9 +188,9 @@ impl Server {
         let keys = secrets.map(|need| (Kind::Secret, need.name.to_string()));
         let new: Vec<_> = keys.filter(|key| !self.shown.contains_key(key)).collect();
         for key in new {
-            let json = json!({ "name": key.1 }).to_string().into();
-            let version = "uninitialized".to_owned();
-            let state = State { version, json, updated: SystemTime::now() };
+            let (version, content) =
+                (Arc::from("uninitialized"), Content::Name(Arc::from(&*key.1)));
+            let state = State { version, content, updated: SystemTime::now() };
             self.put(key, Shown { warming: Some(state), ..Shown::default() });
         }
     }
@@ -180,7 +202,7 @@ impl Server {
             .iter()
             .filter(|key| !self.warming.contains(*key))
             .filter(|(kind, name)| *kind != Kind::Secret || self.resources.has(*kind, name));
-        let warm = warm.filter_map(|key| Some((key.clone(), self.shown.get(key)?.clone())));
+        let warm = warm.filter_map(|key| Some((key.clone(), Shown::clone(self.shown.get(key)?))));
         let warm: Vec<_> = warm.collect();
         for (key, mut shown) in warm {
             shown.active = shown.warming.take();
@@ -221,7 +243,8 @@ impl Server {
         } else {
             self.unsettled.remove(&key);
         }
-        self.shown.insert(key.clone(), shown.clone());
+        let shown = Arc::new(shown);
+        self.shown.insert(key.clone(), Arc::clone(&shown));
         self.ask(Ask::Shown(key, Some(shown)));
     }
 }

@@ -154,7 +154,7 @@ impl Dry {
                     serves = true;
                     let _ = teller.send(Vec::new());
                 }
-                Some(Ask::State(_) | Ask::Shown(..) | Ask::Version(..)) => {}
+                Some(Ask::State(_) | Ask::Shown(..) | Ask::Version(..) | Ask::Printer(_)) => {}
             }
         }
     }
