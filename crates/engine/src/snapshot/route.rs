@@ -306,7 +306,7 @@ impl Route {
 }
 
 /// Envoy `RouteAction.HashPolicy`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HashPolicy {
     /// What is hashed.
     pub source: HashSource,
@@ -328,7 +328,7 @@ impl HashPolicy {
 }
 
 /// What of a request is hashed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum HashSource {
     /// `header`: all its values, each with what `regex_rewrite` looks for replaced.
     Header(Field, Option<(Regex, Arc<[u8]>)>),

@@ -133,6 +133,7 @@ suites!(
     ext_proc,
     fault,
     forward_proxy,
+    sub_clusters,
     jwt_authn,
     grpc_filters,
     grpc_health,
