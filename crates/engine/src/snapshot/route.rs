@@ -196,6 +196,8 @@ pub struct Forward {
     pub timeout: Option<Duration>,
     /// `idle_timeout` instead of the listener's `stream_idle_timeout`: `Some(None)` never.
     pub idle_timeout: Option<Option<Duration>>,
+    /// `flush_timeout` instead of the listener's `stream_flush_timeout`: `Some(None)` never.
+    pub flush_timeout: Option<Option<Duration>>,
     /// `max_stream_duration.max_stream_duration` instead of the listener's: `Some(None)` never.
     pub max_stream_duration: Option<Option<Duration>>,
     /// What becomes of the time that a caller gives its call.

@@ -132,6 +132,7 @@ suites!(
     ext_authz,
     ext_proc,
     fault,
+    flushing,
     forward_proxy,
     sub_clusters,
     jwt_authn,
