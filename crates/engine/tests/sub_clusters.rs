@@ -1,5 +1,5 @@
-//! Requests that go where they say, each name by a cluster of its own: what waits for one holds nothing up, its addresses
-//! are all hosts, and it ends without those that are on their way.
+//! Requests that go where they say, each name by a cluster of its own: what waits for one holds nothing up, its
+//! addresses are all hosts, and it ends without those that are on their way.
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

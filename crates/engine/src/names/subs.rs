@@ -1,4 +1,5 @@
-//! Clusters that requests have made: one for each name that they choose. Envoy's sub-clusters of a dynamic forward proxy.
+//! Clusters that requests have made: one for each name that they choose. Envoy's sub-clusters of a dynamic forward
+//! proxy.
 //!
 //! The control thread makes and ends them ([`SubQuestion`], [`SubNews`]). A worker has [`Subs`]: those that it was told
 //! of, and which streams wait for others. Each such stream has a place in a queue, which it gives up with its

@@ -213,7 +213,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// The cluster of one name, of a cluster that has such: all that is configured of it, and all addresses of the name.
+    /// The cluster of one name, of a cluster that has such: as that is configured, with all addresses of the name.
     #[must_use]
     pub fn sub_cluster(&self, name: &Arc<str>, host: &str, port: u16) -> Option<Self> {
         let Discovery::SubClusters(subs) = &self.discovery else { return None };
@@ -293,7 +293,7 @@ pub enum Discovery {
     /// `envoy.clusters.dynamic_forward_proxy`: every name that a request wants to go to is a host. The name of the DNS
     /// cache that knows their addresses.
     Named(Arc<str>),
-    /// The same with `sub_clusters_config`: each of them is a cluster of its own, made when a request wants to go there.
+    /// The same with `sub_clusters_config`: each of them is a cluster of its own, made when a request wants it.
     SubClusters(Box<SubClusters>),
     /// `envoy.clusters.aggregate`: the hosts of these, each behind those before it.
     Aggregate(Vec<ClusterId>),
