@@ -12,7 +12,7 @@ use towpath_proto::{Address, Failure};
 use towpath_trace::Stamp;
 
 use crate::filter::notes::Note;
-use crate::names::{NameNews, NameQuestion};
+use crate::names::{NameNews, NameQuestion, SubNews, SubQuestion};
 use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::export::Exporter;
 use crate::snapshot::health::{CheckAnswers, ClusterHealth, HealthFlags, Run};
@@ -110,6 +110,8 @@ pub enum ToWorker {
     },
     /// What became of a name that requests chose.
     Name(NameNews),
+    /// What became of a cluster that requests had made.
+    Sub(SubNews),
     /// What was found out about a cluster's hosts.
     Health {
         /// Which cluster; one that is not known yet may come with the next snapshot.
@@ -234,6 +236,8 @@ pub enum FromWorker {
     },
     /// A request wants to go to a name that it does not know.
     Name(NameQuestion),
+    /// A request wants to go to a name whose cluster it does not know.
+    Sub(SubQuestion),
     /// A line of a script, for the program's own log.
     Note(Note),
     /// Nothing is left to drain.

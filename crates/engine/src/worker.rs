@@ -158,6 +158,7 @@ impl Worker {
                 self.exchange.update_hosts(cluster, &endpoints, now)
             }
             Message::To(ToWorker::Name(news)) => self.exchange.on_name(&news, now),
+            Message::To(ToWorker::Sub(news)) => self.exchange.on_sub(&news, now),
             Message::To(ToWorker::Health { cluster, hosts }) => {
                 self.exchange.update_health(cluster, hosts, now)
             }
@@ -199,6 +200,7 @@ impl Worker {
             ToWorker::Snapshot(_)
             | ToWorker::Hosts { .. }
             | ToWorker::Name(_)
+            | ToWorker::Sub(_)
             | ToWorker::Health { .. }
             | ToWorker::Drain(_)
             | ToWorker::Overload(_)

@@ -53,7 +53,11 @@ fn snapshot(config: &DnsCache, has_filter: bool) -> Snapshot {
         let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
         let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
         let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
-        let config = Arc::new(ForwardProxy { cache: "k".into(), by_state: false });
+        let config = Arc::new(ForwardProxy {
+            cache: "k".into(),
+            by_state: false,
+            within: Duration::from_secs(5),
+        });
         let filter = ChainFilter { name: "dfp".into(), disabled: false, config };
         Arc::get_mut(http).unwrap().filters.push(filter);
     }

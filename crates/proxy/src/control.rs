@@ -12,6 +12,8 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Notify, mpsc, oneshot};
 use towpath_config::Prints;
 use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
+use towpath_engine::names::SubQuestion;
+use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{ClusterId, Listener, Snapshot};
 use towpath_engine::stats::{Reading, Registry};
 use towpath_io::memory::{self, Bursts};
@@ -30,6 +32,7 @@ use crate::reload::{Remains, Wish};
 use crate::secret_files::SecretFiles;
 use crate::server_stats::ProcessStats;
 use crate::stats_sinks::StatsSinks;
+use crate::sub_clusters::{Asked, Gone, SubClusters};
 use crate::tracing::Tracing;
 use crate::workers::Workers;
 
@@ -72,6 +75,8 @@ pub(crate) struct Control {
     pub(crate) dns: Watcher,
     /// Names that requests choose.
     pub(crate) names: Names,
+    /// Clusters that they have made.
+    pub(crate) subs: RefCell<SubClusters>,
     /// Only where a cluster's hosts are watched.
     pub(crate) monitor: RefCell<Option<MonitorThread>>,
     pub(crate) listeners: RefCell<Listeners>,
@@ -180,6 +185,7 @@ impl Control {
             logs,
             dns,
             names: parts.names,
+            subs: RefCell::default(),
             monitor: RefCell::default(),
             tracing,
             listeners: RefCell::default(),
@@ -204,7 +210,54 @@ impl Control {
         self.workers.borrow().tell(message);
         if let ToWorker::Snapshot(snapshot) = message {
             self.names.update(&snapshot.dns_caches);
+            let gone = self.subs.borrow_mut().follow(snapshot, tokio::time::Instant::now());
+            self.end_subs(gone);
         }
+    }
+
+    /// A worker wants a cluster for a name.
+    pub(crate) fn ask_sub(&self, question: &SubQuestion) {
+        let asked = self.subs.borrow_mut().ask(question, unix_ms());
+        match asked {
+            Asked::Nothing => {}
+            Asked::New(followed) => {
+                self.stats.sub_cluster_added();
+                self.dns.follow(followed, &self.registry);
+            }
+            Asked::Full(news) => self.tell(&ToWorker::Sub(news)),
+        }
+    }
+
+    /// A cluster's hosts are others.
+    pub(crate) fn on_hosts(&self, cluster: ClusterId, endpoints: Arc<[Endpoint]>) {
+        let ready = self.subs.borrow_mut().resolved(cluster, &endpoints);
+        if let Some(ready) = ready {
+            self.show_clusters();
+            return self.tell(&ToWorker::Sub(ready));
+        }
+        self.tell_monitor(ToMonitor::Hosts { cluster, endpoints: endpoints.clone() });
+        self.tell(&ToWorker::Hosts { cluster, endpoints });
+    }
+
+    /// Ends clusters that no request was for.
+    pub(crate) fn expire_subs(&self) {
+        let gone = self.subs.borrow_mut().expire(tokio::time::Instant::now(), unix_ms());
+        self.stats.sub_clusters_removed(gone.len());
+        self.end_subs(gone);
+    }
+
+    fn end_subs(&self, gone: Vec<Gone>) {
+        for (id, news) in gone {
+            self.dns.forget(id);
+            self.tell(&ToWorker::Sub(news));
+        }
+        self.show_clusters();
+    }
+
+    /// Shows how many clusters there are, with those that requests have made.
+    fn show_clusters(&self) {
+        let configured = self.snapshot.borrow().clusters.iter().flatten().count();
+        self.stats.show_clusters(configured + self.subs.borrow().ready().count());
     }
 
     /// The phase as the outside shall see it: a failed health check looks like a drain.
@@ -418,8 +471,9 @@ impl Control {
         self.tell_monitor(ToMonitor::WallClock { epoch_unix_ns: self.wall_clock.get() });
     }
 
-    /// Follows the names of these clusters and no others.
-    pub(crate) fn follow_names(&self, clusters: Vec<DnsCluster>) {
+    /// Follows the names of these clusters, and of those that requests have made, and no others.
+    pub(crate) fn follow_names(&self, mut clusters: Vec<DnsCluster>) {
+        clusters.extend(self.subs.borrow().followed());
         self.dns.update(clusters, &self.registry);
     }
 
@@ -476,6 +530,11 @@ impl Control {
     pub(crate) fn on_description(&self, token: u64, clusters: Vec<ClusterDescription>) {
         self.questions.borrow_mut().answer(token, clusters);
     }
+}
+
+fn unix_ms() -> u64 {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// How far the wall clock may be from what workers think.

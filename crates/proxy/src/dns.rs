@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use towpath_engine::snapshot::ClusterId;
-use towpath_engine::snapshot::cluster::{Dns, DnsName, Endpoint};
+use towpath_engine::snapshot::cluster::{Dns, DnsName, Endpoint, Family};
 use towpath_engine::stats::{ClusterStats, Registry, Scope};
 use towpath_proto::Address;
 
@@ -87,35 +87,51 @@ impl Watcher {
     /// otherwise, keeps its endpoints until these were looked up.
     pub fn update(&self, clusters: Vec<DnsCluster>, registry: &Registry) {
         let mut before = self.clusters.take();
-        for DnsCluster { id, name, stat_name, dns } in clusters {
-            let live = before.remove(&id).filter(|live| {
-                let cluster = &live.cluster;
-                cluster.name == name && cluster.stat_name == stat_name
+        for cluster in clusters {
+            let live = before.remove(&cluster.id).filter(|live| {
+                let known = &live.cluster;
+                known.name == cluster.name && known.stat_name == cluster.stat_name
             });
-            let kept = match live {
-                Some(live) if live.cluster.dns == dns => {
-                    self.clusters.borrow_mut().insert(id, live);
-                    continue;
-                }
-                Some(live) => live.cluster.endpoints.take(),
-                None => Arc::default(),
-            };
-            let stats = registry.set(CONTROL, Scope::Cluster(stat_name.clone()));
-            let updates = self.updates.clone();
-            let cluster = Cluster::new(id, name, stat_name, dns, stats, updates);
-            // How a host is spoken to says the configuration that it is of.
-            if kept.iter().all(|endpoint| endpoint.socket.is_none()) {
-                cluster.keeps.set(!kept.is_empty());
-                cluster.endpoints.replace(kept);
-            }
-            let cluster = Rc::new(cluster);
-            let mut tasks = JoinSet::new();
-            for index in 0..cluster.dns.names.len() {
-                let (resolvers, answered) = (self.resolvers.clone(), self.answered.clone());
-                tasks.spawn_local(follow(cluster.clone(), index, resolvers, answered));
-            }
-            self.clusters.borrow_mut().insert(id, Followed { cluster, tasks });
+            self.begin(cluster, live, registry);
         }
+    }
+
+    /// Follows one more.
+    pub fn follow(&self, cluster: DnsCluster, registry: &Registry) {
+        self.begin(cluster, None, registry);
+    }
+
+    /// Follows one no more.
+    pub fn forget(&self, id: ClusterId) {
+        self.clusters.borrow_mut().remove(&id);
+    }
+
+    /// Follows a cluster, of which it may follow a former configuration.
+    fn begin(&self, cluster: DnsCluster, live: Option<Followed>, registry: &Registry) {
+        let DnsCluster { id, name, stat_name, dns } = cluster;
+        let kept = match live {
+            Some(live) if live.cluster.dns == dns => {
+                self.clusters.borrow_mut().insert(id, live);
+                return;
+            }
+            Some(live) => live.cluster.endpoints.take(),
+            None => Arc::default(),
+        };
+        let stats = registry.set(CONTROL, Scope::Cluster(stat_name.clone()));
+        let updates = self.updates.clone();
+        let cluster = Cluster::new(id, name, stat_name, dns, stats, updates);
+        // How a host is spoken to says the configuration that it is of.
+        if kept.iter().all(|endpoint| endpoint.socket.is_none()) {
+            cluster.keeps.set(!kept.is_empty());
+            cluster.endpoints.replace(kept);
+        }
+        let cluster = Rc::new(cluster);
+        let mut tasks = JoinSet::new();
+        for index in 0..cluster.dns.names.len() {
+            let (resolvers, answered) = (self.resolvers.clone(), self.answered.clone());
+            tasks.spawn_local(follow(cluster.clone(), index, resolvers, answered));
+        }
+        self.clusters.borrow_mut().insert(id, Followed { cluster, tasks });
     }
 
     /// Waits until every name was looked up once, or `bound` has passed; says which.
@@ -135,11 +151,12 @@ impl Watcher {
         Some(self.clusters.borrow().get(&cluster)?.cluster.endpoints.borrow().clone())
     }
 
-    /// Names that were not looked up yet.
+    /// Names that were not looked up yet, but for those that requests wait for.
     #[must_use]
     pub fn unready(&self) -> Vec<Arc<str>> {
         let clusters = self.clusters.borrow();
-        let pending = clusters.values().flat_map(|Followed { cluster, .. }| {
+        let waited_for = clusters.values().filter(|followed| !followed.cluster.id.is_sub());
+        let pending = waited_for.flat_map(|Followed { cluster, .. }| {
             let answered = cluster.answered.borrow();
             let names = cluster.dns.names.iter().zip(answered.clone());
             names
@@ -260,6 +277,9 @@ impl Cluster {
         self.answered.borrow_mut()[index] = true;
         if self.answered.borrow().iter().all(|answered| *answered) && self.keeps.take() {
             self.publish();
+        } else if self.id.is_sub() && self.endpoints.borrow().is_empty() {
+            // Requests wait to hear that it has none.
+            self.publish();
         }
     }
 
@@ -315,6 +335,9 @@ async fn follow(
         cluster.stats.update_attempt.inc();
         let resolver = resolvers.borrow_mut().find(&cluster.dns.resolver, cluster.dns.family);
         let answer = match resolver {
+            Ok(_) if is_foreign(&cluster.dns, index) => {
+                Answer::Failed("an IPv6 address where IPv4 alone is wanted".to_owned())
+            }
             Ok(resolver) => resolver::look_up(&resolver, &cluster.dns.names[index].name).await,
             Err(why) => Answer::Failed(why),
         };
@@ -325,6 +348,12 @@ async fn follow(
         }
         tokio::time::sleep(pause.max(LEAST_PAUSE)).await;
     }
+}
+
+/// Whether a name is an address of a family that is not wanted: as with c-ares, it does not stand for itself then.
+fn is_foreign(dns: &Dns, index: usize) -> bool {
+    let name = &*dns.names[index].name;
+    dns.family == Family::V4Only && name.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok()
 }
 
 /// However often the file wants it; Envoy refuses refresh rates under a millisecond.

@@ -48,6 +48,7 @@ mod secret_files;
 mod serve;
 mod server_stats;
 mod stats_sinks;
+mod sub_clusters;
 mod tracing;
 mod workers;
 pub mod xds;

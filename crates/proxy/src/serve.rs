@@ -193,6 +193,8 @@ enum Wake {
     Event(Event),
     Update(Update),
     Named(NameNews),
+    /// Clusters that requests have made may have had their time.
+    Expire,
     News(News),
     Signal(Sign),
     Quit,
@@ -221,6 +223,7 @@ impl Server {
             refresh_at = control.overload_interval().map(|interval| {
                 refresh_at.unwrap_or_else(|| tokio::time::Instant::now() + interval)
             });
+            let expire_at = control.subs.borrow().next();
             let wake = tokio::select! {
                 Some(event) = self.events.recv() => Wake::Event(event),
                 Some(update) = self.updates.recv() => Wake::Update(update),
@@ -232,17 +235,15 @@ impl Server {
                 Some(snapshot) = self.starts.recv() => Wake::Start(snapshot),
                 in_time = control.dns.warmed(WARM_BOUND), if waiting.is_some() => Wake::Warmed(in_time),
                 () = sleep_until(drain_over), if drain_over.is_some() => Wake::DrainOver,
+                () = sleep_until(expire_at), if expire_at.is_some() => Wake::Expire,
                 () = sleep_until(refresh_at), if refresh_at.is_some() => Wake::Refresh,
                 _ = tick.tick() => Wake::Tick,
                 () = next(&mut flush), if flush.is_some() => Wake::Flush,
             };
             match wake {
                 Wake::Event(event) => self.on_event(event)?,
-                Wake::Update(Update { cluster, endpoints }) => {
-                    control
-                        .tell_monitor(ToMonitor::Hosts { cluster, endpoints: endpoints.clone() });
-                    control.tell(&ToWorker::Hosts { cluster, endpoints });
-                }
+                Wake::Update(Update { cluster, endpoints }) => control.on_hosts(cluster, endpoints),
+                Wake::Expire => control.expire_subs(),
                 Wake::Named(news) => control.tell(&ToWorker::Name(news)),
                 Wake::News(News::Said(FromMonitor::Health { cluster, hosts, .. })) => {
                     control.tell(&ToWorker::Health { cluster, hosts });
@@ -436,6 +437,7 @@ impl Server {
                 self.control.logs.write(sink.0 as usize, lines)
             }
             What::Said(FromWorker::Name(question)) => self.control.names.ask(question),
+            What::Said(FromWorker::Sub(question)) => self.control.ask_sub(&question),
             What::Said(FromWorker::Note(note)) => tell_note(&note),
             // Told on the worker's thread; and no app is in this process.
             What::Said(FromWorker::Slow(_) | FromWorker::Local(_)) => {}

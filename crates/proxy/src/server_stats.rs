@@ -172,6 +172,21 @@ impl ProcessStats {
         self.listeners.total_listeners_active.set(snapshot.listeners.len() as u64);
     }
 
+    /// A request has had a cluster made.
+    pub(crate) fn sub_cluster_added(&self) {
+        self.clusters.cluster_added.inc();
+    }
+
+    /// No request was for so many of them.
+    pub(crate) fn sub_clusters_removed(&self, count: usize) {
+        self.clusters.cluster_removed.add(count as u64);
+    }
+
+    /// How many clusters there are.
+    pub(crate) fn show_clusters(&self, count: usize) {
+        self.clusters.active_clusters.set(count as u64);
+    }
+
     /// A new configuration was taken, or not.
     pub(crate) fn reloaded(&self, outcome: &Outcome, took: Duration) {
         self.config.update_attempt.inc();

@@ -46,9 +46,10 @@ impl Converter<'_> {
         discovery: Option<&Discovery>,
     ) -> Option<Balanced> {
         let provides = match discovery? {
-            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
-                true
-            }
+            Discovery::OriginalDestination(_)
+            | Discovery::Aggregate(_)
+            | Discovery::Named(_)
+            | Discovery::SubClusters(_) => true,
             Discovery::Static | Discovery::Dns(_) => false,
         };
         let provided = self.is_provided(cluster, discovery);
@@ -106,13 +107,8 @@ impl Converter<'_> {
                 self.typed_balancer(policy, &[SUBSET, OVERRIDE_HOST, CLIENT_SIDE, WRR_LOCALITY])?
             }
             None => {
-                let policy = self.named_balancer(cluster)?;
-                let config = match policy {
-                    Balancer::RoundRobin => cluster.message("round_robin_lb_config"),
-                    Balancer::LeastRequest { .. } => cluster.message("least_request_lb_config"),
-                    Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => None,
-                };
-                let slow_start = config.and_then(|config| self.slow_start(config));
+                let policy = self.named_balancer(cluster, cluster)?;
+                let slow_start = self.named_slow_start(cluster, policy);
                 let subsets = self.lb_subsets(cluster);
                 Chosen { localities: common, slow_start, subsets, ..Chosen::new(policy) }
             }
@@ -139,6 +135,33 @@ impl Converter<'_> {
         let (subsets, override_hosts) = (subsets.map(Arc::new), override_hosts.map(Arc::new));
         let load_reports = load_reports.map(Arc::new);
         Some(Balanced { balancing, subsets, override_hosts, load_reports, zones })
+    }
+
+    /// How hosts of one name each are chosen, by the policy that `by` says.
+    pub(super) fn balancing_of_names(
+        &mut self,
+        cluster: &Message,
+        by: &Message,
+    ) -> Option<Balancing> {
+        let policy = self.named_balancer(cluster, by)?;
+        let slow_start = self.named_slow_start(cluster, policy);
+        let common = cluster.message("common_lb_config");
+        Some(Balancing {
+            panic_threshold: self.panic_threshold(cluster),
+            weighs_localities: common.is_some_and(|it| it.has("locality_weighted_lb_config")),
+            overridable: overridable(cluster),
+            slow_start,
+            ..Balancing::new(policy)
+        })
+    }
+
+    fn named_slow_start(&mut self, cluster: &Message, policy: Balancer) -> Option<SlowStart> {
+        let config = match policy {
+            Balancer::RoundRobin => cluster.message("round_robin_lb_config"),
+            Balancer::LeastRequest { .. } => cluster.message("least_request_lb_config"),
+            Balancer::Random | Balancer::RingHash { .. } | Balancer::Maglev { .. } => None,
+        };
+        config.and_then(|config| self.slow_start(config))
     }
 
     /// Whether the cluster itself is to choose its hosts: as its `load_balancing_policy` says, else its `lb_policy`. Of
@@ -208,9 +231,10 @@ impl Converter<'_> {
         key.and_then(|key| u8::try_from(key.min(100)).ok()).unwrap_or(percent)
     }
 
-    fn named_balancer(&mut self, cluster: &Message) -> Option<Balancer> {
-        let at = cluster.at("lb_policy");
-        match cluster.choice("lb_policy").as_str() {
+    /// The policy that `by` names, as the cluster configures it.
+    fn named_balancer(&mut self, cluster: &Message, by: &Message) -> Option<Balancer> {
+        let at = by.at("lb_policy");
+        match by.choice("lb_policy").as_str() {
             "ROUND_ROBIN" => Some(Balancer::RoundRobin),
             "LEAST_REQUEST" => Some(match cluster.message("least_request_lb_config") {
                 Some(config) => self.least_request(config),

@@ -118,9 +118,10 @@ impl Converter<'_> {
         let Balanced { balancing, subsets, override_hosts, load_reports, zones } = balancing?;
         let is_watched = match discovery {
             Discovery::Static | Discovery::Dns(_) => true,
-            Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_) => {
-                false
-            }
+            Discovery::OriginalDestination(_)
+            | Discovery::Aggregate(_)
+            | Discovery::Named(_)
+            | Discovery::SubClusters(_) => false,
         };
         let health_check = self.active_check(message, http2.as_deref());
         let name: Arc<str> = Arc::from(name);

@@ -29,14 +29,12 @@ impl Converter<'_> {
             let (config, _) =
                 self.extension(custom, CLUSTER_TYPE, &[DNS_CLUSTER, AGGREGATE, FORWARD_PROXY])?;
             if config.descriptor.full_name() == FORWARD_PROXY {
-                return self.named_hosts(cluster, config);
+                return self.named_hosts(bootstrap, cluster, config);
             }
             if config.descriptor.full_name() == AGGREGATE {
                 return Some(Discovery::Aggregate(self.aggregated(cluster, config)));
             }
-            let logical = config.flag("all_addresses_in_single_endpoint");
-            let family = family(&config.choice("dns_lookup_family"));
-            return self.dns(bootstrap, config, logical, family).map(|dns| of_dns(dns, cluster));
+            return self.dns_of_type(bootstrap, cluster, config).map(Box::new).map(Discovery::Dns);
         }
         let logical = match cluster.choice("type").as_str() {
             "STATIC" | "EDS" => return Some(Discovery::Static),
@@ -50,8 +48,45 @@ impl Converter<'_> {
                 return None;
             }
         };
+        self.dns_of_cluster(bootstrap, cluster, logical).map(Box::new).map(Discovery::Dns)
+    }
+
+    /// How the sub-clusters of a dynamic forward proxy are resolved.
+    pub(super) fn sub_dns(
+        &mut self,
+        bootstrap: &Message,
+        cluster: &Message,
+        subs: &Message,
+    ) -> Option<Dns> {
+        match subs.message("dns_cluster_config") {
+            Some(config) => self.dns_of_type(bootstrap, cluster, config),
+            None => self.dns_of_cluster(bootstrap, cluster, false),
+        }
+    }
+
+    /// What a `DnsCluster` says.
+    fn dns_of_type(
+        &mut self,
+        bootstrap: &Message,
+        cluster: &Message,
+        config: &Message,
+    ) -> Option<Dns> {
+        let logical = config.flag("all_addresses_in_single_endpoint");
+        let family = family(&config.choice("dns_lookup_family"));
+        let dns = self.dns(bootstrap, config, logical, family)?;
+        Some(Dns { eyeballs: happy_eyeballs(cluster), ..dns })
+    }
+
+    /// What a cluster says itself.
+    fn dns_of_cluster(
+        &mut self,
+        bootstrap: &Message,
+        cluster: &Message,
+        logical: bool,
+    ) -> Option<Dns> {
         let family = family(&cluster.choice("dns_lookup_family"));
-        self.dns(bootstrap, cluster, logical, family).map(|dns| of_dns(dns, cluster))
+        let dns = self.dns(bootstrap, cluster, logical, family)?;
+        Some(Dns { eyeballs: happy_eyeballs(cluster), ..dns })
     }
 
     /// The DNS fields, which a cluster and a `DnsCluster` call the same.
@@ -171,10 +206,6 @@ fn least_refresh(config: &Message) -> Duration {
     let field = config.descriptor.get_field_by_name("dns_min_refresh_rate");
     let least = field.and_then(|_| config.duration("dns_min_refresh_rate"));
     least.unwrap_or(Duration::ZERO)
-}
-
-fn of_dns(dns: Dns, cluster: &Message) -> Discovery {
-    Discovery::Dns(Box::new(Dns { eyeballs: happy_eyeballs(cluster), ..dns }))
 }
 
 pub(super) fn family(name: &str) -> Family {

@@ -222,7 +222,10 @@ impl<'a> Converter<'a> {
             // Reported: it has none.
             (
                 Some(_),
-                Discovery::OriginalDestination(_) | Discovery::Aggregate(_) | Discovery::Named(_),
+                Discovery::OriginalDestination(_)
+                | Discovery::Aggregate(_)
+                | Discovery::Named(_)
+                | Discovery::SubClusters(_),
             )
             | (None, _) => {}
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::cluster::{AskedNames, Discovery};
+use towpath_engine::snapshot::cluster::{AskedNames, Balancing, Discovery, Family, SubClusters};
 use towpath_engine::snapshot::listener::SniForward;
 use towpath_engine::snapshot::names::DnsCache;
 
@@ -18,7 +18,12 @@ pub(super) const SNI: &str =
 
 impl Converter<'_> {
     /// A cluster whose hosts are the names that requests choose.
-    pub(super) fn named_hosts(&mut self, cluster: &Message, config: &Message) -> Option<Discovery> {
+    pub(super) fn named_hosts(
+        &mut self,
+        bootstrap: &Message,
+        cluster: &Message,
+        config: &Message,
+    ) -> Option<Discovery> {
         if cluster.has("load_assignment") {
             let text = "cluster type 'envoy.clusters.dynamic_forward_proxy' has no endpoints of \
                         its own: requests name them";
@@ -30,7 +35,43 @@ impl Converter<'_> {
                 self.report.unsupported(cluster.at(own), text);
             }
         }
-        self.dns_cache_of(config).map(Discovery::Named)
+        let Some(subs) = config.message("sub_clusters_config") else {
+            return self.dns_cache_of(config).map(Discovery::Named);
+        };
+        // Envoy has a cache without a name here too, which nothing asks.
+        self.dns_cache_of(config)?;
+        let balancing = self.sub_balancing(cluster, subs)?;
+        let stat_name = cluster.text("alt_stat_name");
+        Some(Discovery::SubClusters(Box::new(SubClusters {
+            most: subs.number32("max_sub_clusters").unwrap_or(DEFAULT_MOST),
+            ttl: subs.duration("sub_cluster_ttl").unwrap_or(DEFAULT_TTL),
+            balancing,
+            dns: self.sub_dns(bootstrap, cluster, subs)?,
+            stat_name: (!stat_name.is_empty()).then(|| Arc::from(stat_name.replace(':', "_"))),
+        })))
+    }
+
+    /// How each sub-cluster chooses among the addresses of its name.
+    fn sub_balancing(&mut self, cluster: &Message, subs: &Message) -> Option<Balancing> {
+        if cluster.has("load_balancing_policy") {
+            let text =
+                "sub-clusters are made with it in Envoy, which then fails: write `lb_policy`";
+            self.report.unsupported(cluster.at("load_balancing_policy"), text);
+            return None;
+        }
+        match subs.choice("lb_policy").as_str() {
+            "CLUSTER_PROVIDED" => {
+                let text = "unsupported lb_policy 'CLUSTER_PROVIDED' in sub_cluster_config";
+                self.report.problem(subs.at("lb_policy"), text);
+                None
+            }
+            "LOAD_BALANCING_POLICY_CONFIG" => {
+                let text = "no sub-cluster can be made with it in Envoy";
+                self.report.unsupported(subs.at("lb_policy"), text);
+                None
+            }
+            _ => self.balancing_of_names(cluster, subs),
+        }
     }
 
     /// The names that requests to such a cluster ask for by TLS, unless it says otherwise: their own.
@@ -73,6 +114,13 @@ impl Converter<'_> {
 
     /// The DNS cache that a cluster or filter says: its name.
     pub(super) fn dns_cache_of(&mut self, config: &Message) -> Option<Arc<str>> {
+        let in_place = ["sub_clusters_config", "sub_cluster_config"];
+        let has_other = in_place
+            .iter()
+            .any(|name| config.descriptor.get_field_by_name(name).is_some() && config.has(name));
+        if has_other {
+            return Some(self.unnamed_cache());
+        }
         let Some(config) = config.message("dns_cache_config") else {
             let text = "a DNS cache is needed: write `dns_cache_config`";
             self.report.unsupported(&config.at, text);
@@ -91,6 +139,29 @@ impl Converter<'_> {
             None => self.snapshot.dns_caches.push(Arc::new(cache.clone())),
         }
         Some(cache.name)
+    }
+
+    /// The cache of what says none: Envoy makes one with nothing set.
+    fn unnamed_cache(&mut self) -> Arc<str> {
+        let name: Arc<str> = Arc::from("");
+        if !self.snapshot.dns_caches.iter().any(|known| known.name == name) {
+            let bootstrap = self.message;
+            let resolver = self.resolver(bootstrap, bootstrap);
+            self.snapshot.dns_caches.push(Arc::new(DnsCache {
+                name: Arc::clone(&name),
+                family: Family::default(),
+                refresh: DEFAULT_REFRESH,
+                least_refresh: DEFAULT_LEAST_REFRESH,
+                failure_refresh: None,
+                host_ttl: DEFAULT_HOST_TTL,
+                max_hosts: DEFAULT_MOST,
+                max_pending: DEFAULT_MOST,
+                query_timeout: Some(DEFAULT_QUERY_TIMEOUT),
+                preresolved: Vec::new(),
+                resolver,
+            }));
+        }
+        name
     }
 
     fn dns_cache(&mut self, config: &Message) -> DnsCache {
@@ -130,3 +201,4 @@ const DEFAULT_LEAST_REFRESH: Duration = Duration::from_secs(5);
 const DEFAULT_HOST_TTL: Duration = Duration::from_secs(300);
 const DEFAULT_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_MOST: u32 = 1024;
+const DEFAULT_TTL: Duration = Duration::from_secs(300);

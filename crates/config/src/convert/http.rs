@@ -65,6 +65,7 @@ impl Converter<'_> {
             max_requests_per_connection: common
                 .and_then(|common| common.number32("max_requests_per_connection"))
                 .unwrap_or(0),
+            stream_flush_timeout: message.duration("stream_flush_timeout").map(unless_zero),
             stream_idle_timeout: unless_zero(
                 message.duration("stream_idle_timeout").unwrap_or(5 * MINUTE),
             ),

@@ -48,6 +48,7 @@ impl Converter<'_> {
             append_forwarded_host: action.flag("append_x_forwarded_host"),
             timeout,
             idle_timeout: action.duration("idle_timeout").map(unless_zero),
+            flush_timeout: action.duration("flush_timeout").map(unless_zero),
             max_stream_duration: max_stream_duration.map(unless_zero),
             grpc_timeout: self.grpc_timeout(action),
             retry,

@@ -22,6 +22,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "scheme_header_transformation",
             "max_request_headers_kb",
             "stream_idle_timeout",
+            "stream_flush_timeout",
             "request_timeout",
             "request_headers_timeout",
             "delayed_close_timeout",
@@ -66,7 +67,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("scoped_routes", "scoped routes are not there"),
-            ("stream_flush_timeout", "stream_idle_timeout is used for flushing"),
             ("path_normalization_options", "write normalize_path"),
             ("typed_header_validation_config", "headers are validated as HTTP demands"),
         ],

@@ -214,6 +214,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "append_x_forwarded_host",
             "timeout",
             "idle_timeout",
+            "flush_timeout",
             "retry_policy",
             "hedge_policy",
             "priority",
@@ -235,7 +236,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[
             ("cluster_specifier_plugin", "cluster specifier plugins are not there"),
             ("inline_cluster_specifier_plugin", "cluster specifier plugins are not there"),
-            ("flush_timeout", "idle_timeout is used for flushing"),
             ("retry_policy_typed_config", "write retry_policy"),
         ],
     },

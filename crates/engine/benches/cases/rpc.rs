@@ -159,6 +159,7 @@ fn snapshot() -> Snapshot {
     let http = Http {
         stat_prefix: "rpc".into(),
         stream_idle_timeout: None,
+        stream_flush_timeout: None,
         router: Router { suppress_envoy_headers: true, ..Router::default() },
         ..scene::http(scene::table(vec![scene::route("/", action)]))
     };

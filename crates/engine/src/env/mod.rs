@@ -20,7 +20,7 @@ use crate::env::overload::Overload;
 use crate::filter::notes::Notes;
 use crate::header_ops::Scratch;
 use crate::message::{FromWorker, Message};
-use crate::names::Names;
+use crate::names::{Names, Subs};
 use crate::number::UsualNumber;
 use crate::random::Random;
 use crate::stats::Registry;
@@ -72,6 +72,8 @@ pub(crate) struct Env {
     pub(crate) notes: Rc<Notes>,
     /// Addresses of names that requests choose.
     pub(crate) names: Rc<Names>,
+    /// Clusters that requests have made.
+    pub(crate) subs: Rc<Subs>,
     /// What the process's load asks for, where the configuration has an overload manager.
     pub(crate) overload: Option<Box<Overload>>,
     /// The choice of some cluster's hosts has asked for what is only known of recorded streams.
@@ -107,6 +109,7 @@ impl Env {
             scratch: Scratch::default(),
             notes: Rc::default(),
             names: Rc::default(),
+            subs: Rc::default(),
             overload: None,
             reads_records: false,
         }

@@ -13,9 +13,11 @@ use crate::exchange::asked::{
 };
 use crate::exchange::clients::{asks, whom};
 use crate::exchange::criteria::criteria_of;
+use crate::exchange::names::wanted_by_request;
 use crate::exchange::stream::Stream;
 use crate::exchange::wanted::wanted_pool;
 use crate::ids::{PoolClass, PoolKey};
+use crate::names::{parts, sub_name};
 use crate::route::{Hashed, cookie_value, request_hash};
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::override_host::MetadataPath;
@@ -43,6 +45,9 @@ pub(crate) fn choose_host(
         let picked = wanted.zip(class);
         let picked = picked.and_then(|(it, class)| cluster.pick_destination(it, class, env, now));
         return note_choice(stream, cluster, picked);
+    }
+    if cluster.has_subs {
+        return choose_in_sub(stream, conns, clusters, env, now);
     }
     if cluster.aggregate.is_none() {
         return choose_own_host(stream, conns, cluster, env, now);
@@ -102,6 +107,42 @@ pub(crate) fn choose_own_host(
         class.and_then(|class| cluster.pick(random, class, avoided, criteria.as_deref(), now));
     tell_chosen(stream, cluster, picked);
     note_choice(stream, cluster, picked)
+}
+
+/// The same in the cluster that was made for the name that a stream wants to go to. What is counted of the stream is
+/// counted of the cluster that its route says.
+#[cold]
+fn choose_in_sub(
+    stream: &mut Stream,
+    conns: &Connections,
+    clusters: &mut Clusters,
+    env: &mut Env,
+    now: Instant,
+) -> Option<PoolKey> {
+    let cluster = clusters.get(stream.cluster)?;
+    let default_port = if cluster.config.tls.is_some() { 443 } else { 80 };
+    let wanted = wanted_by_request(stream, true, default_port);
+    if wanted.is_empty() {
+        stream.retries.tried.get_or_insert_default().no_host = Some("empty_host_header");
+    }
+    stream.recorder.note(|record| {
+        record.cluster.get_or_insert_with(|| cluster.config.name.clone());
+    });
+    // It has no hosts itself that could be asked for.
+    let is_bound = stream.wanted_host().is_some_and(|wanted| wanted.strict);
+    let (host, port) = parts(&wanted);
+    let id = env.subs.get(stream.cluster, &sub_name(host, port)).filter(|_| !is_bound);
+    let picked = id.and_then(|id| {
+        let sub = clusters.get_mut(id)?;
+        let class = class_of(stream, conns, sub)?;
+        let is_hashed = sub.config.balancing.policy.is_hashed();
+        let hash = host_hash(stream, conns, &sub.config.hash, is_hashed);
+        let random = hash.unwrap_or_else(|| env.random.next());
+        let avoided = stream.retries.avoided();
+        Some((id, sub.pick(random, class, avoided, None, now)?))
+    });
+    let counted = picked.map_or(stream.cluster, |(id, _)| id);
+    note_choice(stream, clusters.get(counted)?, picked.map(|(_, pool_key)| pool_key))
 }
 
 /// Which of a host's pools a stream takes; none where there are too many.

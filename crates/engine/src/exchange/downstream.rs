@@ -411,26 +411,24 @@ impl Exchange {
         self.close_downstream(id, now);
     }
 
-    /// Answers that wait for windows are over for us: what they still have to say is given so long as a stream may be
-    /// idle.
-    pub(crate) fn await_windows(&mut self, id: ConnectionId, now: Instant) {
+    /// Answers that wait for windows are over for us: what they still have to say has a time to leave.
+    pub(crate) fn await_windows(&mut self, id: ConnectionId) {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let timer = ConnectionTimer::Flush;
-        if !connection.mux.has_unsent() || connection.deadlines.is_set(timer as usize) {
-            return;
-        }
-        let http = connection.downstream().and_then(|downstream| downstream.context.http());
-        if let Some(idle) = http.and_then(|http| http.config.stream_idle_timeout) {
-            self.conns.set_connection_timer(id, timer, now + idle, &mut self.env);
+        let left = |whole| self.env.reduced(ScaledTime::StreamFlush, whole);
+        let Some(due) = connection.mux.flush_due(left) else { return };
+        if connection.deadlines.get(timer as usize).is_none_or(|set| due < set) {
+            self.conns.set_connection_timer(id, timer, due, &mut self.env);
         }
     }
 
-    /// Looks which of these answers got nowhere since the last look.
+    /// Gives up those of these answers that have had their time.
     fn flush_or_reset(&mut self, id: ConnectionId, now: Instant) {
         self.conns.encode_for(id, &mut self.env);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        connection.mux.reset_stalled(&mut self.conns.out);
-        self.await_windows(id, now);
+        let left = |whole| self.env.reduced(ScaledTime::StreamFlush, whole);
+        connection.mux.reset_overdue(left, now, &mut self.conns.out);
+        self.await_windows(id);
         self.end_if_through(id, now);
     }
 

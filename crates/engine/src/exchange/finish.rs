@@ -3,6 +3,8 @@
 //! Arrives: a stream that is complete, or that cannot be completed. Leaves: its record in counters and logs, its
 //! upstream connection in the pool or closed, its downstream connection ready for the next request or closed.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
@@ -244,6 +246,9 @@ impl Exchange {
         }
         let Leg { connection: downstream, number } = downstream;
         let released = self.conns.table.get_mut(downstream).map(|it| it.release(number));
+        if released == Some(Released::GoesOn) {
+            self.bound_flush(index, now);
+        }
         self.close_record(index, now);
         if released == Some(Released::GoesOn) {
             self.after_call(downstream, now);
@@ -264,6 +269,17 @@ impl Exchange {
             self.rest_downstream(downstream, now);
         } else {
             self.close_downstream(downstream, now);
+        }
+    }
+
+    /// What of an answer has not left its connection, which goes on, has a time to leave.
+    pub(crate) fn bound_flush(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let Leg { connection, number } = stream.downstream;
+        if let (Some(whole), Some(connection)) =
+            (flush_timeout(stream), self.conns.table.get_mut(connection))
+        {
+            connection.mux.flush_within(number, whole, now);
         }
     }
 
@@ -595,4 +611,13 @@ pub(crate) fn word_for_grpc(response: &mut Head, body: &mut Vec<u8>) {
         response.set(Name::GrpcMessage, &message);
     }
     body.clear();
+}
+
+/// How long what is left of an answer may take to leave: as its route says, else its listener; where neither does, so
+/// long as a stream of its listener may be idle. Envoy 1.40 too asks no route for that.
+fn flush_timeout(stream: &Stream) -> Option<Duration> {
+    let http = stream.context.http()?;
+    let of_route = stream.routed().and_then(|routed| routed.forward()?.flush_timeout);
+    let said = of_route.or(http.config.stream_flush_timeout);
+    said.unwrap_or(http.config.stream_idle_timeout)
 }

@@ -50,6 +50,7 @@ pub(crate) mod rpc;
 pub(crate) mod spans;
 pub(crate) mod stream;
 mod strict_headers;
+pub(crate) mod subs;
 pub(crate) mod talk;
 pub(crate) mod tcp;
 pub(crate) mod timers;

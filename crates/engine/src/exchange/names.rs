@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::{Close, Instant};
 
@@ -14,12 +15,13 @@ use crate::exchange::Exchange;
 use crate::exchange::choice::note_choice;
 use crate::exchange::clients::{asks, whom, whom_of_tcp};
 use crate::exchange::stream::{Routed, Stream};
+use crate::exchange::subs;
 use crate::exchange::wanted::wanted_pool;
 use crate::filter::{Reply, Resolve};
 use crate::ids::{Kind, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::message::FromWorker;
 use crate::names::{
-    Lookup, NameEvent, NameFault, NameNews, NameQuestion, Ticket, Waiter, with_port,
+    Lookup, NameEvent, NameFault, NameNews, NameQuestion, SubTicket, Ticket, Waiter, with_port,
 };
 use crate::record::{Flags, details};
 use crate::snapshot::ClusterId;
@@ -37,13 +39,13 @@ pub(crate) enum AtFilter {
     Answer(Reply),
 }
 
-/// A request that a filter holds up until a name is known.
+/// A request that a filter holds up, with its place in the queue.
 #[derive(Debug)]
-pub(crate) struct Waits {
-    cache: Arc<str>,
-    host: Arc<str>,
-    /// Its place in the queue.
-    _ticket: Ticket,
+pub(crate) enum Waits {
+    /// Until a name is known.
+    Name { cache: Arc<str>, host: Arc<str>, _ticket: Ticket },
+    /// Until a cluster is made, but not for longer.
+    Sub { within: Duration, _ticket: SubTicket },
 }
 
 /// Where a stream goes.
@@ -117,6 +119,7 @@ impl Exchange {
         index: StreamIndex,
         place: usize,
         wish: Resolve,
+        now: Instant,
     ) -> AtFilter {
         let Some(stream) = self.streams.get_mut(index) else { return AtFilter::GoesOn };
         let context = stream.context.clone();
@@ -125,15 +128,18 @@ impl Exchange {
             return AtFilter::GoesOn;
         }
         let cluster = self.upstreams.clusters.get(stream.cluster);
-        let Some(cluster) = cluster.filter(|it| it.named.is_some()) else {
+        let Some(cluster) = cluster.filter(|it| it.named.is_some() || it.has_subs) else {
             return AtFilter::GoesOn;
         };
-        if let Some(host) = wish.host.filter(|host| !host.is_empty())
+        if let Some(host) = wish.host.as_ref().filter(|host| !host.is_empty())
             && let Some(head) = stream.request.present_mut()
         {
-            head.set_authority(&host);
+            head.set_authority(host);
         }
         let default_port = if cluster.config.tls.is_some() { 443 } else { 80 };
+        if cluster.has_subs {
+            return self.find_sub(index, place, &wish, default_port, now);
+        }
         let host = wanted_by_request(stream, wish.by_state, default_port);
         if host.is_empty() {
             return AtFilter::Answer(Reply::new(400, b"Empty host header", "empty_host_header"));
@@ -148,7 +154,7 @@ impl Exchange {
             Lookup::Wait { ticket, is_new } => {
                 let host: Arc<str> = Arc::from(host);
                 self.ask_for(&wish.cache, &host, is_new);
-                AtFilter::Waits(Box::new(Waits { cache: wish.cache, host, _ticket: ticket }))
+                AtFilter::Waits(Box::new(Waits::Name { cache: wish.cache, host, _ticket: ticket }))
             }
             Lookup::Full => AtFilter::Answer(full()),
             Lookup::Overflow => AtFilter::Answer(overflow()),
@@ -156,13 +162,16 @@ impl Exchange {
         }
     }
 
-    /// What is to be said of a name for which a request has waited.
+    /// What is to be said of that for which a request has waited.
     pub(super) fn resolved(&self, waits: &Waits, is_full: bool) -> Option<Reply> {
-        if is_full {
-            return Some(full());
+        match (waits, is_full) {
+            (Waits::Name { .. }, true) => Some(full()),
+            (Waits::Name { cache, host, .. }, false) => {
+                self.env.names.get(cache, host)?.address.err().map(unresolved)
+            }
+            (Waits::Sub { .. }, true) => Some(subs::full()),
+            (Waits::Sub { .. }, false) => None,
         }
-        let resolved = self.env.names.get(&waits.cache, &waits.host)?;
-        resolved.address.err().map(unresolved)
     }
 
     /// The filter `sni_dynamic_forward_proxy` wants the name to be known that a client asks for. False if the stream
@@ -312,8 +321,15 @@ impl Exchange {
 }
 
 /// Where a request wants to go (`HOST:PORT`): where other filters say, if they may, else where it says itself.
-fn wanted_by_request(stream: &Stream, by_state: bool, default_port: u16) -> String {
-    let info = stream.recorder.info().filter(|info| by_state && !info.is_empty());
+pub(super) fn wanted_by_request(stream: &Stream, by_state: bool, default_port: u16) -> String {
+    let (host, port) = if by_state { wanted_by_state(stream) } else { (None, None) };
+    let (host, port) = (host.unwrap_or_else(|| authority_of(stream)), port.unwrap_or(default_port));
+    if host.is_empty() { host } else { with_port(&host, port) }
+}
+
+/// The host and the port that other filters say.
+pub(super) fn wanted_by_state(stream: &Stream) -> (Option<String>, Option<u16>) {
+    let info = stream.recorder.info().filter(|info| !info.is_empty());
     let state = |name: &str| {
         info.and_then(|info| {
             info.read_state(name, |object| {
@@ -322,17 +338,18 @@ fn wanted_by_request(stream: &Stream, by_state: bool, default_port: u16) -> Stri
         })
     };
     let port = state(PORT).and_then(|port| port.parse().ok());
-    let port = port.filter(|port| *port != 0).unwrap_or(default_port);
-    let host = state(HOST).unwrap_or_else(|| {
-        let head = stream.request.present();
-        let host = head.map(|head| String::from_utf8_lossy(head.authority()).into_owned());
-        host.unwrap_or_default()
-    });
-    if host.is_empty() { host } else { with_port(&host, port) }
+    (state(HOST), port.filter(|port| *port != 0))
+}
+
+/// The host that a request names itself.
+pub(super) fn authority_of(stream: &Stream) -> String {
+    let head = stream.request.present();
+    let host = head.map(|head| String::from_utf8_lossy(head.authority()).into_owned());
+    host.unwrap_or_default()
 }
 
 /// The same of a connection of opaque bytes: where its filter state says, else what its hello asks for.
-fn wanted_by_client(client: Option<&Connection>, default_port: u16) -> Option<String> {
+pub(super) fn wanted_by_client(client: Option<&Connection>, default_port: u16) -> Option<String> {
     let downstream = client?.downstream()?;
     let state = |name: &str| std::str::from_utf8(&downstream.state(name)?.value).ok();
     let host = state(HOST).or_else(|| downstream.server_name().map(|name| &**name));

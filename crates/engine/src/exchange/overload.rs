@@ -61,10 +61,12 @@ impl Exchange {
         }
     }
 
-    /// Handshakes of clients, and their connections of HTTP, end at another time.
+    /// Handshakes of clients, their connections of HTTP, and answers that wait on these end at another time.
     #[cold]
     fn reduce_connections(&mut self, before: f64, now: Instant) {
         for id in self.conns.table.ids() {
+            // A later one is set when the one that is set is over.
+            self.await_windows(id);
             let Some(connection) = self.conns.table.get(id) else { continue };
             let Some(downstream) = connection.downstream() else { continue };
             let context = &downstream.context;

@@ -64,6 +64,9 @@ impl Exchange {
             connection.weigh(stream, waiting);
             connection.release(downstream.number)
         });
+        if released == Released::GoesOn {
+            self.bound_flush(index, now);
+        }
         self.close_record(index, now);
         if !is_quiet {
             self.open_windows(leg.connection);

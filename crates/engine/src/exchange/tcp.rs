@@ -19,6 +19,7 @@ use crate::exchange::criteria::criteria_of;
 use crate::exchange::log::{TCP_CONNECTION_START, TCP_PERIODIC};
 use crate::exchange::retry::doubled;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
+use crate::exchange::subs::sub_of_client;
 use crate::exchange::timers::TcpTimer;
 use crate::ids::{Closer, Kind, Leg, NO_CLUSTER, PoolClass, PoolKey, ResetReason, StreamIndex};
 use crate::record::{CloseType, Flags};
@@ -124,6 +125,13 @@ impl Exchange {
         if cluster.named.is_some() {
             return self.place_tcp_named(index, id, now);
         }
+        let serving = if cluster.has_subs {
+            let client = self.conns.table.get(stream.downstream.connection);
+            sub_of_client(stream, cluster, client, &self.env)
+        } else {
+            Some(id)
+        };
+        let Some(serving) = serving else { return self.connect_tcp(index, id, None, now) };
         let env = &mut self.env;
         let asks = Asks::of_client(whom_of_tcp(stream, &self.conns));
         let class = |cluster: &mut ClusterState| cluster.class_for(PoolClass::default(), &asks);
@@ -134,11 +142,11 @@ impl Exchange {
             }),
             None => {
                 let client = self.conns.table.get(stream.downstream.connection);
-                let is_hashed = self.upstreams.clusters.is_hashed(id);
+                let is_hashed = self.upstreams.clusters.is_hashed(serving);
                 let hash = client.filter(|_| is_hashed).and_then(|client| hash_of(stream, client));
                 let random = hash.unwrap_or_else(|| env.random.next());
                 let has_some = |it: &ClusterState| it.subsets.is_some() || it.aggregate.is_some();
-                let asks = self.upstreams.clusters.get(id).is_some_and(has_some);
+                let asks = self.upstreams.clusters.get(serving).is_some_and(has_some);
                 let criteria = asks.then(|| criteria_of(stream)).flatten();
                 let mut asked = take_asked(stream);
                 let mut aim = |cluster: &mut ClusterState| {
@@ -150,7 +158,8 @@ impl Exchange {
                 let tried = stream.retries.tried.get_or_insert_default();
                 let avoided = Avoided { hosts: &tried.hosts, attempts: 3, ..Avoided::default() };
                 let clusters = &mut self.upstreams.clusters;
-                let picked = clusters.pick(id, random, &mut aim, avoided, criteria.as_deref(), now);
+                let criteria = criteria.as_deref();
+                let picked = clusters.pick(serving, random, &mut aim, avoided, criteria, now);
                 keep_asked(stream, asked);
                 tell_choice(stream, clusters, picked);
                 picked

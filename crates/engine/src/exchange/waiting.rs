@@ -7,8 +7,9 @@ use towpath_proto::Instant;
 use crate::exchange::Exchange;
 use crate::exchange::callout::{Asker, FilterOf};
 use crate::exchange::filters::{FilterStatus, Resume, Until, Waiting, Walk};
-use crate::exchange::names::AtFilter;
+use crate::exchange::names::{AtFilter, Waits};
 use crate::exchange::stream::Progress;
+use crate::exchange::subs;
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Resolve, Wait};
 use crate::ids::StreamIndex;
@@ -23,10 +24,13 @@ impl Exchange {
         wish: Resolve,
         now: Instant,
     ) -> Walk {
-        match self.resolve_for_filter(index, place, wish) {
+        match self.resolve_for_filter(index, place, wish, now) {
             AtFilter::GoesOn => return Walk::GoesOn(place + 1),
             AtFilter::Answer(reply) => self.answer_by_filter(index, reply, now),
             AtFilter::Waits(name) => {
+                if let Waits::Sub { within, .. } = &*name {
+                    self.set_timer(index, HttpTimer::BackOff, now + *within);
+                }
                 if let Some(stream) = self.streams.get_mut(index) {
                     let filters = stream.filters_or_none();
                     filters.waiting = Some(Waiting { place, until: Until::Name, resume });
@@ -37,7 +41,7 @@ impl Exchange {
         Walk::Ended(FilterStatus::Stopped)
     }
 
-    /// The name is known for which a request has waited, or there are too many.
+    /// The name is known for which a request has waited, or its cluster is made, or there are too many.
     pub(super) fn go_on_resolved(
         &mut self,
         index: StreamIndex,
@@ -45,9 +49,13 @@ impl Exchange {
         is_full: bool,
         now: Instant,
     ) {
-        let filters = self.streams.get_mut(index).and_then(|stream| stream.filters.as_mut());
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let filters = stream.filters.as_mut();
         let waited = filters.and_then(|filters| filters.name.take().zip(filters.waiting.take()));
         let Some((name, waiting)) = waited else { return };
+        if matches!(*name, Waits::Sub { .. }) {
+            stream.clear_timer(HttpTimer::BackOff);
+        }
         let reply = self.resolved(&name, is_full);
         // Its place is free, also for itself on its way to its cluster.
         drop(name);
@@ -99,10 +107,24 @@ impl Exchange {
 
     /// The time has passed that a filter lets a request wait, if one does.
     pub(crate) fn go_on_waited(&mut self, index: StreamIndex, now: Instant) -> bool {
-        let Some(stream) = self.streams.get(index) else { return false };
-        let Some(Waiting { place, until: Until::Time, .. }) = stream.waiting() else {
-            return false;
-        };
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        let Some(Waiting { place, until, .. }) = stream.waiting() else { return false };
+        match until {
+            Until::Time => {}
+            Until::Name => {
+                // A name has its own time.
+                let filters = stream.filters.as_mut();
+                let gave_up = filters.and_then(|filters| {
+                    filters.name.take_if(|name| matches!(**name, Waits::Sub { .. }))?;
+                    filters.waiting.take()
+                });
+                if gave_up.is_some() {
+                    self.answer_by_filter(index, subs::late(), now);
+                }
+                return gave_up.is_some();
+            }
+            Until::Whole(_) | Until::Some(_) | Until::Answer(_) | Until::Told => return false,
+        }
         let filter = FilterOf { stream: index, serial: stream.serial, place };
         self.go_on_with(filter, |watcher, request| watcher.on_waited(request), now);
         true

@@ -309,6 +309,8 @@ pub struct Resolve {
     pub host: Option<Box<[u8]>>,
     /// What filters say of host and port comes first.
     pub by_state: bool,
+    /// How long it waits for a cluster that is made for it, where its own has such.
+    pub within: Duration,
 }
 
 /// How a request waits.

@@ -6,6 +6,7 @@
 
 mod cache;
 mod known;
+mod subs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use cache::{Act, Answer, Cache};
 pub(crate) use known::{Lookup, Names, Ticket, Waiter};
+pub use subs::{SubCluster, SubEvent, SubNews, SubQuestion, sub_name};
+pub(crate) use subs::{SubTicket, Subs};
 
 /// From a worker: it does not know a name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Where requests go. Envoy's `Cluster`, compiled.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,6 +214,61 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// The cluster of one name, of a cluster that has such: as that is configured, with all addresses of the name.
+    #[must_use]
+    pub fn sub_cluster(&self, name: &Arc<str>, host: &str, port: u16) -> Option<Self> {
+        let Discovery::SubClusters(subs) = &self.discovery else { return None };
+        let nowhere = Address::Ip(SocketAddr::from(([0; 4], 0)));
+        let template = Endpoint { hostname: Arc::from(host), ..Endpoint::new(nowhere) };
+        let names = vec![DnsName { name: Arc::from(host), port, template }];
+        let stat_name = subs.stat_name.clone();
+        Some(Self {
+            name: Arc::clone(name),
+            stat_name: stat_name.unwrap_or_else(|| Arc::from(name.replace(':', "_"))),
+            discovery: Discovery::Dns(Box::new(Dns { names, ..subs.dns.clone() })),
+            endpoints: Arc::from([]),
+            balancing: subs.balancing,
+            own_zone: self.own_zone.clone(),
+            zones: None,
+            subsets: None,
+            ends: self.ends,
+            load_reports: None,
+            override_hosts: None,
+            connect_timeout: self.connect_timeout,
+            connect: Arc::clone(&self.connect),
+            tls: self.tls.clone(),
+            sockets: self.sockets.clone(),
+            proxy_headers: self.proxy_headers.clone(),
+            socket_names: self.socket_names.clone(),
+            buffer_limit: self.buffer_limit,
+            limits: self.limits,
+            high_limits: self.high_limits,
+            in_use: Default::default(),
+            host_connections: self.host_connections,
+            host_totals: HostTotals::default(),
+            idle_timeout: self.idle_timeout,
+            max_connection_duration: self.max_connection_duration,
+            max_stream_duration: self.max_stream_duration,
+            preconnect_milli: self.preconnect_milli,
+            max_requests_per_connection: self.max_requests_per_connection,
+            http1: Arc::clone(&self.http1),
+            http2: self.http2.clone(),
+            bolt: self.bolt.clone(),
+            health_check: self.health_check.clone(),
+            outliers: self.outliers.clone(),
+            tallies: Tallies::default(),
+            mesh: self.mesh.clone(),
+            filter_metadata: self.filter_metadata.clone(),
+            greetings: self.greetings.clone(),
+            drops: None,
+            asked_names: self.asked_names.clone(),
+            filters: self.filters.clone(),
+            hash: self.hash.clone(),
+        })
+    }
+}
+
 impl Breakers for Cluster {
     fn reading(&self, priority: usize, resource: usize) -> (u64, u32, bool) {
         let limits = [&self.limits, &self.high_limits][priority];
@@ -239,8 +295,25 @@ pub enum Discovery {
     /// `envoy.clusters.dynamic_forward_proxy`: every name that a request wants to go to is a host. The name of the DNS
     /// cache that knows their addresses.
     Named(Arc<str>),
+    /// The same with `sub_clusters_config`: each of them is a cluster of its own, made when a request wants it.
+    SubClusters(Box<SubClusters>),
     /// `envoy.clusters.aggregate`: the hosts of these, each behind those before it.
     Aggregate(Vec<ClusterId>),
+}
+
+/// Envoy `extensions.clusters.dynamic_forward_proxy.v3.SubClustersConfig`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubClusters {
+    /// `max_sub_clusters`: how many there may be at once, at least 1. Default 1024.
+    pub most: u32,
+    /// `sub_cluster_ttl`: one that no request was for goes after this. Default 5 min.
+    pub ttl: Duration,
+    /// `lb_policy`: how each chooses among the addresses of its name.
+    pub balancing: Balancing,
+    /// How names are resolved, but for the name itself.
+    pub dns: Dns,
+    /// What they are called in statistics, where the cluster's `alt_stat_name` says it.
+    pub stat_name: Option<Arc<str>>,
 }
 
 /// How a request's host is known without a choice. Envoy `Cluster.OriginalDstLbConfig`.

@@ -50,6 +50,9 @@ pub struct Http {
     pub max_requests_per_connection: u32,
     /// `stream_idle_timeout`: nothing in either direction. Default 5 min.
     pub stream_idle_timeout: Option<Duration>,
+    /// `stream_flush_timeout`: how long an answer that is over may wait for its client's windows, in place of the time
+    /// that a stream may be idle: `Some(None)` for ever.
+    pub stream_flush_timeout: Option<Option<Duration>>,
     /// `request_timeout`: from the first byte until the whole request is in. Default none.
     pub request_timeout: Option<Duration>,
     /// `request_headers_timeout`: from the first byte until the head is in. Default none.

@@ -115,6 +115,22 @@ impl Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClusterId(pub u32);
 
+impl ClusterId {
+    /// The id of a cluster that requests had made, by a number that no other had.
+    #[must_use]
+    pub const fn of_sub(number: u32) -> Self {
+        Self(Self::FIRST_SUB | number)
+    }
+
+    /// Whether no snapshot has it.
+    #[must_use]
+    pub const fn is_sub(self) -> bool {
+        self.0 >= Self::FIRST_SUB
+    }
+
+    const FIRST_SUB: u32 = 1 << 31;
+}
+
 /// Who this proxy is. Envoy `core.v3.Node`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

@@ -64,12 +64,19 @@ pub enum ScaledTime {
     Handshake = 2,
     /// How long a client's connection of HTTP may last.
     ConnectionMax = 3,
+    /// How long an answer that is over may take to leave.
+    StreamFlush = 4,
 }
 
 impl ScaledTime {
     /// All, by their places.
-    pub const ALL: [Self; 4] =
-        [Self::ConnectionIdle, Self::StreamIdle, Self::Handshake, Self::ConnectionMax];
+    pub const ALL: [Self; 5] = [
+        Self::ConnectionIdle,
+        Self::StreamIdle,
+        Self::Handshake,
+        Self::ConnectionMax,
+        Self::StreamFlush,
+    ];
 
     /// Envoy's name.
     #[must_use]
@@ -79,6 +86,7 @@ impl ScaledTime {
             Self::StreamIdle => "HTTP_DOWNSTREAM_STREAM_IDLE",
             Self::Handshake => "TRANSPORT_SOCKET_CONNECT",
             Self::ConnectionMax => "HTTP_DOWNSTREAM_CONNECTION_MAX",
+            Self::StreamFlush => "HTTP_DOWNSTREAM_STREAM_FLUSH",
         }
     }
 }

@@ -199,6 +199,8 @@ pub struct Forward {
     pub timeout: Option<Duration>,
     /// `idle_timeout` instead of the listener's `stream_idle_timeout`: `Some(None)` never.
     pub idle_timeout: Option<Option<Duration>>,
+    /// `flush_timeout` instead of the listener's `stream_flush_timeout`: `Some(None)` never.
+    pub flush_timeout: Option<Option<Duration>>,
     /// `max_stream_duration.max_stream_duration` instead of the listener's: `Some(None)` never.
     pub max_stream_duration: Option<Option<Duration>>,
     /// What becomes of the time that a caller gives its call.
@@ -309,7 +311,7 @@ impl Route {
 }
 
 /// Envoy `RouteAction.HashPolicy`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HashPolicy {
     /// What is hashed.
     pub source: HashSource,
@@ -331,7 +333,7 @@ impl HashPolicy {
 }
 
 /// What of a request is hashed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum HashSource {
     /// `header`: all its values, each with what `regex_rewrite` looks for replaced.
     Header(Field, Option<(Regex, Arc<[u8]>)>),

@@ -417,6 +417,7 @@ impl fmt::Display for Scope {
             Self::HighMemory => f.write_str("envoy.overload_actions.reset_high_memory_stream"),
             Self::Overload(name) if name.is_empty() => f.write_str("overload"),
             Self::Overload(name) => write!(f, "overload.{name}"),
+            Self::DnsCache(name) if name.is_empty() => f.write_str("dns_cache"),
             Self::DnsCache(name) => write!(f, "dns_cache.{name}"),
             Self::DnsCacheBreakers(name) => write!(f, "dns_cache.{name}.circuit_breakers"),
             Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),

@@ -41,6 +41,7 @@ impl Aggregate {
             Discovery::Static
             | Discovery::Dns(_)
             | Discovery::OriginalDestination(_)
+            | Discovery::SubClusters(_)
             | Discovery::Named(_) => None,
         }
     }
@@ -102,7 +103,7 @@ impl Clusters {
         let Aggregate { clusters, joined } = &mut *aggregate;
         // What speaks otherwise, and another aggregate, has no hosts here.
         let has_hosts = |it: &&ClusterState| {
-            let is_chosen = it.destinations.is_none() && it.named.is_none();
+            let is_chosen = it.destinations.is_none() && it.named.is_none() && !it.has_subs;
             it.config.bolt.is_some() == bolt && is_chosen
         };
         let balancer = |at: usize| {

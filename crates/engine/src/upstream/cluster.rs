@@ -78,6 +78,8 @@ pub(crate) struct ClusterState {
     pub(crate) destinations: Option<Box<Destinations>>,
     /// Where the names are that its requests choose, if these decide.
     pub(crate) named: Option<Box<Named>>,
+    /// It has no hosts: each name that its requests choose is a cluster of its own.
+    pub(crate) has_subs: bool,
     /// Whose hosts it chooses among, if it has none of its own.
     pub(crate) aggregate: Option<Box<Aggregate>>,
     /// Where requests are counted by zones, if this proxy is in one.
@@ -134,6 +136,7 @@ impl ClusterState {
         let destinations = Destinations::of(&config.discovery);
         let aggregate = Aggregate::of(&config.discovery);
         let named = Named::of(&config.discovery);
+        let has_subs = matches!(config.discovery, Discovery::SubClusters(_));
         Self {
             id,
             plain: is_plain(&config),
@@ -158,6 +161,7 @@ impl ClusterState {
             places: None,
             destinations,
             named,
+            has_subs,
             aggregate,
             zone_books: None,
             health: None,
@@ -535,6 +539,7 @@ impl ClusterState {
             self.destinations = Destinations::of(&config.discovery);
             self.named = Named::of(&config.discovery);
             self.aggregate = Aggregate::of(&config.discovery);
+            self.has_subs = matches!(config.discovery, Discovery::SubClusters(_));
             self.update(&config.endpoints, random, now)
         };
         for pool in self.pools.iter_mut().flatten() {
@@ -570,6 +575,7 @@ fn is_plain(config: &Cluster) -> bool {
     Destinations::of(&config.discovery).is_none()
         && Named::of(&config.discovery).is_none()
         && Aggregate::of(&config.discovery).is_none()
+        && !matches!(config.discovery, Discovery::SubClusters(_))
         && config.bolt.is_none()
         && config.proxy_headers.is_none()
         && config.outliers.is_none()
@@ -640,7 +646,9 @@ impl Upstreams {
         cluster.update(&config.endpoints, env.random.next(), now);
         cluster.share_breakers(&env.registry, env.workers);
         if env.index == 0 && cluster.destinations.is_none() {
-            if cluster.named.is_none() {
+            // Of what requests had made the first hosts are news.
+            let is_news = !(id.is_sub() && config.endpoints.is_empty());
+            if cluster.named.is_none() && !cluster.has_subs && is_news {
                 cluster.stats.membership_change.inc();
             }
             let shown = Shown::of(config, &env.registry, env.index);

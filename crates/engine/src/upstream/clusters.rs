@@ -18,6 +18,8 @@ use crate::upstream::pool::Pool;
 #[derive(Debug, Default)]
 pub(crate) struct Clusters {
     pub(crate) slots: Vec<Option<Box<ClusterState>>>,
+    /// Those that requests had made, whose ids no snapshot has.
+    subs: HashMap<ClusterId, Box<ClusterState>>,
     /// What was found out about hosts of clusters that are still to come.
     pub(crate) early_health: HashMap<ClusterId, Arc<ClusterHealth>>,
     /// Whose hosts decide which requests stay in this proxy's zone.
@@ -26,11 +28,17 @@ pub(crate) struct Clusters {
 
 impl Clusters {
     pub(crate) fn get(&self, id: ClusterId) -> Option<&ClusterState> {
-        self.slots.get(id.0 as usize)?.as_deref()
+        match self.slots.get(id.0 as usize) {
+            Some(slot) => slot.as_deref(),
+            None => self.subs.get(&id).map(|sub| &**sub),
+        }
     }
 
     pub(crate) fn get_mut(&mut self, id: ClusterId) -> Option<&mut ClusterState> {
-        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+        match self.slots.get_mut(id.0 as usize) {
+            Some(slot) => slot.as_deref_mut(),
+            None => self.subs.get_mut(&id).map(|sub| &mut **sub),
+        }
     }
 
     pub(crate) fn pool(&self, pool_key: PoolKey) -> Option<&Pool> {
@@ -78,7 +86,8 @@ impl Clusters {
     }
 
     pub(crate) fn describe(&self) -> Vec<ClusterDescription> {
-        self.slots.iter().flatten().map(|cluster| cluster.describe()).collect()
+        let all = self.slots.iter().flatten().chain(self.subs.values());
+        all.map(|cluster| cluster.describe()).collect()
     }
 
     pub(crate) fn put(
@@ -86,6 +95,12 @@ impl Clusters {
         id: ClusterId,
         cluster: Option<Box<ClusterState>>,
     ) -> Option<Box<ClusterState>> {
+        if id.is_sub() {
+            return match cluster {
+                Some(cluster) => self.subs.insert(id, cluster),
+                None => self.subs.remove(&id),
+            };
+        }
         let index = id.0 as usize;
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);

@@ -34,6 +34,7 @@ impl ClusterState {
             Discovery::Static
             | Discovery::Dns(_)
             | Discovery::OriginalDestination(_)
+            | Discovery::SubClusters(_)
             | Discovery::Aggregate(_) => None,
         }
     }

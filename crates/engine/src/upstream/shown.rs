@@ -76,7 +76,7 @@ impl ClusterState {
     pub(crate) fn show_hosts(&self) {
         let stats = &*self.stats;
         // Weights decide nothing where each request knows its host.
-        if self.destinations.is_none() && self.named.is_none() {
+        if self.destinations.is_none() && self.named.is_none() && !self.has_subs {
             let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
             stats.max_host_weight.set(heaviest.unwrap_or(0).into());
         }

@@ -340,20 +340,21 @@ impl Connection {
         self.remove_if_over(number);
     }
 
-    /// Ends the streams that were released, still have something to say and could say none of it since this was last
-    /// called: their peer does not open its windows. How many.
-    pub fn reset_stalled(&mut self, code: Code) -> u32 {
-        let mut stalled = Vec::new();
-        for (number, stream) in self.streams.iter_mut() {
-            if stream.released && std::mem::replace(&mut stream.stalled, true) {
-                stalled.push(number);
-            }
-        }
-        for &number in &stalled {
+    /// Whether a stream was released and still has something to say.
+    #[must_use]
+    pub fn is_released(&self, number: u32) -> bool {
+        self.streams.get(number).is_some_and(|stream| stream.released && !stream.reset)
+    }
+
+    /// Ends a stream that was released and still has something to say: its peer does not open its windows. Whether it
+    /// was one.
+    pub fn give_up(&mut self, number: u32, code: Code) -> bool {
+        let is_waiting = self.is_released(number);
+        if is_waiting {
             self.reset(number, code);
             self.remove_if_over(number);
         }
-        u32::try_from(stalled.len()).unwrap_or(u32::MAX)
+        is_waiting
     }
 
     /// Ends streams that were released and of which so many bytes wait for a window that they are `wanted`; no more

@@ -180,7 +180,6 @@ impl Connection {
             }
             stream.send_window.take(length);
             self.send_window.take(length);
-            stream.stalled = false;
             let ends = stream.queued == length && stream.ending && !stream.has_trailers();
             let flags = if ends { END_STREAM } else { 0 };
             let header = frame::header(length, Kind::Data, flags, id);

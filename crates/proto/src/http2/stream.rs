@@ -32,8 +32,6 @@ pub(super) struct Stream {
     pub(super) ready: bool,
     /// What waits is the last.
     pub(super) ending: bool,
-    /// It has said all to us, and nothing left since that was last looked at.
-    pub(super) stalled: bool,
     /// A request without content in its answer: HEAD.
     pub(super) bodiless: bool,
     /// An extended CONNECT, which stands for an upgrade.
@@ -76,7 +74,6 @@ impl Stream {
             released: false,
             ready: false,
             ending: false,
-            stalled: false,
             bodiless: false,
             upgrade: false,
             tunnel: false,

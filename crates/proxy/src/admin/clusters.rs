@@ -27,10 +27,12 @@ pub(super) async fn clusters(control: &Control, query: &Query) -> Reply {
     let descriptions = control.describe().await;
     let snapshot = control.snapshot.borrow().clone();
     let bootstrap = control.boot.borrow().bootstrap();
+    let subs: Vec<Arc<Cluster>> = control.subs.borrow().ready().cloned().collect();
     let rows: Vec<(&Arc<Cluster>, Vec<HostDescription>)> = snapshot
         .clusters
         .iter()
         .flatten()
+        .chain(&subs)
         .filter(|cluster| filter.as_ref().is_none_or(|filter| filter.is_match(&cluster.name)))
         .map(|cluster| (cluster, hosts(&cluster.name, &descriptions)))
         .collect();
@@ -66,7 +68,7 @@ fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescript
 
 fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> String {
     let name = &cluster.name;
-    let mut text = format!("{name}::observability_name::{}\n", cluster.stat_name);
+    let mut text = format!("{name}::observability_name::{}\n", observability_name(cluster));
     let rates = cluster.tallies.rates();
     if cluster.outliers.is_some() {
         for (origin, rate) in ["success_rate", "local_origin_success_rate"].iter().enumerate() {
@@ -115,6 +117,12 @@ fn text(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Stri
     text
 }
 
+/// `alt_stat_name`, or the name as it is written: statistics have it without colons.
+fn observability_name(cluster: &Cluster) -> &str {
+    let is_own = *cluster.name.replace(':', "_") == *cluster.stat_name;
+    if is_own { &cluster.name } else { &cluster.stat_name }
+}
+
 /// A percentage; -1 where it is not known, as in Envoy.
 fn known(percent: Option<f64>) -> f64 {
     percent.unwrap_or(-1.0)
@@ -131,7 +139,7 @@ fn status(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Va
         "name": *cluster.name,
         "host_statuses": hosts.iter().map(host_status).collect::<Vec<_>>(),
         "circuit_breakers": {"thresholds": [named(&cluster.limits), high]},
-        "observability_name": *cluster.stat_name,
+        "observability_name": observability_name(cluster),
     });
     if !is_of_bootstrap(bootstrap, &cluster.name) {
         status["added_via_api"] = json!(true);

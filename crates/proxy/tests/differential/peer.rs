@@ -5,8 +5,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+
+use regex::{Captures, Regex};
 
 use crate::bootstrap;
 use crate::case::Suite;
@@ -180,8 +182,19 @@ impl Peer {
         let text = self.get(path).unwrap();
         let values = text.lines().filter_map(|line| line.rsplit_once(": "));
         let values =
-            values.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+            values.filter_map(|(name, value)| Some((self.with_names(name), value.parse().ok()?)));
         values.filter(|(name, _)| is_compared(name)).collect()
+    }
+
+    /// The name of a statistic; a cluster that requests had made has the port of an upstream in its own.
+    fn with_names(&self, name: &str) -> String {
+        static PORT: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"^(cluster\.DFPCluster_.+_)(\d+)\.").unwrap());
+        let named = PORT.replace(name, |found: &Captures<'_>| {
+            let port = found[2].parse().ok().and_then(|port: u16| self.ports.get(&port));
+            format!("{}{}.", &found[1], port.map_or(&found[2], String::as_str))
+        });
+        named.into_owned()
     }
 
     /// Lines of the access log that were not told yet.

@@ -1,6 +1,7 @@
 //! Requests that go where they say.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::dynamic_forward_proxy::{ForwardProxy, RouteHost};
@@ -18,7 +19,10 @@ pub(super) const FILTER: Known = Known {
     convert: |converter, config| {
         let cache = converter.dns_cache_of(config)?;
         let by_state = config.flag("allow_dynamic_host_from_filter_state");
-        Some(Arc::new(ForwardProxy { cache, by_state }))
+        let subs = config.message("sub_cluster_config");
+        let within = subs.and_then(|subs| subs.duration("cluster_init_timeout"));
+        let within = within.unwrap_or(DEFAULT_WITHIN);
+        Some(Arc::new(ForwardProxy { cache, by_state, within }))
     },
     by_route: Some((ROUTE_TYPE, by_route)),
     support: SUPPORT,
@@ -33,12 +37,24 @@ fn by_route(converter: &mut Converter<'_>, config: &Message) -> Option<Arc<dyn R
     Some(Arc::new(RouteHost::Literal(Arc::from(config.text("host_rewrite_literal")))))
 }
 
+const DEFAULT_WITHIN: Duration = Duration::from_secs(5);
+
 const SUPPORT: &[Entry] = &[
     Entry {
         message: FILTER_TYPE,
-        honoured: &["dns_cache_config", "allow_dynamic_host_from_filter_state"],
+        honoured: &[
+            "dns_cache_config",
+            "allow_dynamic_host_from_filter_state",
+            "sub_cluster_config",
+        ],
         harmless: &[("save_upstream_address", "nothing that is there reads it")],
-        changes: &[("sub_cluster_config", "clusters are not made while serving")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.http.dynamic_forward_proxy.v3.SubClusterConfig",
+        honoured: &["cluster_init_timeout"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: ROUTE_TYPE,
@@ -78,9 +94,15 @@ const SUPPORT: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig",
-        honoured: &["dns_cache_config", "allow_insecure_cluster_options"],
+        honoured: &["dns_cache_config", "allow_insecure_cluster_options", "sub_clusters_config"],
         harmless: &[("allow_coalesced_connections", "each name has connections of its own")],
-        changes: &[("sub_clusters_config", "clusters are not made while serving")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.clusters.dynamic_forward_proxy.v3.SubClustersConfig",
+        honoured: &["lb_policy", "max_sub_clusters", "sub_cluster_ttl", "dns_cluster_config"],
+        harmless: &[("preresolve_clusters", "Envoy 1.40 does not read it")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig",

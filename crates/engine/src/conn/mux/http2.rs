@@ -27,6 +27,8 @@ pub(crate) struct Http2 {
     code: Code,
     /// Streams under way, as they are counted.
     active: u32,
+    /// Answers that are over for us, and wait for windows.
+    flushing: Vec<Flushing>,
     /// When the peer was told that it should go elsewhere.
     told: Option<Instant>,
     /// Bytes received when it was last looked at.
@@ -35,6 +37,15 @@ pub(crate) struct Http2 {
     asked: bool,
     /// How many streams such a server takes at once, until it says so itself.
     usual: u32,
+}
+
+/// An answer that is over for us and has not left yet.
+#[derive(Clone, Copy, Debug)]
+struct Flushing {
+    number: u32,
+    since: Instant,
+    /// How long its client may take for it.
+    whole: Duration,
 }
 
 impl Http2 {
@@ -56,6 +67,7 @@ impl Http2 {
             stats,
             code,
             active: 0,
+            flushing: Vec::new(),
             told: None,
             seen: 0,
             asked: false,
@@ -147,10 +159,31 @@ impl Http2 {
         self.connection.is_open().then(|| self.connection.takes_extended_connect())
     }
 
-    /// Ends the answers that wait for windows and got nowhere since the last look.
-    pub(crate) fn reset_stalled(&mut self, out: &mut Out) {
-        let stalled = self.connection.reset_stalled(self.code);
-        self.stats.tx_flush_timeout.add(stalled.into());
+    /// An answer that is over for us is to leave within so long, if it has not left.
+    pub(crate) fn flush_within(&mut self, number: u32, whole: Duration, now: Instant) {
+        if self.connection.is_released(number) {
+            self.flushing.push(Flushing { number, since: now, whole });
+        }
+    }
+
+    /// When the first of these answers is given up, after what `left` leaves of its time.
+    pub(crate) fn flush_due(&self, left: impl Fn(Duration) -> Duration) -> Option<Instant> {
+        self.flushing.iter().map(|it| it.since + left(it.whole)).min()
+    }
+
+    /// Gives up the answers that have had their time.
+    pub(crate) fn reset_overdue(
+        &mut self,
+        left: impl Fn(Duration) -> Duration,
+        now: Instant,
+        out: &mut Out,
+    ) {
+        let is_over = |it: &mut Flushing| it.since + left(it.whole) <= now;
+        for Flushing { number, .. } in self.flushing.extract_if(.., is_over) {
+            if self.connection.give_up(number, self.code) {
+                self.stats.tx_flush_timeout.inc();
+            }
+        }
         self.flush(out);
     }
 
@@ -193,6 +226,9 @@ impl Http2 {
     /// Writes all that can leave.
     pub(crate) fn flush(&mut self, out: &mut Out) {
         self.connection.flush(out);
+        if !self.flushing.is_empty() {
+            self.flushing.retain(|it| self.connection.is_released(it.number));
+        }
         let counts = self.connection.take_counts();
         if counts != http2::Counts::default() {
             self.stats.add(&counts);

@@ -15,6 +15,8 @@ pub(crate) mod slots;
 #[cfg(test)]
 pub(crate) mod toy;
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use towpath_proto::bolt::{self, Frame, Message};
 use towpath_proto::head::{Head, HeadPool};
@@ -530,10 +532,33 @@ impl Mux {
         matches!(self, Self::Http2(http2) if http2.has_unsent())
     }
 
-    /// Ends what waits so and got nowhere since this was last called.
-    pub(crate) fn reset_stalled(&mut self, out: &mut Out) {
+    /// What of a stream has not left yet, which is over otherwise, is to leave within so long.
+    pub(crate) fn flush_within(&mut self, number: u32, whole: Duration, now: Instant) {
         if let Self::Http2(http2) = self {
-            http2.reset_stalled(out);
+            http2.flush_within(number, whole, now);
+        }
+    }
+
+    /// When the first of what waits so is given up, after what `left` leaves of its time.
+    pub(crate) fn flush_due(&self, left: impl Fn(Duration) -> Duration) -> Option<Instant> {
+        match self {
+            Self::Http2(http2) => http2.flush_due(left),
+            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => None,
+            Self::BoltServer(_) | Self::BoltClient(_) | Self::Undecided(_) => None,
+            #[cfg(test)]
+            Self::Toy(_) => None,
+        }
+    }
+
+    /// Gives up what has waited so for its time.
+    pub(crate) fn reset_overdue(
+        &mut self,
+        left: impl Fn(Duration) -> Duration,
+        now: Instant,
+        out: &mut Out,
+    ) {
+        if let Self::Http2(http2) = self {
+            http2.reset_overdue(left, now, out);
         }
     }
 

@@ -114,7 +114,7 @@ impl Exchange {
             self.leave(id, now);
             return;
         }
-        self.await_windows(id, now);
+        self.await_windows(id);
         if self.conns.table.get(id).is_some_and(|connection| !connection.is_busy()) {
             self.rest_downstream(id, now);
         }

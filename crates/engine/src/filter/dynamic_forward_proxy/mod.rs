@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_proto::HeaderName;
 
@@ -19,6 +20,9 @@ pub struct ForwardProxy {
     pub cache: Arc<str>,
     /// `allow_dynamic_host_from_filter_state`: what other filters say of host and port comes before the request's own.
     pub by_state: bool,
+    /// `sub_cluster_config.cluster_init_timeout`: how long a request waits for a cluster that is made for it. Default
+    /// 5 s.
+    pub within: Duration,
 }
 
 /// Envoy `PerRouteConfig`: a host in place of the request's own.
@@ -53,6 +57,7 @@ impl HttpFilter for ForwardProxy {
             None => None,
         };
         let cache = Arc::clone(&self.cache);
-        OnRequest::Resolve(Box::new(Resolve { cache, host, by_state: self.by_state }))
+        let Self { by_state, within, .. } = *self;
+        OnRequest::Resolve(Box::new(Resolve { cache, host, by_state, within }))
     }
 }
