@@ -197,7 +197,7 @@ fn over(parent: ClusterId, name: Arc<str>, sub: &Sub) -> Gone {
 
 /// A time that may be as far as the clock goes.
 fn after(now: Instant, pause: Duration) -> Instant {
-    now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()))
+    now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into()))
 }
 
 /// Ids are not used again.

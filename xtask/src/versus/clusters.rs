@@ -69,8 +69,8 @@ pub(super) fn run(plan: &Plan, programs: &Programs, report: &mut Report) -> Resu
         }
     }
     let title = format!(
-        "clusters: {CLUSTERS} of 4 endpoints each in the bootstrap; requests at {RATE}/s, open loop, while all counters \
-         are read again and again and while they are not; {} rounds",
+        "clusters: {CLUSTERS} of 4 endpoints each in the bootstrap; requests at {RATE}/s, open loop, while all \
+         counters are read again and again and while they are not; {} rounds",
         plan.rounds
     );
     report.table(&title, "clusters", &columns, &rows);

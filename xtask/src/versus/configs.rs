@@ -71,8 +71,8 @@ impl Kind {
         matches!(self, Self::H2ToH2 | Self::Grpc)
     }
 
-    /// Whether this proxy can do it, with [`Extras::parts`] or without: the floor has no HTTP/2 and no TLS, nginx speaks it to
-    /// origins of gRPC alone, and a server that is asked by gRPC is Envoy's way.
+    /// Whether this proxy can do it, with [`Extras::parts`] or without: the floor has neither HTTP/2 nor TLS, nginx
+    /// speaks HTTP/2 to origins of gRPC alone, and a server that is asked by gRPC is Envoy's way.
     pub(super) fn suits(self, contender: &str, has_parts: bool) -> bool {
         match contender {
             "towpath" | "envoy" => true,
@@ -136,7 +136,8 @@ events {{ worker_connections 25000; }}
     };
     let certificate = if kind.is_tls() {
         format!(
-            "ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {folder}/../chain.pem; ssl_certificate_key {folder}/../key.pem;"
+            "ssl_protocols TLSv1.2 TLSv1.3;
+    ssl_certificate {folder}/../chain.pem; ssl_certificate_key {folder}/../key.pem;"
         )
     } else {
         String::new()

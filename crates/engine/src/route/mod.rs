@@ -1,6 +1,5 @@
 //! Picks the virtual host and the route of a request, and says what the route does to path and authority.
 
-mod expressions;
 mod hash;
 pub(crate) mod head;
 pub mod path;
@@ -8,7 +7,6 @@ mod pick;
 mod redirect;
 pub(crate) mod rewrite;
 
-pub use expressions::Expressions;
 pub use hash::{Hashed, request_hash};
 pub(crate) use hash::{address_hash, cookie_value, state_hash};
 pub use path::{PathRules, Sanitized};

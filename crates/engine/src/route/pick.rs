@@ -62,18 +62,14 @@ impl RouteTable {
             return Picked::TlsRequired { host, host_index };
         }
         let request = Request::new(head, known, self.ignore_path_parameters, random);
-        let Some(asked) = host.asked(head, known) else {
+        let Some(mut asked) = host.asked(head, known) else {
             return Picked::NoRoute { host, host_index };
         };
         let mut looked = host.expressions.look();
-        let found = asked.clone().find(|place| {
+        let found = asked.find(|place| {
             let route = &host.routes[*place];
-            let takes = match &route.path {
-                PathMatch::Regex(_) if !request.path.is_empty() => {
-                    looked.matches(*place, &request.path)
-                }
-                _ => None,
-            };
+            let at_once = matches!(route.path, PathMatch::Regex(_)) && !request.path.is_empty();
+            let takes = at_once.then(|| looked.matches(*place, &request.path)).flatten();
             takes.unwrap_or_else(|| request.matches_path(&route.path)) && request.passes(route)
         });
         match found {

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod connection_rate;
 pub mod dns;
 pub mod export;
+mod expressions;
 pub mod happy_eyeballs;
 pub mod health;
 mod host_index;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use towpath_proto::head::{Head, HeaderName};
 
+pub use super::expressions::Expressions;
 use super::subset::Criteria;
 use super::tracing::RouteTracing;
 use super::{ClusterId, HostIndex};
@@ -22,7 +23,6 @@ pub use crate::matcher::{PathMatch, PathTemplate, Text};
 pub use crate::retry_policy::{
     OmittedHosts, RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy,
 };
-pub use crate::route::Expressions;
 use crate::stream_info::FilterMetadata;
 
 /// Envoy `config.route.v3.RouteConfiguration`.

@@ -8,6 +8,7 @@ pub(crate) mod bolt_client;
 pub(crate) mod bolt_server;
 pub(crate) mod greeting;
 pub(crate) mod http2;
+mod liveness;
 pub(crate) mod numbers;
 mod raw;
 pub(crate) mod reply;
@@ -744,35 +745,6 @@ impl Mux {
     pub(crate) fn next_sent(&mut self, sent: u64) -> Option<u32> {
         let Self::BoltClient(client) = self else { return None };
         client.next_sent(sent)
-    }
-
-    /// Asks a server of HTTP/2 for a sign of life, unless an answer is due; whether it did.
-    pub(crate) fn ask_ahead(&mut self, received: u64, out: &mut Out) -> bool {
-        if let Self::Http2(http2) = self { http2.ask_ahead(received, out) } else { false }
-    }
-
-    /// Looks for a sign of life; none where the protocol has no question for one.
-    pub(crate) fn check_liveness(&mut self, received: u64, misses: u32) -> Option<Liveness> {
-        match self {
-            Self::BoltClient(client) => Some(client.check_liveness(received, misses)),
-            Self::Http2(http2) => Some(http2.check_liveness(received)),
-            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => None,
-            Self::BoltServer(_) | Self::Undecided(_) => None,
-            #[cfg(test)]
-            Self::Toy(_) => None,
-        }
-    }
-
-    /// Asks for a sign of life.
-    pub(crate) fn ask(&mut self, out: &mut Out) {
-        match self {
-            Self::BoltClient(_) => bolt_client::Client::ping(out),
-            Self::Http2(http2) => http2.ask(out),
-            Self::Http1Server(_) | Self::Http1Client(_) | Self::Raw(_) | Self::App(_) => {}
-            Self::BoltServer(_) | Self::Undecided(_) => {}
-            #[cfg(test)]
-            Self::Toy(_) => {}
-        }
     }
 
     /// The connection is lost: nothing more comes for its streams.

@@ -205,7 +205,7 @@ fn many_expressions_are_as_each_by_itself() {
             3 => PathMatch::Prefix(Text::new("/a/2", true)),
             _ => PathMatch::Regex(full_regex(pattern).unwrap()),
         };
-        let headers = if number % 3 == 0 { wants("x") } else { Vec::new() };
+        let headers = if number.is_multiple_of(3) { wants("x") } else { Vec::new() };
         Route { headers, ..route(path) }
     };
     for count in [2, 3, 5, 17, 40] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "serving")]
 use regex_automata::{Anchored, Input, meta, util::syntax};
 
-use crate::snapshot::route::{PathMatch, Route};
+use super::route::{PathMatch, Route};
 
 /// The expressions of a virtual host's routes as one.
 #[derive(Debug, Default)]
