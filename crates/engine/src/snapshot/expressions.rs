@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "serving")]
 use regex_automata::{Anchored, Input, meta, util::syntax};
 
 use super::route::{PathMatch, Route};
@@ -11,11 +10,6 @@ use super::route::{PathMatch, Route};
 #[derive(Debug, Default)]
 pub struct Expressions(Option<All>);
 
-/// Without the feature `serving` there are no expressions.
-#[cfg(not(feature = "serving"))]
-type All = std::convert::Infallible;
-
-#[cfg(feature = "serving")]
 #[derive(Debug)]
 struct All {
     regex: meta::Regex,
@@ -42,12 +36,6 @@ impl Expressions {
     }
 }
 
-#[cfg(not(feature = "serving"))]
-fn together(_: &[Arc<Route>]) -> Option<All> {
-    None
-}
-
-#[cfg(feature = "serving")]
 fn together(routes: &[Arc<Route>]) -> Option<All> {
     let expression = |(place, route): (usize, &Arc<Route>)| match &route.path {
         PathMatch::Regex(regex) => Some((place, regex.as_str().to_owned())),
@@ -74,7 +62,6 @@ fn together(routes: &[Arc<Route>]) -> Option<All> {
 
 impl Looked<'_> {
     /// Whether the route at this place may match the path by its expression; `None` where only its own one tells.
-    #[cfg(feature = "serving")]
     #[inline]
     pub(crate) fn matches(&mut self, place: usize, path: &[u8]) -> Option<bool> {
         let All { regex, routes } = self.expressions.0.as_ref()?;
@@ -91,18 +78,10 @@ impl Looked<'_> {
             Some(_) => None,
         }
     }
-
-    #[cfg(not(feature = "serving"))]
-    pub(crate) fn matches(&mut self, _: usize, _: &[u8]) -> Option<bool> {
-        match *self.expressions.0.as_ref()? {}
-    }
 }
 
 /// Of fewer each is asked by itself.
-#[cfg(feature = "serving")]
 const LEAST: usize = 3;
 /// What making them as one takes grows faster than their number.
-#[cfg(feature = "serving")]
 const MOST: usize = 256;
-#[cfg(feature = "serving")]
 const MOST_BYTES: usize = 1 << 20;

@@ -11,6 +11,10 @@ pub mod cluster;
 pub mod connection_rate;
 pub mod dns;
 pub mod export;
+#[cfg(feature = "serving")]
+mod expressions;
+#[cfg(not(feature = "serving"))]
+#[path = "expressions/absent.rs"]
 mod expressions;
 pub mod happy_eyeballs;
 pub mod health;

@@ -1,0 +1,29 @@
+//! Without the feature `serving` no route goes by an expression.
+
+use std::sync::Arc;
+
+use super::route::Route;
+
+/// None.
+#[derive(Debug, Default)]
+pub struct Expressions;
+
+pub(crate) struct Looked;
+
+impl Expressions {
+    /// There are none.
+    #[must_use]
+    pub const fn of(_routes: &[Arc<Route>]) -> Self {
+        Self
+    }
+
+    pub(crate) const fn look(&self) -> Looked {
+        Looked
+    }
+}
+
+impl Looked {
+    pub(crate) const fn matches(&mut self, _place: usize, _path: &[u8]) -> Option<bool> {
+        None
+    }
+}
