@@ -98,8 +98,15 @@ impl<'a> Converter<'a> {
     fn bootstrap_extensions(&mut self, bootstrap: &Message) {
         let extensions: Vec<_> = bootstrap.messages("bootstrap_extensions").collect();
         for extension in extensions {
-            let found = self.extension(extension, BOOTSTRAP_EXTENSION, &[INTERNAL_LISTENER]);
-            self.has_internal_listeners |= found.is_some();
+            let known = [INTERNAL_LISTENER, SOCKET_INTERFACE];
+            if let Some((found, _)) = self.extension(extension, BOOTSTRAP_EXTENSION, &known) {
+                self.has_internal_listeners |= found.descriptor.full_name() == INTERNAL_LISTENER;
+            }
+        }
+        let interface = bootstrap.text("default_socket_interface");
+        if !interface.is_empty() && interface != DEFAULT_SOCKET_INTERFACE {
+            let text = format!("sockets are the kernel's: write `{DEFAULT_SOCKET_INTERFACE}`");
+            self.report.unsupported(bootstrap.at("default_socket_interface"), text);
         }
     }
 
@@ -226,5 +233,9 @@ fn default_stats() -> Stats {
     Stats { default_tags: true, ..Stats::default() }
 }
 
+const SOCKET_INTERFACE: &str =
+    "envoy.extensions.network.socket_interface.v3.DefaultSocketInterface";
+const DEFAULT_SOCKET_INTERFACE: &str =
+    "envoy.extensions.network.socket_interface.default_socket_interface";
 const INTERNAL_LISTENER: &str = "envoy.extensions.bootstrap.internal_listener.v3.InternalListener";
 const RE2: &str = "envoy.extensions.regex_engines.v3.GoogleRE2";

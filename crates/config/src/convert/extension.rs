@@ -25,8 +25,8 @@ const fn kind(name: &'static str, package: &'static str) -> Kind {
 }
 
 pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.access_loggers.");
-pub(super) const BOOTSTRAP_EXTENSION: Kind =
-    kind("bootstrap extension", "envoy.extensions.bootstrap.");
+/// They are from everywhere: `wasm`, `network.socket_interface`.
+pub(super) const BOOTSTRAP_EXTENSION: Kind = kind("bootstrap extension", "");
 pub(super) const CREDENTIAL: Kind =
     kind("credential", "envoy.extensions.http.injected_credentials.");
 pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");

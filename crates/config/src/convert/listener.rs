@@ -1,5 +1,6 @@
 //! Listeners.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use towpath_engine::matcher::tree::Tree;
@@ -35,6 +36,8 @@ const TLS_INSPECTOR: &str = "envoy.extensions.filters.listener.tls_inspector.v3.
 impl Converter<'_> {
     /// All listeners.
     pub(super) fn listeners(&mut self, messages: &[&Message]) {
+        // Those whose sockets are in namespaces of their own.
+        let mut elsewhere = HashSet::new();
         for message in messages {
             (self.files, self.rotating) = (0, 0);
             self.runtime.begin_part();
@@ -46,7 +49,17 @@ impl Converter<'_> {
             let Some(listener) = self.listener(message) else { continue };
             let needs = std::mem::take(&mut self.needs_of_one);
             self.needs.insert((Kind::Listener, Arc::clone(&listener.name)), needs);
-            let other = self.snapshot.listeners.iter().find(|other| clash(other, &listener));
+            // Refused where it is written.
+            let is_elsewhere = addresses(message)
+                .any(|address| !address.text("network_namespace_filepath").is_empty());
+            if is_elsewhere {
+                elsewhere.insert(Arc::clone(&listener.name));
+            }
+            let is_here = |one: &Listener| !elsewhere.contains(&one.name);
+            let other = self.snapshot.listeners.iter().find(|other| {
+                other.name == listener.name
+                    || (is_here(other) && is_here(&listener) && clash(other, &listener))
+            });
             if let Some(other) = other {
                 let text = if other.name == listener.name {
                     format!("duplicate listener '{}'", listener.name)
@@ -368,11 +381,18 @@ fn asks_for_destination(message: &Message) -> bool {
 }
 
 /// Whether two listeners cannot both be there.
+/// The socket addresses of a listener.
+fn addresses(listener: &Message) -> impl Iterator<Item = &Message> {
+    let first = listener.message("address").into_iter();
+    let others = listener.messages("additional_addresses").filter_map(|it| it.message("address"));
+    first.chain(others).filter_map(|address| address.message("socket_address"))
+}
+
+/// Whether two listeners want one address.
 fn clash(one: &Listener, other: &Listener) -> bool {
     let fixed = |address: &&Address| address.ip().is_none_or(|ip| ip.port() != 0);
-    one.name == other.name
-        || (one.bind == other.bind
-            && one.addresses.iter().filter(fixed).any(|address| other.addresses.contains(address)))
+    one.bind == other.bind
+        && one.addresses.iter().filter(fixed).any(|address| other.addresses.contains(address))
 }
 
 /// An address as it stands in the names of statistics.

@@ -25,6 +25,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "hds_config",
             "tracing",
             "node_context_params",
+            "default_socket_interface",
         ],
         harmless: &[
             ("deferred_stat_options", "statistics are laid out without it"),
@@ -50,6 +51,15 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("xds_delegate_extension", "what a control plane sent is not kept"),
             ("xds_config_tracker_extension", "nothing else is told what a control plane sent"),
         ],
+    },
+    Entry {
+        message: "envoy.extensions.network.socket_interface.v3.DefaultSocketInterface",
+        honoured: &[],
+        harmless: &[(
+            "io_uring_options",
+            "sockets are waited for by epoll, as where io_uring is not had",
+        )],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
