@@ -25,6 +25,10 @@ func main() {
 		callGrpc(os.Args[3], os.Args[4:])
 	case "call http2":
 		callHttp2(os.Args[3], os.Args[4:])
+	case "serve tls":
+		serve(serveTls)
+	case "call tls":
+		callTls(os.Args[3], os.Args[4:])
 	case "hpack":
 		speakHpack()
 	default:

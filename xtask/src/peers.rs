@@ -118,7 +118,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "go-peers",
         source: Source::Go { folder: "conformance/go", package: "." },
-        version: "grpc 1.58.3, with loads",
+        version: "grpc 1.58.3, with loads, TLS",
     },
     Peer {
         name: "services",
