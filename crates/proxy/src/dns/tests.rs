@@ -140,9 +140,16 @@ fn other_names_take_the_place_of_those_before_when_all_were_looked_up() {
 fn an_address_needs_no_server() {
     run(async {
         let server = Server::start();
-        let (watcher, _updates) = watch(&server, &["192.0.2.7", "[2001:db8::1]"], false);
-        assert!(watcher.warmed(BOUND).await);
-        assert_eq!(addresses(&watcher), ["192.0.2.7:80", "[2001:db8::1]:80"]);
+        let both = ["192.0.2.7:80", "[2001:db8::1]:80"];
+        // As in Envoy, one of another family than is wanted is none.
+        for (family, found) in [(Family::All, &both[..]), (Family::V4Only, &both[..1])] {
+            let mut cluster = cluster(&server, &["192.0.2.7", "[2001:db8::1]"], false);
+            cluster.dns.family = family;
+            let (sender, _updates) = mpsc::unbounded_channel();
+            let watcher = Watcher::start(vec![cluster], &Registry::new(), &sender);
+            assert!(watcher.warmed(BOUND).await);
+            assert_eq!(addresses(&watcher), found, "{family:?}");
+        }
     });
 }
 
