@@ -9,6 +9,7 @@ use towpath_proto::{Head, Name};
 use super::path::without_parameters;
 use crate::grpc::is_grpc;
 use crate::matcher::{Known, Subject};
+use crate::snapshot::expressions::Looked;
 use crate::snapshot::route::{
     ClusterChoice, PathMatch, RequireTls, Route, RouteTable, VirtualHost, WeightedCluster,
 };
@@ -62,16 +63,17 @@ impl RouteTable {
             return Picked::TlsRequired { host, host_index };
         }
         let request = Request::new(head, known, self.ignore_path_parameters, random);
-        let Some(mut asked) = host.asked(head, known) else {
+        let Some(asked) = host.asked(head, known) else {
             return Picked::NoRoute { host, host_index };
         };
-        let mut looked = host.expressions.look();
-        let found = asked.find(|place| {
-            let route = &host.routes[*place];
-            let at_once = matches!(route.path, PathMatch::Regex(_)) && !request.path.is_empty();
-            let takes = at_once.then(|| looked.matches(*place, &request.path)).flatten();
-            takes.unwrap_or_else(|| request.matches_path(&route.path)) && request.passes(route)
-        });
+        let found = match host.expressions.look() {
+            Some(looked) => request.first_of(host, asked, looked),
+            None => {
+                let mut routes = host.routes[asked.clone()].iter();
+                let found = routes.position(|route| request.matches(route));
+                found.map(|place| asked.start + place)
+            }
+        };
         match found {
             Some(route_index) => {
                 Picked::Route { host, host_index, route: &host.routes[route_index], route_index }
@@ -125,6 +127,26 @@ impl<'a> Request<'a> {
             Cow::Borrowed(path)
         };
         Self { head, known, target, path, random }
+    }
+
+    #[inline]
+    fn matches(&self, route: &Route) -> bool {
+        self.matches_path(&route.path) && self.passes(route)
+    }
+
+    /// The first of some routes, many of which go by expressions, that takes it.
+    fn first_of(
+        &self,
+        host: &VirtualHost,
+        mut asked: Range<usize>,
+        mut looked: Looked<'_>,
+    ) -> Option<usize> {
+        asked.find(|place| {
+            let route = &host.routes[*place];
+            let at_once = matches!(route.path, PathMatch::Regex(_)) && !self.path.is_empty();
+            let takes = at_once.then(|| looked.matches(*place, &self.path)).flatten();
+            takes.unwrap_or_else(|| self.matches_path(&route.path)) && self.passes(route)
+        })
     }
 
     /// Whether it is as a route wants it beside the path.

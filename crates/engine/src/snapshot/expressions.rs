@@ -20,7 +20,7 @@ struct All {
 /// What one path matches: looked for when the first route asks.
 #[derive(Debug)]
 pub(crate) struct Looked<'a> {
-    expressions: &'a Expressions,
+    all: &'a All,
     found: Option<Option<usize>>,
 }
 
@@ -31,8 +31,9 @@ impl Expressions {
         Self(together(routes))
     }
 
-    pub(crate) const fn look(&self) -> Looked<'_> {
-        Looked { expressions: self, found: None }
+    #[inline]
+    pub(crate) fn look(&self) -> Option<Looked<'_>> {
+        Some(Looked { all: self.0.as_ref()?, found: None })
     }
 }
 
@@ -64,7 +65,7 @@ impl Looked<'_> {
     /// Whether the route at this place may match the path by its expression; `None` where only its own one tells.
     #[inline]
     pub(crate) fn matches(&mut self, place: usize, path: &[u8]) -> Option<bool> {
-        let All { regex, routes } = self.expressions.0.as_ref()?;
+        let All { regex, routes } = self.all;
         if routes.last().is_none_or(|last| place > *last) {
             return None;
         }

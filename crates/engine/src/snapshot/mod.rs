@@ -12,10 +12,10 @@ pub mod connection_rate;
 pub mod dns;
 pub mod export;
 #[cfg(feature = "serving")]
-mod expressions;
+pub(crate) mod expressions;
 #[cfg(not(feature = "serving"))]
 #[path = "expressions/absent.rs"]
-mod expressions;
+pub(crate) mod expressions;
 pub mod happy_eyeballs;
 pub mod health;
 mod host_index;
