@@ -129,12 +129,13 @@ impl<'a> Request<'a> {
         Self { head, known, target, path, random }
     }
 
-    #[inline]
+    #[inline(always)]
     fn matches(&self, route: &Route) -> bool {
         self.matches_path(&route.path) && self.passes(route)
     }
 
     /// The first of some routes, many of which go by expressions, that takes it.
+    #[inline(never)]
     fn first_of(
         &self,
         host: &VirtualHost,
@@ -150,7 +151,7 @@ impl<'a> Request<'a> {
     }
 
     /// Whether it is as a route wants it beside the path.
-    #[inline]
+    #[inline(always)]
     fn passes(&self, route: &Route) -> bool {
         route.fraction.is_none_or(|fraction| fraction.takes(self.random))
             && (!route.grpc_only || is_grpc(self.head))
@@ -159,7 +160,7 @@ impl<'a> Request<'a> {
             && route.rare.as_ref().is_none_or(|rare| rare.pass(self.head, self.known))
     }
 
-    #[inline]
+    #[inline(always)]
     fn matches_path(&self, wanted: &PathMatch) -> bool {
         match wanted {
             // Parameters are a part of what a template looks at, whatever the table says.
