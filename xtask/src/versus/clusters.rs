@@ -21,6 +21,8 @@ use super::{Plan, Programs};
 const CLUSTERS: usize = 5000;
 /// Requests a second while all counters are read and while they are not: few enough that both proxies are mostly idle.
 const RATE: u64 = 1000;
+/// What reads counters has a thread of its own, which is not to take the worker's core from it.
+const BOTH_CORES: &str = "0-1";
 const SLICE: Duration = Duration::from_secs(2);
 
 /// A proxy that has read them.
@@ -91,7 +93,7 @@ fn load(contender: &Contender, origin: u16, folder: &Path) -> Result<Loaded> {
     );
     fs::write(config, text)?;
     let start = Instant::now();
-    let mut process = Process::start(super::contender::PROXY_CORE, &command)?;
+    let mut process = Process::start(BOTH_CORES, &command)?;
     await_port(port, &mut process, contender.name)?;
     Ok(Loaded { process, port, admin, took: start.elapsed() })
 }

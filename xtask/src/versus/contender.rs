@@ -25,7 +25,7 @@ pub(super) struct Running {
 }
 
 /// The proxy's core; everything else runs on the other.
-pub(super) const PROXY_CORE: usize = 0;
+const PROXY_CORE: usize = 0;
 
 impl Contender {
     /// Starts it before `upstream` and waits until it listens. Where it needs a certificate, that is in `folder`.

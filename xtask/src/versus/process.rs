@@ -1,5 +1,6 @@
 //! A running program and what `/proc` says of it.
 
+use std::fmt::Display;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ pub(super) struct Cpu {
 }
 
 impl Process {
-    /// Starts a program on one core; its output goes nowhere.
-    pub(super) fn start(core: usize, command: &[String]) -> Result<Self> {
+    /// Starts a program on a core, or several (`0-1`); its output goes nowhere.
+    pub(super) fn start(core: impl Display, command: &[String]) -> Result<Self> {
         let child = pinned(core, command)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -118,8 +119,8 @@ impl Cpu {
     }
 }
 
-/// A command on one core, with room for descriptors.
-pub(super) fn pinned(core: usize, command: &[String]) -> Command {
+/// A command on a core, with room for descriptors.
+pub(super) fn pinned(core: impl Display, command: &[String]) -> Command {
     let mut pinned = Command::new("sh");
     pinned.args([
         "-c",
