@@ -149,16 +149,18 @@ events {{ worker_connections 25000; }}
             "proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";{edge}"
         )
     };
-    match kind {
-        Kind::Http
-        | Kind::H2ToH1
-        | Kind::H2ToH2
-        | Kind::Tls
-        | Kind::TlsH2ToH1
-        | Kind::Grpc
-        | Kind::Asked => {
-            format!(
-                "{start}http {{
+    if kind == Kind::Tcp {
+        format!(
+            "load_module {};
+{start}stream {{
+  server {{ listen 127.0.0.1:{listen} backlog=4096; proxy_pass 127.0.0.1:{upstream}; }}
+}}
+",
+            module.display()
+        )
+    } else {
+        format!(
+            "{start}http {{
   access_log {log}; keepalive_requests 1000000000; keepalive_timeout 3600s;
 {}
   upstream origin {{ server 127.0.0.1:{upstream}; keepalive 512; keepalive_requests 1000000000; }}
@@ -169,17 +171,8 @@ events {{ worker_connections 25000; }}
   }}
 }}
 ",
-                nginx_folders(&folder.to_string())
-            )
-        }
-        Kind::Tcp => format!(
-            "load_module {};
-{start}stream {{
-  server {{ listen 127.0.0.1:{listen} backlog=4096; proxy_pass 127.0.0.1:{upstream}; }}
-}}
-",
-            module.display()
-        ),
+            nginx_folders(&folder.to_string())
+        )
     }
 }
 
@@ -193,15 +186,10 @@ pub(super) fn haproxy(
     upstream: u16,
 ) -> String {
     let connections = (descriptors / 2).saturating_sub(100).min(12_000);
-    let (mode, mut more) = match kind {
-        Kind::Tcp => ("tcp", String::new()),
-        Kind::Http
-        | Kind::H2ToH1
-        | Kind::H2ToH2
-        | Kind::Tls
-        | Kind::TlsH2ToH1
-        | Kind::Grpc
-        | Kind::Asked => ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned()),
+    let (mode, mut more) = if kind == Kind::Tcp {
+        ("tcp", String::new())
+    } else {
+        ("http", "  option http-keep-alive\n  http-reuse always\n".to_owned())
     };
     let bind = match kind {
         Kind::Tls => format!(" ssl crt {}/both.pem alpn http/1.1", folder.display()),
@@ -315,14 +303,16 @@ pub(super) fn envoy(
             log.file.display()
         )
     });
-    let filter = match kind {
-        Kind::Http
-        | Kind::H2ToH1
-        | Kind::H2ToH2
-        | Kind::Tls
-        | Kind::TlsH2ToH1
-        | Kind::Grpc
-        | Kind::Asked => format!(
+    let filter = if kind == Kind::Tcp {
+        "
+      - name: envoy.filters.network.tcp_proxy
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+          stat_prefix: in
+          cluster: origin"
+            .to_owned()
+    } else {
+        format!(
             "
       - name: envoy.filters.network.http_connection_manager
         typed_config:
@@ -343,14 +333,7 @@ pub(super) fn envoy(
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
               dynamic_stats: false"
-        ),
-        Kind::Tcp => "
-      - name: envoy.filters.network.tcp_proxy
-        typed_config:
-          \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
-          stat_prefix: in
-          cluster: origin"
-            .to_owned(),
+        )
     };
     format!(
         "static_resources:

@@ -294,7 +294,7 @@ pub(super) fn drain_main(words: &[String]) -> Result<()> {
 pub(super) struct Held {
     child: Child,
     /// It does not end by itself when its input does.
-    is_ended: bool,
+    is_killed: bool,
 }
 
 pub(super) fn hold(port: u16, connections: usize) -> Result<Held> {
@@ -322,7 +322,7 @@ pub(super) fn keep(lab: &Path, kind: Kind, running: &Running, connections: usize
     ];
     let mut client = pinned(CLIENT_CORE, &command);
     client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut held = Held { child: client.spawn()?, is_ended: true };
+    let mut held = Held { child: client.spawn()?, is_killed: true };
     let end = Instant::now() + Duration::from_secs(30);
     while running.process.descriptors() < connections {
         if held.child.try_wait()?.is_some() || Instant::now() > end {
@@ -338,7 +338,7 @@ fn held(words: &[&str]) -> Result<Held> {
     let mut child =
         pinned(CLIENT_CORE, &command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().ok_or("the holder says nothing")?;
-    let held = Held { child, is_ended: false };
+    let held = Held { child, is_killed: false };
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
     if line.trim() == "held" { Ok(held) } else { Err("not all connections could be held".into()) }
@@ -347,7 +347,7 @@ fn held(words: &[&str]) -> Result<Held> {
 impl Drop for Held {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        if self.is_ended {
+        if self.is_killed {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
