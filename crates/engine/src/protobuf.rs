@@ -1,14 +1,15 @@
 //! Messages of Protobuf that several of the services that are asked have in common, as far as they are read and
 //! written, and how gRPC frames one message.
 
+mod writer;
+
 use std::collections::BTreeMap;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use prost::Message;
-use towpath_proto::Address as EngineAddress;
-
+pub(crate) use self::writer::Writer;
 use crate::record::{Record, metadata_of_connection};
 use crate::stream_info::{self, StreamInfo};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message;
 
 /// One message, framed (gRPC over HTTP/2, Length-Prefixed-Message).
 pub(crate) fn framed(message: &impl Message) -> Bytes {
@@ -30,40 +31,6 @@ pub(crate) fn in_frame(body: &[u8]) -> Option<&[u8]> {
 
 /// A byte of flags and four of length.
 const FRAME_START: usize = 5;
-
-/// `config.core.v3.Address`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Address {
-    #[prost(message, optional, tag = "1")]
-    socket: Option<SocketAddress>,
-    #[prost(message, optional, tag = "2")]
-    pipe: Option<Pipe>,
-}
-
-/// `config.core.v3.SocketAddress`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct SocketAddress {
-    #[prost(string, tag = "2")]
-    address: String,
-    #[prost(uint32, tag = "3")]
-    port: u32,
-}
-
-/// `config.core.v3.Pipe`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Pipe {
-    #[prost(string, tag = "1")]
-    path: String,
-}
-
-/// `google.protobuf.Timestamp`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Timestamp {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
 
 /// `config.core.v3.Metadata`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -143,33 +110,6 @@ pub(crate) enum Kind {
     Struct(Struct),
     #[prost(message, tag = "6")]
     List(List),
-}
-
-impl Address {
-    pub(crate) fn of(address: &EngineAddress) -> Self {
-        match address {
-            EngineAddress::Ip(ip) => {
-                let (address, port) = (ip.ip().to_string(), u32::from(ip.port()));
-                Self { socket: Some(SocketAddress { address, port }), pipe: None }
-            }
-            EngineAddress::Unix(path) => {
-                let path = path.to_string_lossy().into_owned();
-                Self { socket: None, pipe: Some(Pipe { path }) }
-            }
-            EngineAddress::Internal(_) => Self { socket: None, pipe: None },
-        }
-    }
-}
-
-impl Timestamp {
-    /// So many nanoseconds after 1970.
-    pub(crate) fn of(nanoseconds: u64) -> Self {
-        let (seconds, nanos) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
-        Self {
-            seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
-            nanos: i32::try_from(nanos).unwrap_or(0),
-        }
-    }
 }
 
 /// The dynamic metadata of these namespaces: the request's, or else its connection's.

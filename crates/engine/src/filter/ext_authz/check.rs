@@ -8,14 +8,13 @@ use towpath_proto::head::HeaderName;
 use towpath_proto::{Head, Instant, Name};
 
 use super::{
-    Body, Change, CheckStatus, Decision, ExtAuthz, How, MutationRules, Question, ResponseAction,
+    Body, Change, CheckStatus, Decision, ExtAuthz, How, MutationRules, ResponseAction,
     RouteExtAuthz, Server, Service, Shared, grpc, http, is_value,
 };
 use crate::filter::mutation_rules::{self, Operation, is_name};
 use crate::filter::{
     Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
-use crate::protobuf::framed;
 use crate::record::Flags;
 use crate::stream_info::Value;
 use crate::uri::query::Parameters;
@@ -24,7 +23,6 @@ use crate::uri::query::Parameters;
 pub(super) struct Check {
     shared: Rc<Shared>,
     server: Arc<Server>,
-    question: Question,
     body: Option<Body>,
     response: Vec<(ResponseAction, HeaderName, Vec<u8>)>,
     /// When the server was asked.
@@ -32,54 +30,27 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn new(
-        shared: Rc<Shared>,
-        request: &mut RequestView<'_>,
-        body: Option<Body>,
-    ) -> Self {
+    pub(super) fn new(shared: Rc<Shared>, request: &RequestView<'_>, body: Option<Body>) -> Self {
         let config = &shared.config;
         let of_route = match request.route.first() {
             Some(RouteExtAuthz::Check { server, .. }) => server.as_ref(),
             Some(RouteExtAuthz::Disabled) | None => None,
         };
         let server = Arc::clone(of_route.unwrap_or(&config.server));
-        let question = match &server.service {
-            Service::Http(service) => {
-                Question::Http(http::question(config, service, server.timeout, request))
-            }
-            Service::Grpc(service) => {
-                let (callout, check) = grpc::question(config, service, server.timeout, request);
-                Question::Grpc(callout, check)
-            }
-        };
-        Self { shared, server, question, body, response: Vec::new(), asked: request.facts.now }
+        Self { shared, server, body, response: Vec::new(), asked: request.facts.now }
     }
 
     /// The question, with what there is of the content.
-    pub(super) fn ask(&mut self, content: &[Bytes]) -> Option<Box<Callout>> {
-        let cut = self.body.map(|body| {
-            let mut bytes: Vec<u8> = content.iter().flatten().copied().collect();
-            let is_partial = body.partial && bytes.len() >= body.limit;
-            bytes.truncate(body.limit);
-            (bytes, is_partial, body.as_bytes)
-        });
-        match std::mem::replace(&mut self.question, Question::Asked) {
-            Question::Http(mut callout) => {
-                if let Some((bytes, is_partial, _)) = cut {
-                    callout.head.set_bytes(PARTIAL, flag(is_partial));
-                    callout.body = bytes.into();
-                }
-                Some(callout)
+    pub(super) fn ask(&mut self, request: &mut RequestView<'_>) -> Box<Callout> {
+        self.asked = request.facts.now;
+        let content = self.body.map(|body| Content::of(request.content, body));
+        let (config, Server { service, timeout }) = (&self.shared.config, &*self.server);
+        Box::new(match service {
+            Service::Http(service) => http::question(config, service, *timeout, request, content),
+            Service::Grpc(service) => {
+                grpc::question(config, service, *timeout, request, content.as_ref())
             }
-            Question::Grpc(mut callout, mut check) => {
-                if let Some((bytes, is_partial, as_bytes)) = cut {
-                    check.set_body(bytes, is_partial, as_bytes);
-                }
-                callout.body = framed(&*check);
-                Some(callout)
-            }
-            Question::Asked => None,
-        }
+        })
     }
 
     fn allow(&mut self, decision: Decision, request: &mut RequestView<'_>) {
@@ -142,8 +113,7 @@ impl Check {
 
 impl StreamFilter for Check {
     fn on_collected(&mut self, request: &mut RequestView<'_>) -> OnAnswer {
-        self.asked = request.facts.now;
-        self.ask(request.content).map_or(OnAnswer::GoOn, OnAnswer::Ask)
+        OnAnswer::Ask(self.ask(request))
     }
 
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
@@ -290,8 +260,27 @@ fn set_field(head: &mut Head, name: &HeaderName, value: &[u8]) {
     }
 }
 
-const fn flag(value: bool) -> &'static [u8] {
-    if value { b"true" } else { b"false" }
+/// What the server sees of the content.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) bytes: Vec<u8>,
+    /// There may be more.
+    pub(super) is_partial: bool,
+    pub(super) as_bytes: bool,
+}
+
+impl Content {
+    fn of(chunks: &[Bytes], body: Body) -> Self {
+        let mut bytes = chunks.concat();
+        let is_partial = body.partial && bytes.len() >= body.limit;
+        bytes.truncate(body.limit);
+        Self { bytes, is_partial, as_bytes: body.as_bytes }
+    }
+
+    /// What the field [`PARTIAL`] says of it.
+    pub(super) const fn flag(&self) -> &'static [u8] {
+        if self.is_partial { b"true" } else { b"false" }
+    }
 }
 
 /// Whether the server sees only a part of the content.

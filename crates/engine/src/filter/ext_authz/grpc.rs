@@ -1,178 +1,13 @@
 //! The question as a call of `envoy.service.auth.v3.Authorization/Check`, and its answer.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+mod question;
 
-use towpath_proto::head::Version;
-use towpath_proto::{Address, Head, Name};
-
-use super::check::PARTIAL;
-use super::wire::{
-    self, Allowed, Attributes, CheckRequest, CheckResponse, HeaderMap, HttpRequest, Peer,
-    QueryParameter, Request,
-};
-use super::{
-    Change, CheckStatus, Decision, ExtAuthz, GrpcService, How, ResponseAction, RouteExtAuthz,
-    changeable, is_value,
-};
+pub(super) use self::question::question;
+use super::wire::{Allowed, CheckResponse, QueryParameter};
+use super::{Change, CheckStatus, Decision, How, ResponseAction, changeable, is_value};
+use crate::filter::Answer;
 use crate::filter::grpc_service::message_of;
-use crate::filter::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::protobuf::{self, BoolValue, HeaderValue, HeaderValueOption};
-use crate::record::ShownCertificate;
-use crate::stream_info::{Struct, Value};
-
-pub(super) fn question(
-    config: &ExtAuthz,
-    service: &GrpcService,
-    timeout: Duration,
-    request: &mut RequestView<'_>,
-) -> (Box<Callout>, Box<CheckRequest>) {
-    let check = CheckRequest { attributes: Some(attributes(config, request)) };
-    let mut callout = service.call_without(METHOD, timeout, request);
-    let sampled = config.sampled(request);
-    callout.span = Some(CalloutSpan { tags, sampled, ..CalloutSpan::new(SpanName::Method) });
-    (Box::new(callout), Box::new(check))
-}
-
-/// What Envoy's own requests say.
-fn attributes(config: &ExtAuthz, request: &RequestView<'_>) -> Attributes {
-    let RequestView { head, facts, route, .. } = request;
-    let record = facts.record;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let tls = record.downstream_tls.as_deref();
-    let peer = |address: Option<&Address>, shown: Option<&ShownCertificate>| Peer {
-        address: address.map(protobuf::Address::of),
-        principal: shown.map(principal).unwrap_or_default(),
-        service: String::new(),
-        certificate: String::new(),
-    };
-    let mut source =
-        peer(record.downstream_direct_remote.as_ref(), tls.and_then(|tls| tls.peer.as_ref()));
-    source.service = head.get(Name::XEnvoyDownstreamServiceCluster).map(text).unwrap_or_default();
-    if let Some(tls) = tls.filter(|tls| config.tells_certificate && tls.peer.is_some()) {
-        let mut pem = Vec::new();
-        tls.write_peer_pem(&mut pem);
-        source.certificate = text(&pem);
-    }
-    let destination = peer(record.downstream_local.as_ref(), tls.and_then(|tls| tls.own.as_ref()));
-    let http = HttpRequest {
-        id: request.random.to_string(),
-        method: text(head.method_bytes()),
-        headers: if config.raw_headers { BTreeMap::new() } else { headers(config, head) },
-        header_map: config.raw_headers.then(|| raw_headers(config, head)),
-        path: text(head.path()),
-        host: text(head.authority()),
-        scheme: text(head.scheme()),
-        protocol: protocol(head.version()).to_owned(),
-        ..HttpRequest::default()
-    };
-    let start = facts.epoch_unix_ns.saturating_add(record.start.as_nanos());
-    let mut extensions = BTreeMap::new();
-    for level in route.all::<RouteExtAuthz>() {
-        if let RouteExtAuthz::Check { extensions: own, .. } = level {
-            for (name, value) in own {
-                extensions.entry(name.clone()).or_insert_with(|| value.clone());
-            }
-        }
-    }
-    Attributes {
-        source: Some(source),
-        destination: Some(destination),
-        request: Some(Request { time: Some(protobuf::Timestamp::of(start)), http: Some(http) }),
-        context_extensions: extensions,
-        metadata_context: Some(protobuf::metadata(facts.info, record, &config.namespaces)),
-        tls_session: config.tells_server_name.then(|| wire::TlsSession {
-            sni: record.server_name.as_deref().unwrap_or_default().to_owned(),
-        }),
-        route_metadata_context: Some(route_metadata(config, facts.told.route)),
-    }
-}
-
-/// What the route says of itself, of those namespaces that the server sees.
-fn route_metadata(config: &ExtAuthz, told: Option<&Arc<Struct>>) -> protobuf::Metadata {
-    let entries = |namespace| match told?.get(namespace) {
-        Some(Value::Struct(entries)) => Some(protobuf::Struct::of(entries)),
-        _ => None,
-    };
-    let wanted = config.route_namespaces.iter();
-    let found = wanted.filter_map(|name| Some((name.to_string(), entries(&**name)?)));
-    protobuf::Metadata { filter_metadata: found.collect() }
-}
-
-/// The fields that the server sees, their names in small letters.
-fn seen<'a>(
-    config: &'a ExtAuthz,
-    head: &'a Head,
-) -> impl Iterator<Item = (String, &'a [u8])> + use<'a> {
-    let pseudo: [(&[u8], &[u8]); 4] = [
-        (b":authority", head.authority()),
-        (b":method", head.method_bytes()),
-        (b":path", head.path()),
-        (b":scheme", head.scheme()),
-    ];
-    let fields = head.iter().map(|field| (field.name_bytes, field.value));
-    let lower = |name| String::from_utf8_lossy(name).to_ascii_lowercase();
-    let fields = pseudo.into_iter().chain(fields).map(move |(name, value)| (lower(name), value));
-    fields.filter(|(name, _)| config.shows(name.as_bytes()))
-}
-
-fn raw_headers(config: &ExtAuthz, head: &Head) -> HeaderMap {
-    let headers = seen(config, head).map(|(key, value)| raw_header(key, value));
-    HeaderMap { headers: headers.collect() }
-}
-
-fn raw_header(key: String, value: &[u8]) -> HeaderValue {
-    HeaderValue { key, value: String::new(), raw_value: value.to_vec() }
-}
-
-/// Those of one name are joined.
-fn headers(config: &ExtAuthz, head: &Head) -> BTreeMap<String, String> {
-    let mut headers: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in seen(config, head) {
-        let value = String::from_utf8_lossy(value);
-        let all = headers.entry(name).or_default();
-        if !all.is_empty() {
-            all.push(',');
-        }
-        all.push_str(&value);
-    }
-    headers
-}
-
-/// Its first URI, else its first domain, else its subject.
-fn principal(shown: &ShownCertificate) -> String {
-    let first = shown.uris.first().or_else(|| shown.domains.first());
-    first.map_or_else(|| shown.subject.clone(), |name| String::from_utf8_lossy(name).into_owned())
-}
-
-const fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::Http10 => "HTTP/1.0",
-        Version::Http11 => "HTTP/1.1",
-        Version::Http2 | _ => "HTTP/2",
-    }
-}
-
-impl CheckRequest {
-    pub(super) fn set_body(&mut self, bytes: Vec<u8>, is_partial: bool, as_bytes: bool) {
-        let request = self.attributes.as_mut().and_then(|all| all.request.as_mut());
-        let Some(http) = request.and_then(|request| request.http.as_mut()) else { return };
-        http.size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        let (name, value) = (String::from_utf8_lossy(PARTIAL).into_owned(), is_partial.to_string());
-        match &mut http.header_map {
-            Some(all) => all.headers.push(raw_header(name, value.as_bytes())),
-            None => {
-                http.headers.insert(name, value);
-            }
-        }
-        if as_bytes {
-            http.raw_body = bytes;
-        } else {
-            http.body = String::from_utf8_lossy(&bytes).into_owned();
-        }
-    }
-}
 
 /// What the span of a question says of its answer.
 fn tags(answer: &Answer) -> Vec<(&'static str, &'static str)> {
@@ -286,8 +121,6 @@ fn field(option: &HeaderValueOption) -> Option<(towpath_proto::head::HeaderName,
 fn value(header: &HeaderValue) -> &[u8] {
     if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
 }
-
-const METHOD: &str = "/envoy.service.auth.v3.Authorization/Check";
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use towpath_proto::{Head, Name, http1};
 
+use super::check::{Content, PARTIAL};
 use super::{
     Change, CheckStatus, Decision, ExtAuthz, How, HttpService, ResponseAction, any, changeable,
 };
@@ -19,7 +19,8 @@ pub(super) fn question(
     service: &HttpService,
     timeout: Duration,
     request: &mut RequestView<'_>,
-) -> Box<Callout> {
+    content: Option<Content>,
+) -> Callout {
     let of = &*request.head;
     let path = match &*service.path {
         "" => [service.path_prefix.as_bytes(), of.path()].concat(),
@@ -44,10 +45,14 @@ pub(super) fn question(
         head.set_named(name, &joined);
     }
     crate::filter::callout::mark(&mut head, timeout);
-    Box::new(Callout {
+    let body = content.map(|content| {
+        head.set_bytes(PARTIAL, content.flag());
+        content.bytes.into()
+    });
+    Callout {
         cluster: Arc::clone(&service.cluster),
         head,
-        body: Bytes::new(),
+        body: body.unwrap_or_default(),
         timeout,
         max_bytes: MOST_BYTES,
         joint: None,
@@ -57,7 +62,7 @@ pub(super) fn question(
             sampled: config.sampled(request),
             ..CalloutSpan::new(SpanName::Cluster)
         }),
-    })
+    }
 }
 
 /// What the span of a question says of its answer.

@@ -16,9 +16,7 @@ use towpath_proto::head::HeaderName;
 use self::check::Check;
 pub use super::grpc_service::GrpcService;
 pub use super::mutation_rules::MutationRules;
-use super::{
-    Callout, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
-};
+use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
 use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
 use crate::matcher::{MetadataMatcher, StringMatcher};
@@ -291,10 +289,10 @@ impl HttpFilter for Instance {
         match body {
             Some(Body { limit, partial: true, .. }) => OnRequest::CollectSome(check, limit),
             Some(Body { limit, partial: false, .. }) => OnRequest::Collect(check, limit),
-            None => match check.ask(&[]) {
-                Some(callout) => OnRequest::Ask(check, callout),
-                None => OnRequest::Pass,
-            },
+            None => {
+                let callout = check.ask(request);
+                OnRequest::Ask(check, callout)
+            }
         }
     }
 }
@@ -375,8 +373,12 @@ enum CheckStatus {
 }
 
 impl ExtAuthz {
-    /// Whether the server sees fields of this name, which is in small letters.
+    /// Whether the server sees fields of this name.
     fn shows(&self, name: &[u8]) -> bool {
+        if self.allowed.is_none() && self.disallowed.is_empty() {
+            return !name.eq_ignore_ascii_case(check::PARTIAL);
+        }
+        let name = &*name.to_ascii_lowercase();
         let allowed = self.allowed.as_deref().is_none_or(|allowed| any(allowed, name));
         allowed && !any(&self.disallowed, name) && name != check::PARTIAL
     }
@@ -396,12 +398,4 @@ fn changeable(name: &[u8]) -> Option<HeaderName> {
 /// A value that can stand in a head.
 fn is_value(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
-}
-
-/// What a question is, when it is ready.
-#[derive(Debug)]
-enum Question {
-    Http(Box<Callout>),
-    Grpc(Box<Callout>, Box<wire::CheckRequest>),
-    Asked,
 }

@@ -1,11 +1,11 @@
 use bytes::Bytes;
 use prost::Message as _;
+use towpath_proto::{Head, Name};
 
 use super::*;
 use crate::filter::ext_authz::check::Verdict;
 use crate::filter::ext_authz::wire::{Allowed, Denied, HttpStatus};
-use crate::filter::ext_authz::{Fields, MutationRules, Server, Service};
-use crate::matcher::StringMatcher;
+use crate::filter::ext_authz::{Fields, MutationRules};
 use crate::protobuf::{HeaderValue, Status};
 
 fn answer(response: &CheckResponse, status: &[u8]) -> Answer {
@@ -132,61 +132,4 @@ fn no_answer_and_a_broken_one_are_errors() {
     }
     let none = Answer::Failed(crate::filter::Failed::TimedOut);
     assert!(matches!(decision(none).kind, CheckStatus::Error));
-}
-
-fn config() -> ExtAuthz {
-    let service = GrpcService::new("a");
-    let server = Server { service: Service::Grpc(service), timeout: Duration::from_secs(1) };
-    ExtAuthz::new(Arc::new(server), "".into())
-}
-
-#[test]
-fn headers_are_joined_or_raw() {
-    let mut head = Head::request(b"GET", b"http", b"one.test", b"/");
-    head.append_bytes(b"A", b"1");
-    head.append_bytes(b"a", b"\xff");
-    head.append_bytes(b"b", b"2");
-    head.append_bytes(PARTIAL, b"true");
-    let config = ExtAuthz {
-        allowed: Some(vec![StringMatcher::exact("a", false), StringMatcher::exact(":path", false)]),
-        ..config()
-    };
-    let joined = [(":path".to_owned(), "/".to_owned()), ("a".to_owned(), "1,\u{fffd}".to_owned())];
-    assert_eq!(headers(&config, &head), BTreeMap::from(joined));
-    let raw = raw_headers(&config, &head).headers;
-    let raw: Vec<_> = raw.iter().map(|it| (it.key.as_str(), &it.raw_value[..])).collect();
-    assert_eq!(raw, [(":path", &b"/"[..]), ("a", b"1"), ("a", b"\xff")]);
-}
-
-#[test]
-fn content_says_so_among_the_headers() {
-    let check = |header_map| {
-        let http = HttpRequest { header_map, ..HttpRequest::default() };
-        let request = Request { http: Some(http), ..Request::default() };
-        let attributes = Attributes { request: Some(request), ..Attributes::default() };
-        let mut check = CheckRequest { attributes: Some(attributes) };
-        check.set_body(b"ab".to_vec(), true, false);
-        check.attributes.unwrap().request.unwrap().http.unwrap()
-    };
-    assert_eq!(check(None).headers["x-envoy-auth-partial-body"], "true");
-    let raw = check(Some(HeaderMap::default()));
-    assert_eq!(raw.header_map.unwrap().headers[0].raw_value, b"true");
-    assert!(raw.headers.is_empty());
-}
-
-#[test]
-fn what_a_route_says_of_itself_is_shown_by_namespace() {
-    let entries = |name: &str| {
-        let mut entries = Struct::new();
-        entries.insert(name.into(), Value::text(b"1"));
-        Value::Struct(entries)
-    };
-    let mut told = Struct::new();
-    told.insert("a".into(), entries("x"));
-    told.insert("b".into(), entries("y"));
-    let config = ExtAuthz { route_namespaces: vec!["b".into(), "c".into()], ..config() };
-    let shown = route_metadata(&config, Some(&Arc::new(told))).filter_metadata;
-    assert_eq!(shown.len(), 1);
-    assert!(shown["b"].fields.contains_key("y"));
-    assert!(route_metadata(&config, None).filter_metadata.is_empty());
 }
