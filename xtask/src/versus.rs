@@ -71,8 +71,8 @@ cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,tls,tls-new,tls-i
                    tls-h2-to-h1,h2-1,h2-large,grpc,h2-held,h2-abuse,ext-authz,clusters]
                    [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
-cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp,routes,access,jwt,json,spans-1,spans-100]
-                   [--only towpath,nginx,haproxy,envoy] [--no-build]
+cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp,routes,access,jwt,json,ext-authz,spans-1,
+                   spans-100] [--only towpath,nginx,haproxy,envoy] [--no-build]
                    user instructions of the whole process for one request, by callgrind";
 
 impl Plan {

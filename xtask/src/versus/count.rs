@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::configs::{Extras, Kind, Log};
 use super::contender::{self, Contender};
 use super::filters::{self, Parts};
+use super::jobs;
 use crate::peers;
 use crate::shell::{Result, cargo, run as run_command, target, terminate};
 
@@ -40,7 +41,7 @@ impl Job {
     }
 }
 
-pub(super) const JOBS: [Job; 12] = [
+pub(super) const JOBS: [Job; 13] = [
     Job::of("plain"),
     Job { edge: true, ..Job::of("edge") },
     Job { log: true, ..Job::of("log") },
@@ -51,6 +52,7 @@ pub(super) const JOBS: [Job; 12] = [
     Job::with("access", filters::access),
     Job::with("jwt", filters::jwt),
     Job::with("json", filters::json),
+    Job { kind: Kind::Asked, ..Job::with("ext-authz", filters::asked) },
     // Which requests have a span follows from their ids.
     Job { edge: true, ..Job::with("spans-1", filters::few_spans) },
     Job { edge: true, ..Job::with("spans-100", filters::all_spans) },
@@ -81,7 +83,8 @@ pub(super) fn run(words: &[String]) -> Result<()> {
     }
     if build {
         let mut build = cargo();
-        run_command(build.args(["build", "--quiet", "--release", "-p", "towpath-proxy"]))?;
+        build.args(["build", "--quiet", "--release", "--bins", "-p", "towpath-proxy"]);
+        run_command(build.args(["-p", "towpath-cli"]))?;
     }
     let mut chosen = Vec::new();
     for &name in &contender::NAMES[1..5] {
@@ -138,8 +141,12 @@ fn total(contender: &Contender, job: &Job, rounds: usize) -> Result<u64> {
     // Bound, so that no other program listens there, and never read.
     let logs = UdpSocket::bind("127.0.0.1:0")?;
     let log = Log { file: folder.join("access.log"), port: logs.local_addr()?.port() };
+    let judge = (job.kind == Kind::Asked)
+        .then(|| jobs::start_judge(&target().join("release/towpath")))
+        .transpose()?;
     // Collectors of spans are origins like others.
-    let parts = job.parts.map_or_else(Parts::default, |parts| parts(&folder, origin));
+    let other = judge.as_ref().map_or(origin, |(_, port)| *port);
+    let parts = job.parts.map_or_else(Parts::default, |parts| parts(&folder, other));
     let extras = Extras { edge: job.edge, log: job.log.then_some(log), parts };
     let (port, mut words) = contender.command(job.kind, &extras, origin, &folder)?;
     if contender.name == "nginx" {

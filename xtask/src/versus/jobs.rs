@@ -300,9 +300,8 @@ impl Scene {
         };
         let (mut judge, mut extras) = (None, Extras::default());
         if kind == Kind::Asked {
-            let port = free_port()?;
-            // A message of no bytes says OK.
-            judge = Some(start_lab_origin(&programs.lab, "--size=0", port)?);
+            let (process, port) = start_judge(&programs.lab)?;
+            judge = Some(process);
             extras.parts = filters::asked(&folder, port);
         }
         let mut running = Vec::new();
@@ -340,6 +339,13 @@ impl Scene {
         };
         self.running.iter().map(row).collect()
     }
+}
+
+/// A server that says OK to each question by gRPC, and its port.
+pub(super) fn start_judge(lab: &Path) -> Result<(Process, u16)> {
+    let port = free_port()?;
+    // A message of no bytes says so.
+    Ok((start_lab_origin(lab, "--size=0", port)?, port))
 }
 
 fn start_lab_origin(lab: &Path, answers: &str, port: u16) -> Result<Process> {

@@ -27,15 +27,15 @@ impl Writer {
 
     /// A `string`. What is no UTF-8 of it is replaced.
     pub(crate) fn text(&mut self, field: u32, text: &[u8]) {
-        match std::str::from_utf8(text) {
-            Ok(_) => self.bytes(field, text),
-            Err(_) => self.bytes(field, String::from_utf8_lossy(text).as_bytes()),
+        if text.is_ascii() {
+            return self.bytes(field, text);
         }
+        self.bytes(field, String::from_utf8_lossy(text).as_bytes());
     }
 
     /// A `string` in small letters.
     pub(crate) fn lower_text(&mut self, field: u32, text: &[u8]) {
-        if std::str::from_utf8(text).is_err() {
+        if !text.is_ascii() {
             return self.text(field, &text.to_ascii_lowercase());
         }
         self.bytes(field, text);

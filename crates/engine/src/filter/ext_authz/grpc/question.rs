@@ -199,7 +199,8 @@ fn put_raw(out: &mut Writer, name: &[u8], value: &[u8]) {
 
 /// `HttpRequest.headers`: those of one name are joined.
 fn put_headers(out: &mut Writer, config: &ExtAuthz, head: &Head) {
-    let mut all: Vec<(&[u8], &[u8])> = seen(config, head).collect();
+    let mut all: Vec<(&[u8], &[u8])> = Vec::with_capacity(USUAL_FIELDS);
+    all.extend(seen(config, head));
     all.sort_by(|(a, _), (b, _)| in_small_letters(a).cmp(in_small_letters(b)));
     let mut joined = Vec::new();
     for same in all.chunk_by(|(a, _), (b, _)| a.eq_ignore_ascii_case(b)) {
@@ -235,6 +236,8 @@ fn put_entry(out: &mut Writer, field: u32, name: &[u8], value: &[u8]) {
 const METHOD: &str = "/envoy.service.auth.v3.Authorization/Check";
 /// Of a question without content.
 const USUAL_LENGTH: usize = 768;
+
+const USUAL_FIELDS: usize = 16;
 
 #[cfg(test)]
 mod tests;
