@@ -270,7 +270,7 @@ fn of_a_seven(family: &str, labels: &[&str], limits: &[f64]) -> String {
     let labels = labels.join(",");
     format!(
         "{buckets}{family}_sum{{{labels}}} {}\n{family}_count{{{labels}}} 1\n",
-        7.049_180_327_868_852_f64
+        7.049_645_390_070_921_f64
     )
 }
 
