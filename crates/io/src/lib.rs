@@ -8,7 +8,7 @@
 //! | [`memory`] | giving back what a start-up left behind |
 //! | [`resolver`] | [`Names`]: whom to ask for the addresses of names |
 //! | [`network`] | what network there is, and when that changes (rtnetlink) |
-//! | [`thread`] | running before ordinary threads |
+//! | [`thread`] | running before ordinary threads, or after them |
 //! | [`counters`] | [`Counters`]: what a driver did, readable from any thread |
 //!
 //! A driver knows nothing about protocols, routes or pools. What arrives are events of the kernel,

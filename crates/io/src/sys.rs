@@ -123,6 +123,51 @@ pub(crate) fn become_realtime(_priority: i32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Another niceness for this thread alone, which is `by` higher.
+#[cfg(target_os = "linux")]
+pub(crate) fn give_way(by: i32) -> io::Result<()> {
+    Ok(rustix::process::nice(by).map(drop)?)
+}
+
+/// Elsewhere it is the process that has one.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn give_way(_by: i32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// How long this thread's turns are, in nanoseconds, where its policy is to be fair; all else stays as it is.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_turn(nanoseconds: u64) -> io::Result<()> {
+    let mut attributes = scheduling()?;
+    if !matches!(attributes.sched_policy as libc::c_int, libc::SCHED_OTHER | libc::SCHED_BATCH) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    attributes.sched_runtime = nanoseconds;
+    // SAFETY: thread 0 is the calling one; the kernel reads as many bytes of `attributes` as it says that it has, all
+    // integers, and keeps no pointer.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Elsewhere nobody can say.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn set_turn(_nanoseconds: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// How this thread is scheduled.
+#[cfg(target_os = "linux")]
+pub(crate) fn scheduling() -> io::Result<libc::sched_attr> {
+    // SAFETY: `sched_attr` is made of integers only, for which all zeros is a value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let length = size_of::<libc::sched_attr>();
+    // SAFETY: thread 0 is the calling one; the kernel writes at most `length` bytes into `attributes`, which is that
+    // long, and keeps no pointer.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, length, 0) };
+    if result == 0 { Ok(attributes) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Hands free pages of the C library's heap back to the kernel; elsewhere does nothing.
 pub(crate) fn trim_heap() {
     // SAFETY: `malloc_trim` takes the allocator's own locks and touches free memory only.

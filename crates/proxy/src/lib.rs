@@ -17,7 +17,8 @@
 //!
 //! Two kinds of threads: workers, each an engine worker on a driver, which forward traffic and wait for no other
 //! thread; and one control thread, on which all of the above lives. A third writes access logs, so that a slow disk
-//! stops neither.
+//! stops neither. What is long (statistics that are read, resources and configurations) is done on threads that let all
+//! of these go first (`bulk`).
 //!
 //! ```no_run
 //! towpath_proxy::program::main(std::env::args_os());
@@ -28,6 +29,7 @@ use std::hash::{BuildHasher, RandomState};
 
 pub mod access_log;
 pub mod admin;
+mod bulk;
 pub mod check;
 mod control;
 mod discovery;

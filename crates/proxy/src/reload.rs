@@ -22,7 +22,7 @@ use crate::loading::{self, Boot, Configuration, Kind, targets};
 use crate::monitor::MonitorThread;
 use crate::secret_files::SecretFiles;
 use crate::serve::{WARM_BOUND, dns_clusters, resolve};
-use crate::{access_log, log};
+use crate::{access_log, bulk, log};
 
 /// Why a new configuration was not taken, or what it changed.
 pub(crate) type Outcome = Result<Applied, String>;
@@ -135,6 +135,7 @@ async fn reload(control: &Rc<Control>, file_stays: bool) -> Outcome {
     std::thread::Builder::new()
         .name("reload".to_owned())
         .spawn(move || {
+            bulk::give_way();
             let read = if file_stays { loading::load_again } else { loading::reload };
             let outcome = read(&flags, &base, &boot, &overrides);
             // Here and not on the control thread: it may hold the last hold on many names.

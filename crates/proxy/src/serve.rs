@@ -24,6 +24,7 @@ use towpath_engine::stats::Registry;
 use crate::access_log::{AccessLogs, Flush, Target};
 use crate::admin;
 use crate::admin::server::AdminSocket;
+use crate::admin::thread::AdminThread;
 use crate::control::{Control, Parts};
 use crate::discovery::{self, Ask, DiscoveryThread};
 use crate::dns::names::Names;
@@ -61,13 +62,13 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     let stats_sinks = StatsSinks::open(push)?;
     raise_descriptor_limit();
     let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
-    let socket =
-        match &admin.address {
-            Some(address) => Some(AdminSocket::bind(address).await.map_err(|error| {
-                format!("cannot bind the admin endpoint to {address}: {error}")
-            })?),
-            None => None,
-        };
+    let socket = match &admin.address {
+        Some(address) => Some(
+            AdminSocket::bind(address)
+                .map_err(|error| format!("cannot bind the admin endpoint to {address}: {error}"))?,
+        ),
+        None => None,
+    };
     if let (Some(path), Some(socket)) = (&flags.admin_address_path, &socket) {
         write_file(path, &socket.address())?;
     }
@@ -123,9 +124,15 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     };
     let control = Rc::new(Control::new(parts));
     control.monitor.replace(monitor);
+    let mut admin_thread = None;
     if let Some(socket) = socket {
         log!(Admin, Info, "admin address: {}", socket.address());
-        tokio::task::spawn_local(admin::serve(socket, control.clone(), admin_targets.into()));
+        let (thread, asked) = AdminThread::start(socket, &registry, logs.sender(), admin_targets)
+            .map_err(|error| {
+            format!("cannot start the thread of the admin endpoint: {error}")
+        })?;
+        tokio::task::spawn_local(admin::answer_all(control.clone(), asked));
+        admin_thread = Some(thread);
     }
     tokio::task::spawn_local(reload::serve(control.clone(), wishes));
     if !control.is_driven {
@@ -164,6 +171,7 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
     control.monitor.take();
     control.workers.borrow_mut().stop();
     control.tracing.finish();
+    drop(admin_thread);
     drop(logs);
     outcome
 }

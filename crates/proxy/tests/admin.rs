@@ -309,6 +309,56 @@ fn the_endpoint_may_be_a_unix_socket_and_keeps_an_access_log() {
     });
 }
 
+#[test]
+fn its_thread_lets_all_others_go_first() {
+    let proxy = start();
+    let (admin, process) = proxy.niceness("admin");
+    assert_eq!(admin, [(process + 10).min(19)]);
+    assert_eq!(proxy.niceness("worker-0").0, [process]);
+    assert_eq!(proxy.niceness("worker-1").0, [process]);
+}
+
+/// Who asks for 20 MB and does not read them costs a piece of them, and nobody waits for him.
+#[test]
+fn statistics_are_made_as_fast_as_they_are_read() {
+    const CLUSTERS: usize = 1000;
+    let more = |number| {
+        format!(
+            "  - {{ name: service-{number}, type: STATIC, load_assignment: {{ cluster_name: a, endpoints: [ \
+             {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: \
+             {{ address: 127.0.0.1, port_value: 9 }} }} }} }} ] }} ] }} }}\n"
+        )
+    };
+    let text = bootstrap(origin(Duration::ZERO)) + &(0..CLUSTERS).map(more).collect::<String>();
+    let proxy = Proxy::start(&text, &[]);
+    let listener = proxy.listener("ingress");
+    let resident = || {
+        let path = format!("/proc/{}/status", proxy.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    };
+    // What a scrape leaves in the heap is there before.
+    let (_, page) = proxy.get("/stats/prometheus");
+    let before = resident();
+    let clients: [TcpStream; 3] = std::array::from_fn(|_| {
+        let mut stream = TcpStream::connect(&proxy.admin).unwrap();
+        stream.write_all(b"GET /stats/prometheus HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream
+    });
+    // Each has begun.
+    for stream in &clients {
+        stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
+    }
+    assert_eq!(proxy.get("/ready").0, 200);
+    assert_eq!(exchange(&listener, "GET", "/").unwrap().0, 200);
+    let more = resident().saturating_sub(before);
+    assert!(page.len() > 15_000_000, "{}", page.len());
+    assert!(more < 10, "{more} MiB for three pages of {} bytes", page.len());
+    drop(clients);
+}
+
 fn start() -> Proxy {
     Proxy::start(&bootstrap(origin(Duration::ZERO)), &[])
 }

@@ -26,9 +26,9 @@ impl BreakerStats {
     }
 
     fn reading(&self, at: usize) -> Option<(u64, u32, bool)> {
-        let cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        let cluster = cluster.as_ref()?.upgrade()?;
-        Some(cluster.reading(at / 4, at % 4))
+        // Not held while the cluster is asked: a worker that makes one takes it.
+        let cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some(cluster?.upgrade()?.reading(at / 4, at % 4))
     }
 }
 

@@ -17,6 +17,33 @@ pub struct Prometheus {
     /// What is left of the plan; the current family is the first.
     families: std::vec::IntoIter<Family>,
     current: Option<Open>,
+    /// The labels of each scope as they are written, empty until a family asks for them.
+    labels: Vec<Box<str>>,
+    limits: Limits,
+}
+
+/// The upper bounds of a histogram's buckets and how they are written. Most histograms have the same.
+#[derive(Default)]
+struct Limits {
+    bounds: Vec<f64>,
+    /// What follows the labels of a scope, up to the value. One more than there are bounds: for what is beyond all.
+    texts: Vec<String>,
+}
+
+impl Limits {
+    fn follow(&mut self, bounds: &[f64]) {
+        if self.texts.is_empty() || self.bounds != bounds {
+            self.bounds = bounds.to_vec();
+            let last = std::iter::once("+Inf".to_owned());
+            let bounds = bounds.iter().map(ToString::to_string).chain(last);
+            self.texts = bounds.map(|bound| format!("le=\"{bound}\"}} ")).collect();
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Option<f64>, &str)> {
+        let bounds = self.bounds.iter().copied().map(Some).chain([None]);
+        bounds.zip(self.texts.iter().map(String::as_str))
+    }
 }
 
 /// A metric and where its samples are.
@@ -70,131 +97,176 @@ impl Open {
 impl Prometheus {
     pub(super) fn new(reading: Reading, query: Query) -> Self {
         let families = plan(&reading, &query).into_iter();
-        Self { reading, query, families, current: None }
+        let labels = vec![Box::default(); reading.scopes.len()];
+        Self { reading, query, families, current: None, labels, limits: Limits::default() }
     }
 
     /// Writes the samples of one scope.
-    fn scope(&self, open: &mut Open, out: &mut String) {
+    fn scope(&mut self, open: &mut Open, out: &mut String) {
         let (scope, sets) = &self.reading.scopes[open.next_scope];
-        let labels = labels(&self.reading, scope);
-        let name = &open.family.name;
-        let mut body = String::new();
-        let sources = open.family.parts.get(open.part).map_or(&[][..], |(_, sources)| sources);
-        for source in sources {
-            match *source {
-                Source::Plain(index) => self.plain(&mut body, name, scope, sets, &labels, index),
-                Source::Labelled(index, label, text) => {
-                    let (_, used, value) = number(&self.reading, scope, sets, index);
-                    if self.takes(scope, sets, index, "", used) {
-                        let label = format!("{label}=\"{text}\"");
-                        sample(&mut body, name, &joined(&label, &labels), value);
-                    }
-                }
-                Source::Classes(index) => {
-                    let mut classes = BTreeMap::<u16, u64>::new();
-                    for (code, count) in codes(&self.reading, scope, sets, index) {
-                        *classes.entry(code / 100).or_default() += count;
-                    }
-                    for (class, count) in classes {
-                        if self.takes(scope, sets, index, &format!("_{class}xx"), true) {
-                            sample(&mut body, name, &class_label(class, &labels), count);
-                        }
-                    }
-                }
-                Source::Completed(index) => {
-                    let count: u64 = codes(&self.reading, scope, sets, index).values().sum();
-                    if count > 0 && self.takes(scope, sets, index, "_completed", true) {
-                        sample(&mut body, name, &labels, count);
-                    }
-                }
-                Source::Codes(index) => {
-                    for (code, count) in codes(&self.reading, scope, sets, index) {
-                        if self.takes(scope, sets, index, &format!("_{code}"), true) {
-                            let label = format!("envoy_response_code=\"{code}\"");
-                            sample(&mut body, name, &joined(&label, &labels), count);
-                        }
-                    }
-                }
-            }
+        let labels = &mut self.labels[open.next_scope];
+        if labels.is_empty() {
+            *labels = labels_of(&self.reading, scope).into();
         }
-        if !body.is_empty() && !open.typed {
-            open.typed = true;
+        let before = out.len();
+        if !open.typed {
             let kind = match open.family.kind {
                 Kind::Counters => "counter",
                 Kind::Gauges | Kind::TextReadouts => "gauge",
                 Kind::Histograms if self.query.shape == Shape::Summary => "summary",
                 Kind::Histograms => "histogram",
             };
-            let _ = writeln!(out, "# TYPE {name} {kind}");
+            let _ = writeln!(out, "# TYPE {} {kind}", open.family.name);
         }
-        out.push_str(&body);
+        let typed = out.len();
+        let mut writer = Writer {
+            reading: &self.reading,
+            query: &self.query,
+            name: &open.family.name,
+            scope,
+            sets,
+            labels: &self.labels[open.next_scope],
+            limits: &mut self.limits,
+            out,
+        };
+        let sources = open.family.parts.get(open.part).map_or(&[][..], |(_, sources)| sources);
+        for source in sources {
+            writer.source(*source);
+        }
+        if out.len() > typed {
+            open.typed = true;
+        } else {
+            out.truncate(before);
+        }
+    }
+}
+
+/// Writes what one scope has of one family.
+struct Writer<'a> {
+    reading: &'a Reading,
+    query: &'a Query,
+    name: &'a str,
+    scope: &'a Scope,
+    sets: &'a [Arc<dyn StatSet>],
+    labels: &'a str,
+    limits: &'a mut Limits,
+    out: &'a mut String,
+}
+
+impl Writer<'_> {
+    fn source(&mut self, source: Source) {
+        match source {
+            Source::Plain(index) => self.plain(index),
+            Source::Labelled(index, label, text) => {
+                let (_, used, value) = number(self.reading, self.scope, self.sets, index);
+                if self.takes(index, "", used) {
+                    self.labelled(label, text, value);
+                }
+            }
+            Source::Classes(index) => {
+                let mut classes = BTreeMap::<u16, u64>::new();
+                for (code, count) in self.codes(index) {
+                    *classes.entry(code / 100).or_default() += count;
+                }
+                for (class, count) in classes {
+                    if self.takes(index, &format!("_{class}xx"), true) {
+                        self.labelled("envoy_response_code_class", &class.to_string(), count);
+                    }
+                }
+            }
+            Source::Completed(index) => {
+                let count: u64 = self.codes(index).values().sum();
+                if count > 0 && self.takes(index, "_completed", true) {
+                    self.sample(count);
+                }
+            }
+            Source::Codes(index) => {
+                for (code, count) in self.codes(index) {
+                    if self.takes(index, &format!("_{code}"), true) {
+                        self.labelled("envoy_response_code", &code.to_string(), count);
+                    }
+                }
+            }
+        }
     }
 
-    fn plain(
-        &self,
-        out: &mut String,
-        name: &str,
-        scope: &Scope,
-        sets: &[Arc<dyn StatSet>],
-        labels: &str,
-        index: usize,
-    ) {
-        let Some(Stat::Histogram(_)) = sets.first().map(|set| set.value(index)) else {
-            let (_, used, value) = number(&self.reading, scope, sets, index);
-            let hidden = !used
-                && sets.first().is_some_and(|set| matches!(set.value(index), Stat::Tracked(_)));
-            if !hidden && self.takes(scope, sets, index, "", used) {
-                sample(out, name, labels, value);
-            }
-            return;
+    fn codes(&self, index: usize) -> BTreeMap<u16, u64> {
+        codes(self.reading, self.scope, self.sets, index)
+    }
+
+    fn plain(&mut self, index: usize) {
+        // Looked at once: what says whether breakers are open is worked out each time.
+        let is_tracked = match self.sets.first().map(|set| set.value(index)) {
+            Some(Stat::Histogram(_)) => return self.histogram(index),
+            Some(Stat::Tracked(_)) => true,
+            Some(Stat::Counter(_) | Stat::Gauge(_) | Stat::Codes(_)) | None => false,
         };
-        let bins = merged(sets, index);
-        if !self.takes(scope, sets, index, "", bins.count() > 0) {
+        let (_, used, value) = number(self.reading, self.scope, self.sets, index);
+        if (used || !is_tracked) && self.takes(index, "", used) {
+            self.sample(value);
+        }
+    }
+
+    fn histogram(&mut self, index: usize) {
+        let bins = merged(self.sets, index);
+        if !self.takes(index, "", bins.count() > 0) {
             return;
         }
-        let comma = if labels.is_empty() { "" } else { "," };
+        let comma = if self.labels.is_empty() { "" } else { "," };
+        let (name, labels) = (self.name, self.labels);
         let told = match self.query.shape {
             Shape::Cumulative => {
-                let buckets = self.reading.rules.buckets_of(|| scope.full(name_of(sets, index)));
-                for bucket in buckets {
-                    let count = bins.up_to(*bucket);
-                    let _ =
-                        writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bucket}\"}} {count}");
+                let full = || self.scope.full(name_of(self.sets, index));
+                self.limits.follow(self.reading.rules.buckets_of(full));
+                for (limit, text) in self.limits.all() {
+                    let count = limit.map_or_else(|| bins.count(), |limit| bins.up_to(limit));
+                    for part in [name, "_bucket{", labels, comma, text] {
+                        self.out.push_str(part);
+                    }
+                    push_value(self.out, count);
                 }
-                let count = bins.count();
-                let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
                 bins
             }
             Shape::Summary => {
-                let flushed = self.reading.flushed.get(&(scope.clone(), index));
+                let flushed = self.reading.flushed.get(&(self.scope.clone(), index));
                 let interval = flushed.map(|flushed| flushed.interval.clone()).unwrap_or_default();
                 for share in QUANTILES {
                     let value = interval
                         .quantile(share)
                         .map_or_else(|| "nan".to_owned(), |value| value.to_string());
-                    let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{share}\"}} {value}");
+                    let _ =
+                        writeln!(self.out, "{name}{{{labels}{comma}quantile=\"{share}\"}} {value}");
                 }
                 interval
             }
         };
-        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", told.sum());
-        let _ = writeln!(out, "{name}_count{{{labels}}} {}", told.count());
+        let _ = writeln!(self.out, "{name}_sum{{{labels}}} {}", told.sum());
+        let _ = writeln!(self.out, "{name}_count{{{labels}}} {}", told.count());
+    }
+
+    fn sample(&mut self, value: u64) {
+        for part in [self.name, "{", self.labels, "} "] {
+            self.out.push_str(part);
+        }
+        push_value(self.out, value);
+    }
+
+    /// A sample with a label before those of its scope.
+    fn labelled(&mut self, label: &str, text: &str, value: u64) {
+        let comma = if self.labels.is_empty() { "" } else { "," };
+        for part in [self.name, "{", label, "=\"", text, "\"", comma, self.labels, "} "] {
+            self.out.push_str(part);
+        }
+        push_value(self.out, value);
     }
 
     /// Whether a statistic is wanted; `suffix` completes the name of one that stands for many.
-    fn takes(
-        &self,
-        scope: &Scope,
-        sets: &[Arc<dyn StatSet>],
-        index: usize,
-        suffix: &str,
-        used: bool,
-    ) -> bool {
+    fn takes(&self, index: usize, suffix: &str, used: bool) -> bool {
         let keep = &self.reading.rules.keep;
         if self.query.filter.is_none() && keep.is_all() {
             return used || !self.query.used_only;
         }
-        let name = scope.full(name_of(sets, index)) + suffix;
+        let name = self.scope.full(name_of(self.sets, index)) + suffix;
         keep.keeps(&name) && self.query.takes(&name, used)
     }
 }
@@ -203,7 +275,8 @@ impl Iterator for Prometheus {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        let mut chunk = String::new();
+        // The last scope of a chunk goes beyond it.
+        let mut chunk = String::with_capacity(CHUNK + CHUNK / 4);
         while chunk.len() < CHUNK {
             let Some(mut open) =
                 self.current.take().or_else(|| self.families.next().map(Open::new))
@@ -301,7 +374,7 @@ fn metric(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-fn labels(reading: &Reading, scope: &Scope) -> String {
+fn labels_of(reading: &Reading, scope: &Scope) -> String {
     let own = scope.labels();
     let own = own.iter().map(|(name, value)| (*name, value.as_str()));
     let fixed = reading.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -312,16 +385,14 @@ fn labels(reading: &Reading, scope: &Scope) -> String {
     labels.collect::<Vec<_>>().join(",")
 }
 
-fn class_label(class: u16, labels: &str) -> String {
-    joined(&format!("envoy_response_code_class=\"{class}\""), labels)
-}
-
-fn joined(first: &str, labels: &str) -> String {
-    if labels.is_empty() { first.to_owned() } else { format!("{first},{labels}") }
-}
-
-fn sample(out: &mut String, name: &str, labels: &str, value: u64) {
-    let _ = writeln!(out, "{name}{{{labels}}} {value}");
+/// A value and the end of its line. Most are 0.
+fn push_value(out: &mut String, value: u64) {
+    if value < 10 {
+        out.push(char::from(b'0' + value as u8));
+        out.push('\n');
+    } else {
+        let _ = writeln!(out, "{value}");
+    }
 }
 
 /// The quantiles of a summary.

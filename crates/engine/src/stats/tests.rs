@@ -3,6 +3,7 @@ use std::sync::Arc;
 use regex::bytes::Regex;
 
 use super::*;
+use crate::matcher::StringMatcher;
 
 fn text(registry: &Registry, query: Query) -> String {
     registry.read().text(query).collect()
@@ -222,6 +223,55 @@ fn each_family_is_typed_once_and_streams_in_chunks() {
     assert_eq!(types.len(), before);
     assert_eq!(page.matches("envoy_cluster_upstream_rq_total{").count(), 200);
     assert!(registry.read().text(Query::default()).all(|chunk| chunk.len() < 32 * 1024));
+}
+
+/// What was written for one scope is not taken for another: other buckets, no labels, labels of the command line.
+#[test]
+fn each_histogram_has_its_own_buckets_and_labels() {
+    for (labels, own) in
+        [(Vec::new(), ""), (vec![("zone".to_owned(), "z\"1".to_owned())], r#"zone="z\"1""#)]
+    {
+        let odd = StringMatcher::exact("cluster.b.upstream_rq_time", false);
+        let rules = Rules { buckets: vec![(odd, vec![2.5, 10.0])], ..Rules::default() };
+        let registry = Registry::configured(labels, rules);
+        let clusters: [Arc<ClusterStats>; 3] =
+            ["a", "b", "c"].map(|name| registry.set(0, Scope::Cluster(name.into())));
+        clusters.iter().for_each(|it| it.upstream_rq_time.record(7));
+        let server: Arc<ServerStats> = registry.set(1, Scope::Server);
+        server.initialization_time_ms.record(7);
+        let usual = &prometheus::BUCKETS[..];
+        let parts = [
+            "# TYPE envoy_cluster_upstream_rq_time histogram\n".to_owned(),
+            of_a_seven("envoy_cluster_upstream_rq_time", &[own, "envoy_cluster_name=\"a\""], usual),
+            of_a_seven(
+                "envoy_cluster_upstream_rq_time",
+                &[own, "envoy_cluster_name=\"b\""],
+                &[2.5, 10.0],
+            ),
+            of_a_seven("envoy_cluster_upstream_rq_time", &[own, "envoy_cluster_name=\"c\""], usual),
+            "# TYPE envoy_server_initialization_time_ms histogram\n".to_owned(),
+            of_a_seven("envoy_server_initialization_time_ms", &[own], usual),
+        ];
+        let histograms = Query { kind: Some(Kind::Histograms), ..used() };
+        assert_eq!(registry.read().prometheus(histograms).collect::<String>(), parts.concat());
+    }
+}
+
+/// What a histogram says in which one 7 was recorded.
+fn of_a_seven(family: &str, labels: &[&str], limits: &[f64]) -> String {
+    let labels: Vec<&str> = labels.iter().copied().filter(|label| !label.is_empty()).collect();
+    let bucket = |limit: String, count: u8| {
+        let limit = format!("le=\"{limit}\"");
+        let labels = [&labels[..], &[&limit]].concat().join(",");
+        format!("{family}_bucket{{{labels}}} {count}\n")
+    };
+    let buckets = limits.iter().map(|limit| bucket(limit.to_string(), u8::from(*limit > 7.0)));
+    let buckets = buckets.chain([bucket("+Inf".to_owned(), 1)]).collect::<String>();
+    let labels = labels.join(",");
+    format!(
+        "{buckets}{family}_sum{{{labels}}} {}\n{family}_count{{{labels}}} 1\n",
+        7.049_645_390_070_921_f64
+    )
 }
 
 #[test]

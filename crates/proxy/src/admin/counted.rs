@@ -1,6 +1,5 @@
 //! What is counted of the admin endpoint itself: `http.admin.…` and `listener.admin.…`, as Envoy names them.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,14 +20,14 @@ pub(crate) struct Counts {
 /// A connection, counted as active while this lives.
 #[derive(Debug)]
 pub(super) struct CountedConnection {
-    counts: Rc<Counts>,
+    counts: Arc<Counts>,
     since: Instant,
 }
 
 /// A request, counted as active while this lives.
 #[derive(Debug)]
 pub(super) struct CountedRequest {
-    counts: Rc<Counts>,
+    counts: Arc<Counts>,
     since: Instant,
     /// Of its answer; 0 before there is one.
     pub(super) status: u16,
@@ -47,7 +46,7 @@ impl Counts {
 }
 
 impl CountedConnection {
-    pub(super) fn begin(counts: &Rc<Counts>) -> Self {
+    pub(super) fn begin(counts: &Arc<Counts>) -> Self {
         let Counts { http, listener, .. } = &**counts;
         http.downstream_cx_total.inc();
         http.downstream_cx_active.inc();
@@ -55,7 +54,7 @@ impl CountedConnection {
         http.downstream_cx_http1_active.inc();
         listener.downstream_cx_total.inc();
         listener.downstream_cx_active.inc();
-        Self { counts: Rc::clone(counts), since: Instant::now() }
+        Self { counts: Arc::clone(counts), since: Instant::now() }
     }
 }
 
@@ -73,12 +72,12 @@ impl Drop for CountedConnection {
 }
 
 impl CountedRequest {
-    pub(super) fn begin(counts: &Rc<Counts>) -> Self {
+    pub(super) fn begin(counts: &Arc<Counts>) -> Self {
         let http = &counts.http;
         http.downstream_rq_total.inc();
         http.downstream_rq_http1_total.inc();
         http.downstream_rq_active.inc();
-        Self { counts: Rc::clone(counts), since: Instant::now(), status: 0 }
+        Self { counts: Arc::clone(counts), since: Instant::now(), status: 0 }
     }
 }
 

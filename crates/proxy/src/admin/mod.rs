@@ -1,7 +1,8 @@
 //! The admin endpoint: requests of operators and their tools arrive, what the control thread knows leaves.
 //!
-//! Paths, parameters and the shape of answers are Envoy's, so that its tools work. Everything runs on the control
-//! thread: no request stops a worker, and `/stats/prometheus` is made while it is sent.
+//! Paths, parameters and the shape of answers are Envoy's, so that its tools work. What is asked is answered on the
+//! control thread; connections have a thread of their own ([`thread`]), which makes statistics while it sends them and
+//! lets workers go first. No request stops a worker.
 
 mod certs;
 mod clusters;
@@ -16,59 +17,46 @@ mod runtime;
 pub mod server;
 mod server_info;
 mod stats;
+pub(crate) mod thread;
 mod trace;
 
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::header::{HOST, HeaderName, USER_AGENT};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{Control, Phase};
 use crate::log;
-use crate::logger::format::Civil;
 use crate::reload::Wish;
-use counted::{CountedRequest, Counts};
 use query::Query;
-use reply::{Reply, ReplyBody};
-use server::{AdminSocket, Peer};
+use reply::Reply;
 
 pub use server::AdminAddress;
 
-/// Serves admin requests for ever; access-log lines go to these targets.
-pub(crate) async fn serve(socket: AdminSocket, control: Rc<Control>, log_targets: Rc<[usize]>) {
-    let counts = Rc::new(Counts::new(&control.registry));
-    let of_requests = Rc::clone(&counts);
-    socket
-        .serve(counts, move |request, peer| {
-            let (control, log_targets) = (control.clone(), log_targets.clone());
-            let mut counted = CountedRequest::begin(&of_requests);
-            async move {
-                let line = (!log_targets.is_empty()).then(|| LogLine::begin(&request, peer));
-                let mut reply = answer(&control, &request).await;
-                counted.status = reply.status.as_u16();
-                reply.body.keep(counted);
-                let response = reply.into_response();
-                if let Some(line) = line {
-                    let text = Bytes::from(line.end(&response));
-                    log_targets.iter().for_each(|target| control.logs.write(*target, text.clone()));
-                }
-                response
-            }
-        })
-        .await;
+/// A request on its way to the control thread.
+pub(crate) struct Asked {
+    method: Method,
+    uri: Uri,
+    teller: oneshot::Sender<Reply>,
 }
 
-async fn answer(control: &Control, request: &Request<Incoming>) -> Reply {
-    let path = request.uri().path();
+/// Answers on the control thread what the admin endpoint's asks.
+pub(crate) async fn answer_all(control: Rc<Control>, mut asked: mpsc::Receiver<Asked>) {
+    while let Some(Asked { method, uri, teller }) = asked.recv().await {
+        let control = control.clone();
+        tokio::task::spawn_local(async move {
+            // The client may have gone.
+            let _ = teller.send(answer(&control, &method, &uri).await);
+        });
+    }
+}
+
+async fn answer(control: &Control, method: &Method, uri: &Uri) -> Reply {
+    let path = uri.path();
     let Some(command) = COMMANDS.iter().find(|command| command.path == path) else {
         return Reply::refused(StatusCode::NOT_FOUND, format!("invalid path. {}", help::text()));
     };
-    let method = request.method();
     if command.mutates && *method != Method::POST {
         log!(Admin, Error, "admin path \"{path}\" mutates state, method={method} rather than POST");
         return Reply::refused(
@@ -82,7 +70,7 @@ async fn answer(control: &Control, request: &Request<Incoming>) -> Reply {
             format!("Method {method} not allowed."),
         );
     }
-    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let query = Query::parse(uri.query().unwrap_or_default());
     run(command.what, control, &query).await
 }
 
@@ -315,51 +303,6 @@ static COMMANDS: [Command; 26] = [
     order("/trace", What::Trace, "record requests; answers a Perfetto file")
         .with(&[("seconds", "how long, 5 unless told; at most 60")]),
 ];
-
-/// One line of the admin access log, in Envoy's default format.
-struct LogLine {
-    began: Instant,
-    at: SystemTime,
-    request: String,
-    headers: [String; 4],
-    peer: Peer,
-}
-
-impl LogLine {
-    fn begin(request: &Request<Incoming>, peer: Peer) -> Self {
-        let header = |name: HeaderName| {
-            let value =
-                request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
-            value.replace('"', "\\\"")
-        };
-        let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-        Self {
-            began: Instant::now(),
-            at: SystemTime::now(),
-            request: format!("{} {target} {:?}", request.method(), request.version()),
-            headers: [
-                HeaderName::from_static("x-forwarded-for"),
-                USER_AGENT,
-                HeaderName::from_static("x-request-id"),
-                HOST,
-            ]
-            .map(header),
-            peer,
-        }
-    }
-
-    fn end(self, response: &Response<ReplyBody>) -> String {
-        let Self { began, at, request, headers: [forwarded, agent, id, authority], peer } = self;
-        let forwarded = if forwarded == "-" { peer.remote } else { forwarded };
-        format!(
-            "[{}] \"{request}\" {} - 0 {} {} - \"{forwarded}\" \"{agent}\" \"{id}\" \"{authority}\" \"-\"\n",
-            Civil::of(at).rfc3339_millis(),
-            response.status().as_u16(),
-            response.body().size_hint().exact().unwrap_or(0),
-            began.elapsed().as_millis(),
-        )
-    }
-}
 
 #[cfg(test)]
 mod tests {

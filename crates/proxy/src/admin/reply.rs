@@ -50,7 +50,7 @@ impl Reply {
     /// 200 with a body that is made while it is sent, so that it never lies in memory as a whole.
     pub(crate) fn streamed(
         content_type: &'static str,
-        chunks: impl Iterator<Item = Bytes> + 'static,
+        chunks: impl Iterator<Item = Bytes> + Send + 'static,
     ) -> Self {
         Self { status: StatusCode::OK, content_type, body: ReplyBody::Streamed(Box::new(chunks)) }
     }
@@ -83,12 +83,12 @@ pub(crate) const JSON: &str = "application/json";
 /// A body.
 pub(crate) enum ReplyBody {
     Whole(Option<Bytes>),
-    Streamed(Box<dyn Iterator<Item = Bytes>>),
+    Streamed(Box<dyn Iterator<Item = Bytes> + Send>),
 }
 
 impl ReplyBody {
     /// Keeps something until the body has been sent; one that is whole counts as sent.
-    pub(crate) fn keep(&mut self, kept: impl Sized + 'static) {
+    pub(crate) fn keep(&mut self, kept: impl Send + 'static) {
         if let Self::Streamed(chunks) = self {
             let sent = std::mem::replace(chunks, Box::new(std::iter::empty()));
             *chunks = Box::new(sent.inspect(move |_| {

@@ -1,4 +1,5 @@
-//! The admin endpoint's sockets: connections arrive, requests leave to a handler on the same thread.
+//! The admin endpoint's sockets: connections arrive, requests leave to a handler on the same thread, which is not the
+//! control thread.
 //!
 //! A client that is slow, silent or many costs itself only: heads are bounded in size and time, a connection has
 //! a longest life, and when [`MAX_CONNECTIONS`] are open the oldest one makes room for the next. When traffic has taken
@@ -9,10 +10,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -65,8 +68,14 @@ pub struct AdminSocket {
 
 #[derive(Debug)]
 enum Kind {
+    Tcp(net::TcpListener),
+    Unix(unix::UnixListener, PathBuf),
+}
+
+/// The same, for the runtime that serves it.
+enum Served {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener),
 }
 
 /// What the access log says of a client.
@@ -80,10 +89,18 @@ impl AdminSocket {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub async fn bind(address: &AdminAddress) -> io::Result<Self> {
+    pub fn bind(address: &AdminAddress) -> io::Result<Self> {
         let kind = match address {
-            AdminAddress::Ip(address) => Kind::Tcp(TcpListener::bind(address).await?),
-            AdminAddress::Unix(path, mode) => Kind::Unix(bind_unix(path, *mode)?, path.clone()),
+            AdminAddress::Ip(address) => {
+                let listener = net::TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Kind::Tcp(listener)
+            }
+            AdminAddress::Unix(path, mode) => {
+                let listener = bind_unix(path, *mode)?;
+                listener.set_nonblocking(true)?;
+                Kind::Unix(listener, path.clone())
+            }
         };
         Ok(Self { kind })
     }
@@ -100,23 +117,30 @@ impl AdminSocket {
     }
 
     /// Accepts for ever. Must run inside a `LocalSet`.
-    pub(crate) async fn serve<H, F>(self, counts: Rc<Counts>, handle: H)
+    ///
+    /// # Errors
+    /// When the runtime does not take the socket.
+    pub(crate) async fn serve<H, F>(self, counts: Arc<Counts>, handle: H) -> io::Result<()>
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + 'static,
         F: Future<Output = Response<ReplyBody>> + 'static,
     {
+        let socket = match self.kind {
+            Kind::Tcp(listener) => Served::Tcp(TcpListener::from_std(listener)?),
+            Kind::Unix(listener, _) => Served::Unix(UnixListener::from_std(listener)?),
+        };
         let connections = Connections::default();
         let (reserve, mut is_given, mut is_told) = (Reserve::default(), false, false);
         loop {
             let is_short = std::mem::take(&mut is_given) || !reserve.fill();
-            let accepted = match &self.kind {
-                Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+            let accepted = match &socket {
+                Served::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
                     // A failure here costs latency only.
                     let _ = stream.set_nodelay(true);
                     let peer = Peer { remote: peer.ip().to_string() };
                     connections.start(serve_one(stream, peer, &counts, &reserve, handle.clone()));
                 }),
-                Kind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
+                Served::Unix(listener) => listener.accept().await.map(|(stream, _)| {
                     let peer = Peer { remote: "-".into() };
                     connections.start(serve_one(stream, peer, &counts, &reserve, handle.clone()));
                 }),
@@ -181,7 +205,7 @@ impl Connections {
 fn serve_one<S, H, F>(
     stream: S,
     peer: Peer,
-    counts: &Rc<Counts>,
+    counts: &Arc<Counts>,
     reserve: &Reserve,
     handle: H,
 ) -> impl Future<Output = ()> + use<S, H, F>
@@ -214,18 +238,15 @@ where
 }
 
 /// Binds a unix socket; a file that a dead process left behind is replaced.
-fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+fn bind_unix(path: &Path, mode: u32) -> io::Result<unix::UnixListener> {
     if let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) {
         use std::os::linux::net::SocketAddrExt;
-        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-        let listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
-        listener.set_nonblocking(true)?;
-        return UnixListener::from_std(listener);
+        return unix::UnixListener::bind_addr(&unix::SocketAddr::from_abstract_name(name)?);
     }
-    let listener = match UnixListener::bind(path) {
+    let listener = match unix::UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
             std::fs::remove_file(path)?;
-            UnixListener::bind(path)?
+            unix::UnixListener::bind(path)?
         }
         other => other?,
     };
@@ -236,6 +257,6 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 }
 
 fn is_stale(path: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(path)
+    unix::UnixStream::connect(path)
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -34,6 +34,7 @@ use towpath_engine::stats::Registry;
 use towpath_io::memory;
 use towpath_xds::{Output, Rejected, Type, Update, Wanted};
 
+use crate::bulk;
 use crate::control::Phase;
 use crate::loading::Overrides;
 use crate::log;
@@ -561,6 +562,8 @@ impl Server {
         // What serves is the control thread's from here on.
         self.base = Base::default();
         self.stage = Stage::Serving;
+        // The start waits for this thread, requests from here on do not.
+        bulk::give_way();
     }
 
     async fn base(&mut self) -> Base {

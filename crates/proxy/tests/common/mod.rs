@@ -217,6 +217,20 @@ impl Proxy {
         text.trim().rsplit(' ').next()?.parse().ok()
     }
 
+    /// How nice its threads of this name are (proc(5), `stat`), and how nice the process is.
+    pub(crate) fn niceness(&self, thread: &str) -> (Vec<i32>, i32) {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let nice = |stat: &str| {
+            let (_, fields) = stat.rsplit_once(") ")?;
+            fields.split(' ').nth(19 - 3)?.parse::<i32>().ok()
+        };
+        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let all = std::fs::read_dir(process.join("task")).unwrap().flatten().map(|it| it.path());
+        let named = all.filter(|it| read(&it.join("comm")).trim() == thread);
+        let threads = named.filter_map(|it| nice(&read(&it.join("stat")))).collect();
+        (threads, nice(&read(&process.join("stat"))).unwrap())
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .arg(format!("-{signal}"))

@@ -144,6 +144,18 @@ fn nack(plane: &ControlPlane, kind: Type) -> String {
 }
 
 #[test]
+fn the_thread_that_takes_updates_lets_all_others_go_first() {
+    let plane = planned(origin(Duration::ZERO));
+    let proxy = Proxy::start(&bootstrap(&tcp(plane.address), "DELTA_GRPC"), &[]);
+    until("it gives way", || {
+        let (discovery, process) = proxy.niceness("discovery");
+        discovery == [(process + 10).min(19)]
+    });
+    let process = proxy.niceness("discovery").1;
+    assert_eq!(proxy.niceness("worker-0").0, [process]);
+}
+
+#[test]
 fn what_a_control_plane_sends_serves() {
     for form in FORMS {
         let plane = planned(origin(Duration::ZERO));

@@ -1,5 +1,6 @@
 //! One kind of resource on a stream.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ pub(super) struct Subscription {
     wish: Wish,
     /// What the control plane knows of it on this connection.
     told: Option<Told>,
+    /// Whether that is the wish as it stands, so that no names need to be compared.
+    is_told: bool,
+    /// When the next deadline is, while that is known.
+    deadline: Cell<Option<Instant>>,
     /// The last response on this connection that was answered.
     nonce: String,
     /// Updates that are being judged, the oldest first.
@@ -76,6 +81,8 @@ impl Subscription {
             version: String::new(),
             wish: Wish::Names(BTreeMap::new()),
             told: None,
+            is_told: false,
+            deadline: Cell::new(None),
             nonce: String::new(),
             judging: VecDeque::new(),
             answers: VecDeque::new(),
@@ -115,6 +122,8 @@ impl Subscription {
                 Wish::Names(names)
             }
         };
+        self.is_told = self.told.is_some() && !self.is_other_than_told();
+        self.deadline.set(None);
     }
 
     /// The same wish has its deadline already.
@@ -126,14 +135,18 @@ impl Subscription {
     }
 
     pub(super) fn connected(&mut self) {
-        self.told = None;
+        self.forget_told();
     }
 
     pub(super) fn disconnected(&mut self) {
-        self.told = None;
+        self.forget_told();
         self.nonce.clear();
         self.answers.clear();
         self.judging.iter_mut().for_each(|update| update.nonce = None);
+    }
+
+    fn forget_told(&mut self) {
+        (self.told, self.is_told) = (None, false);
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -145,6 +158,10 @@ impl Subscription {
 
     /// Whether the control plane does not know what is wanted.
     pub(super) fn has_new_wish(&self) -> bool {
+        !self.is_told && self.is_other_than_told()
+    }
+
+    fn is_other_than_told(&self) -> bool {
         match (&self.told, &self.wish) {
             (None, _) => self.is_wanted(),
             (Some(Told::All), Wish::All(of, _)) => of.is_some(),
@@ -159,6 +176,15 @@ impl Subscription {
     }
 
     pub(super) fn deadline(&self) -> Instant {
+        if let Some(known) = self.deadline.get() {
+            return known;
+        }
+        let deadline = self.look_for_deadline();
+        self.deadline.set(Some(deadline));
+        deadline
+    }
+
+    fn look_for_deadline(&self) -> Instant {
         let wishes = match &self.wish {
             Wish::All(_, deadline) => deadline.unwrap_or(Instant::FAR_FUTURE),
             Wish::Names(names) => earliest(names.values().copied()),
@@ -172,6 +198,7 @@ impl Subscription {
         if self.deadline() > now {
             return None;
         }
+        self.deadline.set(None);
         let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         match &mut self.wish {
             Wish::All(_, deadline) if is_over(*deadline) => {
@@ -252,6 +279,7 @@ impl Subscription {
         now: Instant,
     ) -> Option<Update> {
         let Incoming { mut found, rejected, .. } = incoming;
+        self.deadline.set(None);
         match &mut self.wish {
             Wish::All(None, deadline) => *deadline = None,
             Wish::All(Some(collection), deadline) => {
@@ -302,6 +330,7 @@ impl Subscription {
 
     pub(super) fn answer(&mut self, rejected: &[Rejected]) {
         let Some(judged) = self.judging.pop_front() else { return };
+        self.deadline.set(None);
         let all: Vec<&Rejected> = judged.rejected.iter().chain(rejected).collect();
         let bad: HashSet<_> = all.iter().map(|it| canonical(&it.name)).collect();
         let is_bad = |name: &str| bad.contains("") || bad.contains(name);
@@ -344,25 +373,14 @@ impl Subscription {
 
     pub(super) fn delta_request(&mut self, node: Option<Bytes>) -> DeltaRequest {
         let is_first = self.told.is_none();
-        let before = self.told.take();
         let has_answer = self.owes();
         let error_detail = self.next_answer();
-        self.tell();
-        let (before, after) = (names(before.as_ref()), names(self.told.as_ref()));
-        let mut subscribe: Vec<String> =
-            after.difference(&before).map(|it| (*it).to_owned()).collect();
-        if is_first && self.told == Some(Told::All) {
-            // A first request without names is the wildcard; older control planes do not know the star.
-            subscribe.clear();
-        }
+        let (subscribe, unsubscribe) = self.tell_what_changed();
         let known = self.known.iter().filter(|_| is_first);
         DeltaRequest {
             node,
             type_url: self.kind.url(),
-            resource_names_unsubscribe: before
-                .difference(&after)
-                .map(|it| (*it).to_owned())
-                .collect(),
+            resource_names_unsubscribe: unsubscribe,
             resource_names_subscribe: subscribe,
             initial_resource_versions: known
                 .map(|(name, known)| (name.clone(), known.version.clone()))
@@ -380,7 +398,29 @@ impl Subscription {
         answer.error
     }
 
+    /// Which names are new to the control plane, and which are not wanted any more.
+    fn tell_what_changed(&mut self) -> (Vec<String>, Vec<String>) {
+        // Most requests are answers.
+        if self.is_told {
+            return Default::default();
+        }
+        let before = self.told.take();
+        self.tell();
+        let (old, new) = (names(before.as_ref()), names(self.told.as_ref()));
+        let only = |these: &BTreeSet<&str>, those: &BTreeSet<&str>| {
+            these.difference(those).map(|it| (*it).to_owned()).collect()
+        };
+        // A first request without names is the wildcard; older control planes do not know the star.
+        let is_wildcard = before.is_none() && self.told == Some(Told::All);
+        let subscribe = if is_wildcard { Vec::new() } else { only(&new, &old) };
+        (subscribe, only(&old, &new))
+    }
+
     fn tell(&mut self) {
+        if self.is_told {
+            return;
+        }
+        self.is_told = true;
         self.told = Some(match &self.wish {
             Wish::All(None, _) => Told::All,
             Wish::All(Some(collection), _) => Told::Names(BTreeSet::from([collection.clone()])),
