@@ -79,7 +79,7 @@ use discovery::Discovered;
 pub use discovery::{ConfigSource, Discovery, From, Grpc, Need, RequestLimit};
 pub use facts::{Admin, Bootstrap, Locality, Node, Push, PushTarget, Stats, StatsTag};
 use istio::MeshNode;
-pub use runtime::{LayerKind, Runtime, RuntimeLayer};
+pub use runtime::{Disks, LayerKind, Runtime, RuntimeLayer};
 
 use crate::base::{Base, Prints};
 use crate::dynamic::{Conflict, Kind};

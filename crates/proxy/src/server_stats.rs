@@ -23,6 +23,7 @@ use crate::access_log::FileCounts;
 use crate::control::{Phase, find};
 use crate::flags::{COMMIT, Flags};
 use crate::loading::{Boot, Kind};
+use crate::log;
 use crate::memory::Memory;
 use crate::reload::{Applied, Outcome};
 use crate::tracing::SlowCounts;
@@ -87,7 +88,19 @@ impl ProcessStats {
 
     /// Values of the runtime are there, or are others.
     pub(crate) fn runtime_loaded(&self, runtime: &Runtime) {
-        self.runtime.load_success.inc();
+        let disks = runtime.disks();
+        for why in disks.failures() {
+            log!(Config, Warning, "{why}");
+        }
+        match disks.failures() {
+            [] => self.runtime.load_success.inc(),
+            [..] => self.runtime.load_error.inc(),
+        }
+        // One directory is not among those that override, as in Envoy.
+        match disks.read() {
+            0 | 1 => self.runtime.override_dir_not_exists.inc(),
+            _ => self.runtime.override_dir_exists.inc(),
+        }
         self.runtime.num_layers.set(runtime.layers().len() as u64);
         self.runtime.num_keys.set(runtime.count() as u64);
         let is_overridden = runtime.admin_layer().is_some_and(|layer| !layer.values.is_empty());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use towpath_engine::snapshot::{Cluster, ClusterId};
 
-use super::Converter;
 use super::collections::{CLUSTERS, LISTENERS};
+use super::{Converter, Runtime};
 use crate::dynamic::entries::Known;
 use crate::dynamic::listeners::MadeListeners;
 use crate::dynamic::{Kind, Made};
@@ -112,6 +112,8 @@ pub(crate) struct Discovered<'a> {
     pub(crate) listeners: Vec<&'a Message>,
     /// What others ask for by name.
     pub(crate) known: Option<Known<'a>>,
+    /// What the runtime came to last: its directories are not read again.
+    pub(crate) runtime: Option<&'a Runtime>,
     /// What listeners came to, where they would come to the same.
     pub(crate) made_listeners: Option<&'a MadeListeners>,
     /// The texts of these.

@@ -541,6 +541,8 @@ stats! {
         Counter load_success;
         Gauge num_keys;
         Gauge num_layers;
+        Counter override_dir_exists;
+        Counter override_dir_not_exists;
     }
 }
 

@@ -11,6 +11,7 @@ mod collections;
 #[path = "../common/mod.rs"]
 mod common;
 mod control_plane;
+mod disk_layers;
 mod extensions;
 mod files;
 mod health_discovery;
