@@ -25,6 +25,7 @@ mod facts;
 pub(crate) mod filter;
 mod filter_chain;
 mod forward_proxy;
+mod google_grpc;
 mod grpc_service;
 mod hash_policy;
 mod header_ops;
@@ -133,6 +134,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) needs_of_one: Vec<Need>,
     /// What clusters and listeners ask for, by their kind and name.
     pub(crate) needs: Needs,
+    /// Clusters that the cluster or listener at hand calls and that no file names.
+    pub(crate) own_clusters: BTreeSet<Arc<str>>,
     /// Secrets that all may name.
     pub(crate) named_secrets: Vec<&'a Message>,
     /// A digest of them.

@@ -14,7 +14,7 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use serde_json::Value as Json;
 use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
 
-use crate::base::{Base, Print, Prints};
+use crate::base::{Base, Print, Prints, carry};
 use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered, Part};
 use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
@@ -640,6 +640,7 @@ fn keep_cluster(converted: &mut Converted, base: &Base, name: &Arc<str>) {
     if let Some(slot) = slot {
         *slot = before;
     }
+    carry(&mut converted.snapshot, &mut converted.prints, base, (Kind::Cluster, name));
     match base.prints.clusters.get(name) {
         Some(print) => drop(converted.prints.clusters.insert(Arc::clone(name), *print)),
         None => drop(converted.prints.clusters.remove(name)),
@@ -651,6 +652,7 @@ fn keep_listener(converted: &mut Converted, base: &Base, name: &Arc<str>) {
     let listeners = &mut converted.snapshot.listeners;
     listeners.retain(|listener| !is_it(&listener));
     listeners.extend(base.snapshot.listeners.iter().find(is_it).cloned());
+    carry(&mut converted.snapshot, &mut converted.prints, base, (Kind::Listener, name));
     match base.prints.listeners.get(name) {
         Some(print) => drop(converted.prints.listeners.insert(Arc::clone(name), *print)),
         None => drop(converted.prints.listeners.remove(name)),

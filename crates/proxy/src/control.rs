@@ -256,7 +256,7 @@ impl Control {
 
     /// Shows how many clusters there are, with those that requests have made.
     fn show_clusters(&self) {
-        let configured = self.snapshot.borrow().clusters.iter().flatten().count();
+        let configured = self.snapshot.borrow().shown_clusters().count();
         self.stats.show_clusters(configured + self.subs.borrow().ready().count());
     }
 

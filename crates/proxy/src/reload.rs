@@ -396,6 +396,8 @@ fn cluster_changes(
         let count = match (before.cluster(id), after.cluster(id)) {
             (Some(before), Some(after)) if Arc::ptr_eq(before, after) => continue,
             (None, None) => continue,
+            (_, Some(after)) if after.google_prefix().is_some() => continue,
+            (Some(before), None) if before.google_prefix().is_some() => continue,
             (None, Some(_)) => &mut changes.added,
             (Some(_), Some(_)) => &mut changes.modified,
             (Some(_), None) => &mut changes.removed,

@@ -14,6 +14,7 @@ mod control_plane;
 mod disk_layers;
 mod extensions;
 mod files;
+mod google_grpc;
 mod health_discovery;
 mod load_reports;
 mod runtime;
