@@ -7,6 +7,7 @@ use std::sync::Arc;
 use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
 
 use crate::convert::Converter;
+use crate::dynamic::Kind;
 use crate::message::{Message, digest};
 use crate::stamp::Stamp;
 
@@ -28,6 +29,8 @@ pub struct Prints {
     pub(crate) clusters: HashMap<Arc<str>, Print>,
     pub(crate) listeners: HashMap<Arc<str>, Print>,
     pub(crate) secrets: BTreeMap<Box<str>, Stamp>,
+    /// Clusters that no file names, by the cluster or listener that calls them.
+    pub(crate) own: HashMap<(Kind, Arc<str>), Vec<Arc<str>>>,
 }
 
 /// A digest of a cluster or listener.
@@ -37,6 +40,40 @@ pub(crate) struct Print {
     own: u64,
     /// With all that it is made of.
     whole: u64,
+}
+
+impl Print {
+    /// That of its own text.
+    pub(crate) const fn own(self) -> u64 {
+        self.own
+    }
+}
+
+/// Takes over the clusters that no file names and that a cluster or listener calls which stays as it serves.
+pub(crate) fn carry(
+    snapshot: &mut Snapshot,
+    prints: &mut Prints,
+    base: &Base,
+    (kind, owner): (Kind, &Arc<str>),
+) {
+    let key = (kind, Arc::clone(owner));
+    let Some(own) = base.prints.own.get(&key) else { return };
+    for name in own {
+        let id = base.snapshot.cluster_id(name);
+        let Some((id, cluster)) = id.and_then(|id| Some((id, base.snapshot.cluster(id)?))) else {
+            continue;
+        };
+        let least = id.0 as usize + 1;
+        if snapshot.clusters.len() < least {
+            snapshot.clusters.resize_with(least, || None);
+        }
+        snapshot.clusters[id.0 as usize].get_or_insert_with(|| Arc::clone(cluster));
+        Arc::make_mut(&mut snapshot.cluster_ids).entry(Arc::clone(name)).or_insert(id);
+        if let Some(print) = base.prints.clusters.get(name) {
+            prints.clusters.entry(Arc::clone(name)).or_insert(*print);
+        }
+    }
+    prints.own.insert(key, own.clone());
 }
 
 impl Prints {
@@ -94,6 +131,14 @@ impl Converter<'_> {
         let own = self.print(message);
         let mut hasher = DefaultHasher::new();
         (own, self.files, self.secrets, self.rotating, self.runtime.told()).hash(&mut hasher);
+        Print { own, whole: hasher.finish() }
+    }
+
+    /// What a cluster is made from that no file names.
+    pub(crate) fn own_print(&self, message: &Message) -> Print {
+        let own = digest(message);
+        let mut hasher = DefaultHasher::new();
+        (own, self.files).hash(&mut hasher);
         Print { own, whole: hasher.finish() }
     }
 

@@ -25,6 +25,7 @@ mod facts;
 pub(crate) mod filter;
 mod filter_chain;
 mod forward_proxy;
+mod google_grpc;
 mod grpc_service;
 mod hash_policy;
 mod header_ops;
@@ -79,7 +80,7 @@ use discovery::Discovered;
 pub use discovery::{ConfigSource, Discovery, From, Grpc, Need, RequestLimit};
 pub use facts::{Admin, Bootstrap, Locality, Node, Push, PushTarget, Stats, StatsTag};
 use istio::MeshNode;
-pub use runtime::{LayerKind, Runtime, RuntimeLayer};
+pub use runtime::{Disks, LayerKind, Runtime, RuntimeLayer};
 
 use crate::base::{Base, Prints};
 use crate::dynamic::{Conflict, Kind};
@@ -133,6 +134,8 @@ pub(crate) struct Converter<'a> {
     pub(crate) needs_of_one: Vec<Need>,
     /// What clusters and listeners ask for, by their kind and name.
     pub(crate) needs: Needs,
+    /// Clusters that the cluster or listener at hand calls and that no file names.
+    pub(crate) own_clusters: BTreeSet<Arc<str>>,
     /// Secrets that all may name.
     pub(crate) named_secrets: Vec<&'a Message>,
     /// A digest of them.

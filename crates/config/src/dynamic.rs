@@ -14,7 +14,7 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use serde_json::Value as Json;
 use towpath_engine::snapshot::{Cluster, ClusterId, Listener, Snapshot};
 
-use crate::base::{Base, Print, Prints};
+use crate::base::{Base, Print, Prints, carry};
 use crate::convert::discovery::{BOOTSTRAP_TEXTS, Discovered, Part};
 use crate::convert::{Need, Needs, Runtime};
 use crate::error::{Error, Location, Rank};
@@ -127,6 +127,8 @@ pub struct Resources {
     made: HashMap<String, Made>,
     /// What listeners came to last.
     made_listeners: Option<MadeListeners>,
+    /// What the runtime came to last, until its directories are to be read again.
+    made_runtime: Option<Runtime>,
     /// Counts changes of anything but endpoints.
     others: u64,
     /// Stands behind what was read on another thread: the C library gives back what is free, but not at the end of
@@ -194,6 +196,7 @@ impl Resources {
             revision: 0,
             made: HashMap::new(),
             made_listeners: None,
+            made_runtime: None,
             others: 0,
             cork: Box::default(),
         })
@@ -254,6 +257,12 @@ impl Resources {
     /// What `/runtime_modify` says is another now.
     pub fn override_runtime(&mut self, overrides: BTreeMap<String, String>) {
         self.options.runtime_overrides = overrides;
+        self.read_files_again();
+    }
+
+    /// The directories with layers of the runtime, and other files that are named, are others now.
+    pub fn read_files_again(&mut self) {
+        self.made_runtime = None;
         self.made.clear();
         self.touch(Kind::Runtime);
     }
@@ -509,6 +518,7 @@ impl Resources {
                 None => of(Kind::Listener).collect(),
             },
             known: Some(known),
+            runtime: self.made_runtime.as_ref(),
             secret_texts: self.entries.of(Kind::Secret).values().map(|it| it.text).collect(),
             judged: judged
                 .iter()
@@ -541,6 +551,7 @@ impl Resources {
             snapshot, prints, needs, secret_files, bootstrap, conflicts, rules, ..
         } = converted;
         self.rules = Some(rules);
+        self.made_runtime = Some(bootstrap.runtime.clone());
         let needs = distinct(needs);
         let (mut files, mut spoiled) = (BTreeMap::new(), BTreeMap::new());
         for (text, file) in secret_files {
@@ -629,6 +640,7 @@ fn keep_cluster(converted: &mut Converted, base: &Base, name: &Arc<str>) {
     if let Some(slot) = slot {
         *slot = before;
     }
+    carry(&mut converted.snapshot, &mut converted.prints, base, (Kind::Cluster, name));
     match base.prints.clusters.get(name) {
         Some(print) => drop(converted.prints.clusters.insert(Arc::clone(name), *print)),
         None => drop(converted.prints.clusters.remove(name)),
@@ -640,6 +652,7 @@ fn keep_listener(converted: &mut Converted, base: &Base, name: &Arc<str>) {
     let listeners = &mut converted.snapshot.listeners;
     listeners.retain(|listener| !is_it(&listener));
     listeners.extend(base.snapshot.listeners.iter().find(is_it).cloned());
+    carry(&mut converted.snapshot, &mut converted.prints, base, (Kind::Listener, name));
     match base.prints.listeners.get(name) {
         Some(print) => drop(converted.prints.listeners.insert(Arc::clone(name), *print)),
         None => drop(converted.prints.listeners.remove(name)),

@@ -51,8 +51,8 @@ mod zone;
 
 pub use base::{Base, Prints};
 pub use convert::{
-    Admin, Bootstrap, ConfigSource, Discovery, From, Grpc, LayerKind, Locality, Need, Node, Push,
-    PushTarget, RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
+    Admin, Bootstrap, ConfigSource, Discovery, Disks, From, Grpc, LayerKind, Locality, Need, Node,
+    Push, PushTarget, RequestLimit, Runtime, RuntimeLayer, Stats, StatsTag,
 };
 pub use dynamic::{Build, Conflict, Given, Kind, Patch, Printer, Rejected, Resources, Use};
 pub use error::{Error, Finding, Location, Note, Problem, Rank};

@@ -427,6 +427,7 @@ pub(crate) fn converter<'a>(
         node_bytes: Bytes::new(),
         sources: HashMap::new(),
         needs_of_one: Vec::new(),
+        own_clusters: BTreeSet::new(),
         needs: Needs::default(),
         named_secrets: message
             .message("static_resources")

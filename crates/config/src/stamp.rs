@@ -21,6 +21,15 @@ impl Stamp {
     pub fn of(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|data| Self::from(&data))
     }
+
+    /// That of what stands at a path: of a link itself, of a directory whatever is in it. Another one only after
+    /// something was put there.
+    #[must_use]
+    pub fn of_name(path: &Path) -> Option<Self> {
+        let data = std::fs::symlink_metadata(path).ok()?;
+        let stamp = Self::from(&data);
+        Some(if data.is_dir() { Self { size: 0, modified: None, ..stamp } } else { stamp })
+    }
 }
 
 impl From<&Metadata> for Stamp {

@@ -58,7 +58,7 @@ pub(crate) struct Control {
     pub(crate) shown: RefCell<Dump>,
     /// What its parts were made from.
     pub(crate) prints: RefCell<Prints>,
-    /// The files with certificates and keys that it was made from.
+    /// The files with certificates, keys and values of the runtime that it was made from.
     pub(crate) secrets: RefCell<SecretFiles>,
     /// What earlier ones left behind.
     pub(crate) remains: RefCell<Vec<Remains>>,
@@ -164,6 +164,7 @@ impl Control {
         stats.begin(&flags, &boot);
         Self {
             flags,
+            secrets: RefCell::new(SecretFiles::of(&prints, &boot.runtime)),
             boot: RefCell::new(boot),
             registry,
             stats,
@@ -174,7 +175,6 @@ impl Control {
             to_discovery: RefCell::default(),
             overrides: RefCell::default(),
             shown: RefCell::default(),
-            secrets: RefCell::new(SecretFiles::of(&prints)),
             prints: RefCell::new(prints),
             remains: RefCell::default(),
             free: RefCell::default(),
@@ -256,7 +256,7 @@ impl Control {
 
     /// Shows how many clusters there are, with those that requests have made.
     fn show_clusters(&self) {
-        let configured = self.snapshot.borrow().clusters.iter().flatten().count();
+        let configured = self.snapshot.borrow().shown_clusters().count();
         self.stats.show_clusters(configured + self.subs.borrow().ready().count());
     }
 

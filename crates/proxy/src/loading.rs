@@ -201,7 +201,8 @@ fn load_after(
         json["node"]["locality"]["zone"] = snapshot.node.zone.clone().into();
     }
     let admin = admin(bootstrap.admin, &snapshot, &json)?;
-    let names_files = prints.secrets().next().is_some();
+    let names_files =
+        prints.secrets().next().is_some() || bootstrap.runtime.disks().roots().next().is_some();
     let boot = Boot {
         bootstrap: json.to_string().into_boxed_str(),
         sources: (names_files || bootstrap.runtime.admin_layer().is_some())

@@ -32,8 +32,8 @@ pub(crate) type Outcome = Result<Applied, String>;
 pub(crate) enum Wish {
     /// The file and all that it names are read again; the sender, if there is one, is told what came of it.
     Configuration(Option<oneshot::Sender<Outcome>>),
-    /// What serves stays, but for what files with certificates and keys say.
-    Secrets,
+    /// What serves stays, but for what files with certificates, keys and values of the runtime say.
+    Files,
     /// What serves stays, but for what the runtime says. The sender is told what came of it.
     Runtime(oneshot::Sender<Outcome>),
 }
@@ -271,7 +271,7 @@ pub(crate) fn replace_clusters(control: &Rc<Control>, patch: Patch) {
 /// Shows what the runtime says now.
 fn take_runtime(control: &Control, runtime: Runtime) {
     let mut boot = control.boot.borrow_mut();
-    if boot.runtime.layers() != runtime.layers() {
+    if boot.runtime.layers() != runtime.layers() || boot.runtime.disks() != runtime.disks() {
         control.stats.runtime_loaded(&runtime);
         boot.runtime = runtime;
     }
@@ -348,7 +348,7 @@ fn apply(
     }
     let before = control.snapshot.replace(after.clone());
     let rotated = control.prints.borrow().secrets().ne(prints.secrets());
-    control.secrets.replace(SecretFiles::of(&prints));
+    control.secrets.replace(SecretFiles::of(&prints, &boot.runtime));
     let former = control.prints.replace(prints);
     let (mut applied, mut changed) =
         (Applied { version: after.generation, ..Applied::default() }, Vec::new());
@@ -373,7 +373,10 @@ fn apply(
     for (kind, name) in changed.iter().filter(|_| rotated) {
         control.stats.rotated(&after, *kind, name);
     }
-    control.stats.runtime_loaded(&boot.runtime);
+    if !control.is_driven {
+        // Else it was taken with what the control plane sent.
+        control.stats.runtime_loaded(&boot.runtime);
+    }
     take_boot(control, boot, changed);
     control.listeners.borrow_mut().keep(&before, &after);
     control.tell_monitor(ToMonitor::Snapshot(after.clone()));
@@ -394,6 +397,8 @@ fn cluster_changes(
         let count = match (before.cluster(id), after.cluster(id)) {
             (Some(before), Some(after)) if Arc::ptr_eq(before, after) => continue,
             (None, None) => continue,
+            (_, Some(after)) if after.google_prefix().is_some() => continue,
+            (Some(before), None) if before.google_prefix().is_some() => continue,
             (None, Some(_)) => &mut changes.added,
             (Some(_), Some(_)) => &mut changes.modified,
             (Some(_), None) => &mut changes.removed,

@@ -23,6 +23,7 @@ use crate::access_log::FileCounts;
 use crate::control::{Phase, find};
 use crate::flags::{COMMIT, Flags};
 use crate::loading::{Boot, Kind};
+use crate::log;
 use crate::memory::Memory;
 use crate::reload::{Applied, Outcome};
 use crate::tracing::SlowCounts;
@@ -87,7 +88,19 @@ impl ProcessStats {
 
     /// Values of the runtime are there, or are others.
     pub(crate) fn runtime_loaded(&self, runtime: &Runtime) {
-        self.runtime.load_success.inc();
+        let disks = runtime.disks();
+        for why in disks.failures() {
+            log!(Config, Warning, "{why}");
+        }
+        match disks.failures() {
+            [] => self.runtime.load_success.inc(),
+            [..] => self.runtime.load_error.inc(),
+        }
+        // One directory is not among those that override, as in Envoy.
+        match disks.read() {
+            0 | 1 => self.runtime.override_dir_not_exists.inc(),
+            _ => self.runtime.override_dir_exists.inc(),
+        }
         self.runtime.num_layers.set(runtime.layers().len() as u64);
         self.runtime.num_keys.set(runtime.count() as u64);
         let is_overridden = runtime.admin_layer().is_some_and(|layer| !layer.values.is_empty());
@@ -97,7 +110,7 @@ impl ProcessStats {
     /// Workers were given this.
     pub(crate) fn loaded(&self, snapshot: &Snapshot, registry: &Registry) {
         self.keep_contexts(snapshot, registry);
-        let clusters = snapshot.clusters.iter().flatten().count() as u64;
+        let clusters = snapshot.shown_clusters().count() as u64;
         self.clusters.cluster_added.add(clusters);
         self.clusters.active_clusters.set(clusters);
         self.listeners.listener_added.add(snapshot.listeners.len() as u64);
@@ -107,7 +120,7 @@ impl ProcessStats {
     /// Shows the TLS contexts of a snapshot.
     fn keep_contexts(&self, snapshot: &Snapshot, registry: &Registry) {
         let servers = snapshot.listeners.iter().filter(|listener| listener.is_under_tls());
-        let clients = snapshot.clusters.iter().flatten().filter(|cluster| cluster.is_under_tls());
+        let clients = snapshot.shown_clusters().filter(|cluster| cluster.is_under_tls());
         let servers = servers.map(|listener| {
             let prefix = &listener.stat_prefix;
             (prefix.clone(), registry.set(CONTROL, Scope::ListenerTlsContext(prefix.clone())))
@@ -165,7 +178,7 @@ impl ProcessStats {
         self.clusters.cluster_added.add(clusters.added);
         self.clusters.cluster_modified.add(clusters.modified);
         self.clusters.cluster_removed.add(clusters.removed);
-        self.clusters.active_clusters.set(snapshot.clusters.iter().flatten().count() as u64);
+        self.clusters.active_clusters.set(snapshot.shown_clusters().count() as u64);
         self.listeners.listener_added.add(listeners.added);
         self.listeners.listener_modified.add(listeners.modified);
         self.listeners.listener_removed.add(listeners.removed);
@@ -385,7 +398,7 @@ fn certificates(snapshot: &Snapshot) -> Vec<(Scope, i64)> {
             });
         }
     }
-    for cluster in snapshot.clusters.iter().flatten() {
+    for cluster in snapshot.shown_clusters() {
         for tls in cluster.sockets.iter().chain([&cluster.tls]).flatten() {
             let cluster = || Arc::clone(&cluster.stat_name);
             add(&tls.certificates, &|name| Scope::ClusterCertificate { cluster: cluster(), name });

@@ -43,6 +43,7 @@ impl Converter<'_> {
             self.runtime.begin_part();
             self.has_secret_file = false;
             self.needs_of_one.clear();
+            self.begin_own_clusters();
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);
             }
@@ -50,8 +51,9 @@ impl Converter<'_> {
                 self.repeatable.push(None);
                 continue;
             };
+            let has_own = self.note_own_clusters(Kind::Cluster, &cluster.name);
             // Those that name others depend on them.
-            let is_repeatable = !self.has_secret_file && !message.has("cluster_type");
+            let is_repeatable = !self.has_secret_file && !message.has("cluster_type") && !has_own;
             self.repeatable.push(is_repeatable.then(|| Arc::clone(&cluster.name)));
             let needs = std::mem::take(&mut self.needs_of_one);
             self.needs.insert((Kind::Cluster, Arc::clone(&cluster.name)), needs);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use towpath_engine::snapshot::{Cluster, ClusterId};
 
-use super::Converter;
 use super::collections::{CLUSTERS, LISTENERS};
+use super::{Converter, Runtime};
 use crate::dynamic::entries::Known;
 use crate::dynamic::listeners::MadeListeners;
 use crate::dynamic::{Kind, Made};
@@ -57,6 +57,9 @@ enum Waits {
     /// Always the same.
     Fixed,
 }
+
+/// A cluster, what it is called, and after what waits its streams are opened again.
+type EnvoyService = (Arc<str>, Arc<str>, Option<(Duration, Duration)>);
 
 /// Envoy `config.core.v3.RateLimitSettings`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,6 +115,8 @@ pub(crate) struct Discovered<'a> {
     pub(crate) listeners: Vec<&'a Message>,
     /// What others ask for by name.
     pub(crate) known: Option<Known<'a>>,
+    /// What the runtime came to last: its directories are not read again.
+    pub(crate) runtime: Option<&'a Runtime>,
     /// What listeners came to, where they would come to the same.
     pub(crate) made_listeners: Option<&'a MadeListeners>,
     /// The texts of these.
@@ -297,6 +302,40 @@ impl<'a> Converter<'a> {
             self.report.problem(message.at("grpc_services"), text);
             return None;
         };
+        let mut metadata: Vec<(String, String)> = service
+            .messages("initial_metadata")
+            .map(|header| (header.text("key").to_owned(), header.text("value").to_owned()))
+            .collect();
+        let (cluster, authority, waits) = match service.message("google_grpc") {
+            Some(google) => {
+                if service.has("retry_policy") {
+                    let text = "Envoy does not read it beside `google_grpc`";
+                    self.report.finding(service.at("retry_policy"), Rank::Harmless, text);
+                }
+                let google = self.google_grpc(google)?;
+                let token = google.authorization.map(|token| ("authorization".to_owned(), token));
+                metadata.extend(token);
+                (google.cluster, google.authority, None)
+            }
+            None => self.envoy_service(service, waits)?,
+        };
+        let limit = message.message("rate_limit_settings").map(|limit| RequestLimit {
+            burst: limit.number32("max_tokens").unwrap_or(DEFAULT_BURST),
+            per_1000_seconds: limit.float("fill_rate").map_or(DEFAULT_RATE, per_1000_seconds),
+        });
+        Some(Grpc {
+            cluster,
+            authority,
+            delta,
+            node_once: message.flag("set_node_on_first_message_only"),
+            metadata,
+            limit,
+            waits,
+        })
+    }
+
+    /// The cluster, the authority and the waits of an `EnvoyGrpc`.
+    fn envoy_service(&mut self, service: &Message, waits: Waits) -> Option<EnvoyService> {
         if service.has("retry_policy") {
             let text = "a stream is opened again after the waits of `envoy_grpc.retry_policy`";
             self.report.unsupported(service.at("retry_policy"), text);
@@ -316,22 +355,7 @@ impl<'a> Converter<'a> {
                 None
             }
         };
-        let metadata = service.messages("initial_metadata");
-        let limit = message.message("rate_limit_settings").map(|limit| RequestLimit {
-            burst: limit.number32("max_tokens").unwrap_or(DEFAULT_BURST),
-            per_1000_seconds: limit.float("fill_rate").map_or(DEFAULT_RATE, per_1000_seconds),
-        });
-        Some(Grpc {
-            cluster: Arc::from(cluster),
-            authority: Arc::from(envoy.text("authority")),
-            delta,
-            node_once: message.flag("set_node_on_first_message_only"),
-            metadata: metadata
-                .map(|header| (header.text("key").to_owned(), header.text("value").to_owned()))
-                .collect(),
-            limit,
-            waits,
-        })
+        Some((Arc::from(cluster), Arc::from(envoy.text("authority")), waits))
     }
 
     /// What `retry_policy` of an `EnvoyGrpc` says of waits; that is all that Envoy reads of it.

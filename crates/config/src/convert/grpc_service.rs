@@ -20,10 +20,11 @@ impl Converter<'_> {
         &mut self,
         message: &Message,
     ) -> Option<(GrpcService, Option<Duration>)> {
+        if let Some(google) = message.message("google_grpc") {
+            return self.google_service(message, google);
+        }
         let Some(service) = message.message("envoy_grpc") else {
-            if !message.has("google_grpc") {
-                self.report.problem(&message.at, "needs `envoy_grpc`");
-            }
+            self.report.problem(&message.at, "needs `envoy_grpc` or `google_grpc`");
             return None;
         };
         self.unread_policy(service, "write `retry_policy` beside `envoy_grpc`");
@@ -37,6 +38,30 @@ impl Converter<'_> {
             metadata,
             skip_envoy_headers: service.flag("skip_envoy_headers"),
             retry: self.core_retry_policy(message, "retry_policy", None),
+        };
+        Some((service, timeout))
+    }
+
+    fn google_service(
+        &mut self,
+        message: &Message,
+        google: &Message,
+    ) -> Option<(GrpcService, Option<Duration>)> {
+        if message.has("retry_policy") {
+            let text = "Envoy does not read it beside `google_grpc`";
+            self.report.finding(message.at("retry_policy"), Rank::Harmless, text);
+        }
+        let mut metadata = self.header_values(message, "initial_metadata");
+        let timeout = self.whole_timeout(message)?;
+        let google_at = &google.at;
+        let google = self.google_grpc(google)?;
+        metadata.add.extend(google.header(self, google_at));
+        let service = GrpcService {
+            cluster: google.cluster,
+            authority: google.authority,
+            metadata,
+            skip_envoy_headers: true,
+            retry: None,
         };
         Some((service, timeout))
     }

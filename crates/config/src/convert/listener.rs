@@ -42,6 +42,7 @@ impl Converter<'_> {
             (self.files, self.rotating) = (0, 0);
             self.runtime.begin_part();
             self.needs_of_one.clear();
+            self.begin_own_clusters();
             self.listener = Arc::from(message.text("name"));
             if message.at.text >= BOOTSTRAP_TEXTS {
                 self.accept(message);
@@ -49,6 +50,7 @@ impl Converter<'_> {
             let Some(listener) = self.listener(message) else { continue };
             let needs = std::mem::take(&mut self.needs_of_one);
             self.needs.insert((Kind::Listener, Arc::clone(&listener.name)), needs);
+            self.note_own_clusters(Kind::Listener, &listener.name);
             // Refused where it is written.
             let is_elsewhere = addresses(message)
                 .any(|address| !address.text("network_namespace_filepath").is_empty());

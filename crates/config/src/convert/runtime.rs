@@ -1,10 +1,12 @@
 //! Runtime keys. Everything that names a key is compiled with its value; another value makes it be compiled anew.
 
+mod disk;
 mod features;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -16,12 +18,14 @@ use crate::error::Rank;
 use crate::message::{At, Message, Value, tree_to_json};
 use crate::source::Source;
 use crate::tree::{self, Node, Value as Tree};
+pub use disk::Disks;
 
 /// The layers, and what they come to: later layers override.
 #[derive(Clone, Debug, Default)]
 pub struct Runtime {
     layers: Vec<RuntimeLayer>,
     values: BTreeMap<String, Json>,
+    disks: Disks,
     asked: RefCell<BTreeSet<String>>,
     /// A digest of what the part at hand was told.
     told: Cell<u64>,
@@ -36,6 +40,20 @@ pub struct RuntimeLayer {
     pub from: LayerKind,
     /// Its keys.
     pub values: BTreeMap<String, Json>,
+    /// Their values as they were written, where they were a text.
+    pub texts: BTreeMap<String, String>,
+}
+
+impl RuntimeLayer {
+    /// The value of a key as an operator reads it.
+    #[must_use]
+    pub fn shown(&self, key: &str) -> String {
+        match (self.texts.get(key), self.values.get(key)) {
+            (Some(text), _) | (None, Some(Json::String(text))) => text.clone(),
+            (None, Some(value)) => value.to_string(),
+            (None, None) => String::new(),
+        }
+    }
 }
 
 /// Who fills a layer.
@@ -44,6 +62,8 @@ pub enum LayerKind {
     /// `static_layer`: the file.
     #[default]
     Static,
+    /// `disk_layer`: files.
+    Disk,
     /// `admin_layer`: `/runtime_modify`.
     Admin,
     /// `rtds_layer`: a control plane.
@@ -89,16 +109,16 @@ impl Runtime {
         &self.layers
     }
 
+    /// What directories of layers came to.
+    #[must_use]
+    pub fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
     /// The layer that `/runtime_modify` fills.
     #[must_use]
     pub fn admin_layer(&self) -> Option<&RuntimeLayer> {
         self.layers.iter().find(|layer| layer.from == LayerKind::Admin)
-    }
-
-    /// The value that a key has.
-    #[must_use]
-    pub fn value(&self, key: &str) -> Option<&Json> {
-        self.values.get(key)
     }
 
     /// How many keys have a value.
@@ -107,21 +127,13 @@ impl Runtime {
         self.values.len()
     }
 
-    /// The value of a key that is a whole number.
+    /// The value of a key that is a number, without what is behind its point.
     pub(super) fn number(&self, key: &str) -> Option<u64> {
-        match self.get(key)? {
-            Json::Number(number) => number.as_u64(),
-            Json::String(text) => text.parse().ok(),
-            _ => None,
-        }
+        whole_of(self.get(key)?)
     }
 
     fn float(&self, key: &str) -> Option<f64> {
-        match self.get(key)? {
-            Json::Number(number) => number.as_f64(),
-            Json::String(text) => text.parse().ok(),
-            _ => None,
-        }
+        float_of(self.get(key)?)
     }
 
     /// The value of a feature that is on or off.
@@ -142,12 +154,45 @@ fn whole(value: Json) -> Json {
     }
 }
 
-/// A value as it is written in a query: a number, a flag, a fraction, or a text.
+/// A number, which may be written as a text.
+fn float_of(value: &Json) -> Option<f64> {
+    match value {
+        Json::Number(number) => number.as_f64(),
+        Json::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// The part of a number before its point, of one that is not below 0.
+fn whole_of(value: &Json) -> Option<u64> {
+    let exact = value.as_u64();
+    exact.or_else(|| {
+        float_of(value).filter(|float| (0.0..1.8e19).contains(float)).map(|float| float as u64)
+    })
+}
+
+/// A value as it is written in a query.
 fn value_of(text: &str) -> Json {
-    let read = tree::parse(&Source::yaml("value", text)).ok();
-    match read.map(|parsed| tree_to_json(&parsed.root)) {
-        Some(value @ (Json::Number(_) | Json::Bool(_) | Json::Object(_))) => value,
+    parsed(text).unwrap_or_else(|_| Json::String(text.to_owned()))
+}
+
+/// A value as it is written in a text: a number, a flag, a fraction, or else the text.
+fn parsed(text: &str) -> Result<Json, String> {
+    let read = tree::parse(&Source::yaml("value", text)).map_err(|error| error.message)?;
+    Ok(match tree_to_json(&read.root) {
+        value @ (Json::Number(_) | Json::Bool(_)) => value,
+        Json::Object(object) if object.iter().all(is_of_a_fraction) => Json::Object(object),
         _ => Json::String(text.to_owned()),
+    })
+}
+
+fn is_of_a_fraction((name, value): (&String, &Json)) -> bool {
+    match (&**name, value) {
+        ("numerator", _) => true,
+        ("denominator", Json::String(name)) => {
+            ["HUNDRED", "TEN_THOUSAND", "MILLION"].contains(&&**name)
+        }
+        (_, _) => false,
     }
 }
 
@@ -171,9 +216,16 @@ impl Converter<'_> {
                         self.report.problem(&message.at, text);
                     }
                     layer.from = LayerKind::Admin;
-                    let modified = self.options.runtime_overrides.iter();
+                    layer.texts.clone_from(&self.options.runtime_overrides);
+                    let modified = layer.texts.iter();
                     layer.values =
                         modified.map(|(key, text)| (key.clone(), value_of(text))).collect();
+                }
+                Some("disk_layer") => {
+                    layer.from = LayerKind::Disk;
+                    if !self.disk_layer(message, &mut layer) {
+                        continue;
+                    }
                 }
                 Some("rtds_layer") => {
                     layer.from = LayerKind::Discovered;
@@ -186,6 +238,39 @@ impl Converter<'_> {
             self.runtime.values.extend(values);
             self.runtime.layers.push(layer);
         }
+    }
+
+    /// A layer in a directory; says whether it is there.
+    fn disk_layer(&mut self, message: &Message, layer: &mut RuntimeLayer) -> bool {
+        let Some(disk) = message.message("disk_layer") else { return false };
+        if let Some(before) = self.discovered.runtime {
+            self.runtime.disks.clone_from(&before.disks);
+            let found = before.layers.iter().find(|it| it.name == layer.name);
+            if let Some(found) = found {
+                layer.clone_from(found);
+            }
+            return found.is_some();
+        }
+        let root = disk.text("symlink_root");
+        // It is watched from the directory that it is in.
+        let folder = match root.rsplit_once('/') {
+            None => return self.bad_root(disk, "needs a directory before its name"),
+            Some(("", _)) => "/",
+            Some((folder, _)) => folder,
+        };
+        if !Path::new(folder).is_dir() {
+            return self.bad_root(disk, &format!("there is no directory `{folder}`"));
+        }
+        let mut path = format!("{root}/{}", disk.text("subdirectory"));
+        if disk.flag("append_service_cluster") {
+            path = format!("{path}/{}", self.snapshot.node.cluster);
+        }
+        self.runtime.disks.fill(layer, root, &path)
+    }
+
+    fn bad_root(&mut self, disk: &Message, why: &str) -> bool {
+        self.report.problem(disk.at("symlink_root"), why);
+        false
     }
 
     /// A layer that a control plane fills, as far as it is known.
@@ -270,13 +355,8 @@ impl Converter<'_> {
     /// A fraction in the runtime: a percentage, or numerator and denominator.
     pub(super) fn fraction_of_key(&self, key: &str) -> Option<Fraction> {
         match self.runtime.get(key)? {
-            Json::Number(number) => Some(Fraction {
-                numerator: u32::try_from(number.as_u64()?.min(100)).ok()?,
-                denominator: 100,
-            }),
             Json::Object(object) => {
-                let numerator = object.get("numerator").cloned().map(whole);
-                let numerator = numerator.as_ref().and_then(Json::as_u64).unwrap_or(0);
+                let numerator = object.get("numerator").and_then(whole_of).unwrap_or(0);
                 let denominator =
                     object.get("denominator").and_then(Json::as_str).unwrap_or("HUNDRED");
                 Some(Fraction {
@@ -284,7 +364,10 @@ impl Converter<'_> {
                     denominator: denominator_of(denominator),
                 })
             }
-            _ => None,
+            value => Some(Fraction {
+                numerator: u32::try_from(whole_of(value)?.min(100)).ok()?,
+                denominator: 100,
+            }),
         }
     }
 

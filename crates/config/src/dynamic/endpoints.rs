@@ -138,7 +138,12 @@ impl Resources {
     /// These clusters, to be converted with what they ask for.
     fn parts_of(&self, users: &BTreeSet<Arc<str>>, judged: Vec<usize>) -> Option<Discovered<'_>> {
         let known = self.known();
-        let mut found = Discovered { judged, known: Some(known), ..Discovered::default() };
+        let mut found = Discovered {
+            judged,
+            known: Some(known),
+            runtime: self.made_runtime.as_ref(),
+            ..Discovered::default()
+        };
         for name in users {
             found.clusters.push(Part::New(known.get(Kind::Cluster, name)?));
             for need in &self.made.get(&**name)?.needs {

@@ -113,6 +113,7 @@ impl Converter<'_> {
             }
             self.needs.insert((Kind::Listener, Arc::clone(name)), needs.clone());
         }
+        self.keep_own_clusters();
         // Clusters that only routes name have ids as well.
         let ids = Arc::make_mut(&mut self.snapshot.cluster_ids);
         for (name, id) in &*self.base.snapshot.cluster_ids {

@@ -133,9 +133,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.bootstrap.v3.RuntimeLayer",
-        honoured: &["name", "static_layer", "admin_layer", "rtds_layer"],
+        honoured: &["name", "static_layer", "disk_layer", "admin_layer", "rtds_layer"],
         harmless: &[],
-        changes: &[("disk_layer", "the runtime is not read from files")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.bootstrap.v3.RuntimeLayer.DiskLayer",
+        honoured: &["symlink_root", "subdirectory", "append_service_cluster"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.bootstrap.v3.RuntimeLayer.AdminLayer",

@@ -82,9 +82,70 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.core.v3.GrpcService",
         // A stream has no timeout, in Envoy neither.
-        honoured: &["envoy_grpc", "timeout", "initial_metadata", "retry_policy"],
+        honoured: &["envoy_grpc", "google_grpc", "timeout", "initial_metadata", "retry_policy"],
         harmless: &[],
-        changes: &[("google_grpc", "write envoy_grpc")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc",
+        honoured: &[
+            "target_uri",
+            "stat_prefix",
+            "channel_credentials",
+            "call_credentials",
+            "per_stream_buffer_limit_bytes",
+            "channel_args",
+        ],
+        harmless: &[],
+        changes: &[
+            ("channel_credentials_plugin", "Envoy does not read it; write channel_credentials"),
+            ("call_credentials_plugin", "Envoy does not read it; write call_credentials"),
+            ("credentials_factory_name", "there are no other credentials than these fields say"),
+            ("config", "there is nothing of a site's own to configure"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc.ChannelCredentials",
+        honoured: &["ssl_credentials", "local_credentials"],
+        harmless: &[],
+        changes: &[("google_default", "Google's tokens are not fetched; write ssl_credentials")],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc.SslCredentials",
+        honoured: &["root_certs", "private_key", "cert_chain"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc.GoogleLocalCredentials",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials",
+        honoured: &["access_token"],
+        harmless: &[],
+        changes: &[
+            ("google_compute_engine", "tokens are not fetched; write an access_token"),
+            ("google_refresh_token", "tokens are not fetched; write an access_token"),
+            ("service_account_jwt_access", "tokens are not made; write an access_token"),
+            ("google_iam", "tokens are not fetched; write an access_token"),
+            ("from_plugin", "there are no plugins; write an access_token"),
+            ("sts_service", "tokens are not exchanged; write an access_token"),
+        ],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc.ChannelArgs",
+        honoured: &["args"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.GrpcService.GoogleGrpc.ChannelArgs.Value",
+        honoured: &["string_value", "int_value"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.RetryPolicy",

@@ -22,7 +22,7 @@ use crate::exchange::forward::Item;
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Progress, Stream, UpstreamState};
-use crate::exchange::talk::{FRAME_START, REQUEST_TIMER, end_of, first_message};
+use crate::exchange::talk::{FRAME_START, INTERNAL, REQUEST_TIMER, end_of, first_message};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
 use crate::ids::{Kind, Leg, StreamIndex};
@@ -257,6 +257,15 @@ impl Exchange {
         if criteria.is_some() {
             stream.retries.tried.get_or_insert_default().criteria = criteria;
         }
+        let known = self.snapshot.cluster_id(&cluster);
+        let known = known.and_then(|id| self.upstreams.clusters.get(id));
+        if let Some((stats, cluster)) = known.and_then(|it| Some((it.google_stats.as_ref()?, it))) {
+            stats.streams_total.inc();
+            if cluster.tls.is_some() {
+                // It is one.
+                let _ = head.set_scheme(b"https");
+            }
+        }
         stream.request.put(head, &mut self.env.heads);
         stream.request_end = end;
         if end == Progress::Ended {
@@ -414,6 +423,12 @@ impl Exchange {
                 trailers: running.trailers.take(),
             },
         };
+        let cluster = self.upstreams.clusters.get(stream.cluster);
+        if let Some(stats) = cluster.and_then(|cluster| cluster.google_stats.as_ref()) {
+            // What never reached the server has gone wrong in here, as gRPC has it.
+            let status = if stream.local_reply { INTERNAL } else { end_of(&answer, "").0 };
+            stats.closed(status).inc();
+        }
         let traced = running.trace.take().map(|trace| (trace, answer.clone()));
         running.answer = Some(answer);
         self.env.work.push_back(Work::Answer(stream.serial));

@@ -472,7 +472,7 @@ pub(super) const FRAME_START: usize = 5;
 /// The longest message that a server may send. Envoy has no such limit.
 const MOST_MESSAGE: usize = 16 << 20;
 const EXHAUSTED: u32 = 8;
-const INTERNAL: u32 = 13;
+pub(super) const INTERNAL: u32 = 13;
 const UNAVAILABLE: u32 = 14;
 
 #[cfg(test)]

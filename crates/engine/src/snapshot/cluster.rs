@@ -21,6 +21,7 @@ use crate::filter::ChainFilter;
 use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
 use crate::stats::Breakers;
+pub use crate::stats::GOOGLE_GRPC;
 use crate::stream_info::FilterMetadata;
 use crate::tally::{Tallies, Tally};
 use crate::total::{HostTotals, Recent, Total};
@@ -112,6 +113,14 @@ pub struct Cluster {
     pub filters: Vec<ChainFilter>,
     /// `HttpProtocolOptions.hash_policy`: what a request's hash is made of, in place of what its route says.
     pub hash: Vec<HashPolicy>,
+}
+
+impl Cluster {
+    /// Of a cluster that carries calls of a `google_grpc`, which is not shown: the `stat_prefix` of their counters.
+    #[must_use]
+    pub fn google_prefix(&self) -> Option<&str> {
+        self.stat_name.strip_prefix(GOOGLE_GRPC)
+    }
 }
 
 /// Which connections end when hosts change, beside those to hosts that are gone or not well any more: of these none is

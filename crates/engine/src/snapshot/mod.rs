@@ -91,6 +91,11 @@ impl Snapshot {
         self.clusters.get(id.0 as usize)?.as_ref()
     }
 
+    /// The clusters that are shown: those that files and control planes name.
+    pub fn shown_clusters(&self) -> impl Iterator<Item = &Arc<Cluster>> {
+        self.clusters.iter().flatten().filter(|cluster| cluster.google_prefix().is_none())
+    }
+
     /// The id of a cluster name.
     #[must_use]
     pub fn cluster_id(&self, name: &str) -> Option<ClusterId> {

@@ -56,15 +56,15 @@ pub use prometheus::Prometheus;
 pub use push::Push;
 pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
-pub use scope::{GrpcProtocol, Scope};
+pub use scope::{GOOGLE_GRPC, GrpcProtocol, Scope};
 pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
     ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,
     ControlPlaneStats, DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats,
-    GrpcStats, HealthCheckStats, HealthDiscoveryStats, Http2Stats, ListenerHttpStats,
-    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats,
-    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
-    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
+    GoogleGrpcStats, GrpcStats, HealthCheckStats, HealthDiscoveryStats, Http2Stats,
+    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats,
+    LogServiceStats, OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats,
+    ServerStats, ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -66,6 +66,9 @@ impl Registry {
     /// write it. It is forgotten when the last `Arc` is dropped.
     #[must_use]
     pub fn set<S: StatSet + Default>(&self, worker: u32, scope: Scope) -> Arc<S> {
+        if scope.is_hidden() {
+            return Arc::default();
+        }
         let mut state = self.lock();
         let sets = state.sets.entry(scope).or_default();
         sets.retain(|(_, set)| set.strong_count() > 0);

@@ -119,6 +119,8 @@ pub enum Scope {
     },
     /// `filesystem`.
     Filesystem,
+    /// `grpc.<stat prefix>`: of a `google_grpc`.
+    GoogleGrpc(Arc<str>),
     /// `overload`, and the name of a resource monitor, an action or a load shed point; it may be empty.
     Overload(Arc<str>),
     /// `envoy.overload_actions.reset_high_memory_stream`: of workers.
@@ -346,6 +348,28 @@ impl GrpcProtocol {
     }
 }
 
+/// How the names of clusters begin that carry calls of a `google_grpc`, also those in statistics, where no name of a file
+/// has a colon.
+pub const GOOGLE_GRPC: &str = "google_grpc:";
+
+impl Scope {
+    /// Whether it is about a cluster that carries calls of a `google_grpc`, which is not shown.
+    pub(super) fn is_hidden(&self) -> bool {
+        let name = match self {
+            Self::Cluster(name)
+            | Self::ClusterBreakers(name)
+            | Self::ClusterHttp2(name)
+            | Self::ClusterTls(name)
+            | Self::ClusterTlsContext(name)
+            | Self::ClusterZones(name)
+            | Self::ClusterPart { cluster: name, .. }
+            | Self::ClusterCertificate { cluster: name, .. } => name,
+            _ => return false,
+        };
+        name.starts_with(GOOGLE_GRPC)
+    }
+}
+
 impl fmt::Display for Scope {
     /// The dotted prefix, without a dot at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -414,6 +438,7 @@ impl fmt::Display for Scope {
                 write!(f, "http.{http}.stateful_session.{prefix}")
             }
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
+            Self::GoogleGrpc(prefix) => write!(f, "grpc.{prefix}"),
             Self::HighMemory => f.write_str("envoy.overload_actions.reset_high_memory_stream"),
             Self::Overload(name) if name.is_empty() => f.write_str("overload"),
             Self::Overload(name) => write!(f, "overload.{name}"),
@@ -571,6 +596,7 @@ impl Scope {
             Self::ClusterCertificate { .. } => "cluster_ssl_certificate",
             Self::ListenerCertificate { .. } => "listener_ssl_certificate",
             Self::ConnectionLimit(_) => "connection_limit",
+            Self::GoogleGrpc(_) => "grpc",
             Self::AccessLogs => "towpath_access_log",
             Self::EntryLogs => "access_logs_grpc_access_log",
             Self::Exports => "towpath_stats_sinks",

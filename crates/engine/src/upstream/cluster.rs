@@ -20,8 +20,8 @@ use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::subset::Criteria;
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{
-    BreakerStats, ClusterBoltStats, ClusterStats, GreetingStats, Http2Stats, ProxyHeaderStats,
-    Registry, Scope,
+    BreakerStats, ClusterBoltStats, ClusterStats, GoogleGrpcStats, GreetingStats, Http2Stats,
+    ProxyHeaderStats, Registry, Scope,
 };
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
@@ -51,6 +51,8 @@ pub(crate) struct ClusterState {
     pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
     /// Where HTTP/2 may be spoken.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+    /// Where it carries calls of a `google_grpc`.
+    pub(crate) google_stats: Option<Arc<GoogleGrpcStats>>,
     /// Where its hosts say first who they are.
     pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
     pub(crate) header_stats: Option<Arc<ProxyHeaderStats>>,
@@ -146,6 +148,7 @@ impl ClusterState {
             sockets: Vec::new(),
             bolt_stats: None,
             http2_stats: None,
+            google_stats: None,
             greeting_stats: None,
             header_stats: None,
             loads: [Load::default(); 2],
@@ -635,6 +638,8 @@ impl Upstreams {
             let scope = Scope::ClusterHttp2(Arc::clone(&config.stat_name));
             cluster.http2_stats = Some(env.registry.set(env.index, scope));
         }
+        let google = config.google_prefix().map(|prefix| Scope::GoogleGrpc(Arc::from(prefix)));
+        cluster.google_stats = google.map(|scope| env.registry.set(env.index, scope));
         cluster.header_stats = config.proxy_headers.as_ref().map(|_| {
             env.registry.set(env.index, Scope::ClusterProxyHeader(Arc::clone(&config.stat_name)))
         });

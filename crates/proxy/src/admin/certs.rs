@@ -22,7 +22,7 @@ fn all(snapshot: &Snapshot, now: SystemTime) -> Vec<Value> {
         .iter()
         .flat_map(|listener| listener.chains.iter().chain(&listener.default_chain));
     let downstream = chains.filter_map(|chain| chain.tls.as_ref()).map(|tls| &tls.certificates);
-    let clusters = snapshot.clusters.iter().flatten();
+    let clusters = snapshot.shown_clusters();
     let upstream = clusters
         .flat_map(|cluster| cluster.sockets.iter().chain([&cluster.tls]).flatten())
         .map(|tls| &tls.certificates);

@@ -29,9 +29,7 @@ pub(super) async fn clusters(control: &Control, query: &Query) -> Reply {
     let bootstrap = control.boot.borrow().bootstrap();
     let subs: Vec<Arc<Cluster>> = control.subs.borrow().ready().cloned().collect();
     let rows: Vec<(&Arc<Cluster>, Vec<HostDescription>)> = snapshot
-        .clusters
-        .iter()
-        .flatten()
+        .shown_clusters()
         .chain(&subs)
         .filter(|cluster| filter.as_ref().is_none_or(|filter| filter.is_match(&cluster.name)))
         .map(|cluster| (cluster, hosts(&cluster.name, &descriptions)))

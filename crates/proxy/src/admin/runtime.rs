@@ -23,13 +23,8 @@ fn entries(runtime: &Runtime) -> Map<String, Value> {
     let layers = runtime.layers();
     let keys = layers.iter().flat_map(|layer| layer.values.keys());
     let shown = keys.map(|key| {
-        let of = |value: Option<&Value>| match value {
-            None => String::new(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        };
-        let values: Vec<String> = layers.iter().map(|layer| of(layer.values.get(key))).collect();
-        let last = of(runtime.value(key));
+        let values: Vec<String> = layers.iter().map(|layer| layer.shown(key)).collect();
+        let last = values.iter().rfind(|value| !value.is_empty()).cloned().unwrap_or_default();
         (key.clone(), json!({"layer_values": values, "final_value": last}))
     });
     shown.collect()

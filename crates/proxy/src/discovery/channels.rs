@@ -13,6 +13,7 @@ use super::Server;
 use super::asks::{Ask, Reach};
 use super::grpc::{self, Link, News, Target};
 use crate::log;
+use crate::server_stats::CONTROL;
 
 /// A stream to a control plane, or what takes its place from connect to connect.
 pub(super) struct Channel {
@@ -123,16 +124,18 @@ impl Server {
         let id = self.base.snapshot.cluster_id(&grpc.cluster);
         let own = id.and_then(|id| self.base.snapshot.cluster(id)).cloned();
         let channel = &mut self.channels[index];
-        let host = endpoints.get(channel.attempts % endpoints.len().max(1));
+        let attempt = channel.attempts;
+        let host = endpoints.get(attempt % endpoints.len().max(1));
         let (Some(host), Some(cluster)) = (host, own.or(cluster)) else {
             return self.disconnected(index, "its cluster has no endpoints");
         };
         channel.attempts += 1;
-        let target = match Target::new(&grpc, &cluster, host, channel.method()) {
+        let (method, registry) = (channel.method(), self.stats.registry());
+        let target = match Target::new(&grpc, &cluster, (host, attempt), method, registry, OWNER) {
             Ok(target) => target,
             Err(why) => return self.disconnected(index, why),
         };
-        channel.link = Some(grpc::open(target, UNREAD_MESSAGES));
+        self.channels[index].link = Some(grpc::open(target, UNREAD_MESSAGES));
     }
 
     /// Takes what came of a channel.
@@ -194,6 +197,8 @@ pub(super) async fn hear(channels: &mut [Channel]) -> (usize, News) {
     .await
 }
 
+/// Whose counters this thread writes: neither a worker's nor the control thread's.
+const OWNER: u32 = CONTROL - 1;
 /// Envoy's defaults.
 const BACKOFF_BASE: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);

@@ -6,23 +6,27 @@
 use std::future::poll_fn;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::{SendStream, client};
+use h2::{Ping, PingPong, SendStream, client};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use towpath_config::Grpc;
+use towpath_engine::grpc::of_http;
 use towpath_engine::snapshot::cluster::Endpoint;
 use towpath_engine::snapshot::{Cluster, UpstreamTls};
+use towpath_engine::stats::{GoogleGrpcStats, Registry, Scope};
 use towpath_proto::Address;
 use towpath_proto::tls::{ClientTemplate, ServerName};
 
 use super::asks::{self, Reach};
 use super::tls::Secured;
 use crate::control::Control;
+use crate::server_stats::CONTROL;
 
 /// The largest message that is taken.
 pub(super) const MAX_MESSAGE: usize = 256 << 20;
@@ -49,6 +53,10 @@ pub(crate) struct Target {
     pub(super) method: &'static str,
     pub(super) metadata: Vec<(String, String)>,
     pub(super) connect_timeout: Duration,
+    /// After what time without a byte a PING is sent, and how long its answer may take.
+    pub(super) keepalive: Option<(Duration, Duration)>,
+    /// Of a `google_grpc`.
+    pub(super) counts: Option<Arc<GoogleGrpcStats>>,
 }
 
 impl Target {
@@ -56,8 +64,10 @@ impl Target {
     pub(super) fn new(
         grpc: &Grpc,
         cluster: &Cluster,
-        host: &Endpoint,
+        (host, attempt): (&Endpoint, usize),
         method: &'static str,
+        registry: &Registry,
+        owner: u32,
     ) -> Result<Self, &'static str> {
         let headers = cluster.proxy_headers.as_ref();
         if headers.is_some_and(|headers| headers.of(host.socket).is_some()) {
@@ -77,13 +87,21 @@ impl Target {
             }
         };
         let authority = if grpc.authority.is_empty() { &grpc.cluster } else { &grpc.authority };
+        let addresses = host.addresses.as_deref().unwrap_or_default();
+        let address = addresses.get(attempt % addresses.len().max(1)).unwrap_or(&host.address);
+        let keepalive = cluster.http2.as_ref().and_then(|http2| http2.keepalive);
+        let counts = cluster
+            .google_prefix()
+            .and_then(|prefix| registry.lasting(owner, Scope::GoogleGrpc(Arc::from(prefix))));
         Ok(Self {
-            address: host.address.clone(),
+            address: address.clone(),
             tls,
             authority: authority.to_string(),
             method,
             metadata: grpc.metadata.clone(),
             connect_timeout: cluster.connect_timeout,
+            keepalive: keepalive.and_then(|it| Some((it.interval?, it.timeout))),
+            counts,
         })
     }
 }
@@ -95,11 +113,12 @@ pub(crate) fn reach(
     method: &'static str,
 ) -> Result<Target, &'static str> {
     let Reach { cluster, endpoints } = asks::reach(control, &grpc.cluster);
-    let index = usize::try_from(crate::random()).unwrap_or(0) % endpoints.len().max(1);
-    let (Some(host), Some(cluster)) = (endpoints.get(index), cluster) else {
+    let attempt = usize::try_from(crate::random()).unwrap_or(0);
+    let host = endpoints.get(attempt % endpoints.len().max(1));
+    let (Some(host), Some(cluster)) = (host, cluster) else {
         return Err("its cluster has no endpoints");
     };
-    Target::new(grpc, &cluster, host, method)
+    Target::new(grpc, &cluster, (host, attempt), method, &control.registry, CONTROL)
 }
 
 /// A stream, and the task that serves it.
@@ -118,15 +137,23 @@ pub(crate) fn open(target: Target, unread: usize) -> Link {
 
 /// Opens the stream and serves it until it ends.
 async fn run(target: Target, outgoing: UnboundedReceiver<Bytes>, news: Sender<News>) {
+    if let Some(counts) = &target.counts {
+        counts.streams_total.inc();
+    }
+    let mut code = INTERNAL;
     let connected = tokio::time::timeout(target.connect_timeout, connect(&target)).await;
     let outcome = match connected {
-        Ok(Ok(socket)) => speak(socket, &target, outgoing, &news).await,
+        Ok(Ok(socket)) => speak(socket, &target, outgoing, &news, &mut code).await,
         Ok(Err(error)) => Err(format!("cannot connect to {}: {error}", target.address)),
         Err(_) => {
             let (address, time) = (&target.address, target.connect_timeout);
             Err(format!("no connection to {address} in {time:?}"))
         }
     };
+    // What ended here is not counted, as in Envoy.
+    if let Some(counts) = target.counts.as_ref().filter(|_| !news.is_closed()) {
+        counts.closed(code).inc();
+    }
     let why = outcome.err().unwrap_or_else(|| "it was closed".to_owned());
     // The receiver is gone only when the process ends.
     let _ = news.send(News::Ended(why)).await;
@@ -161,6 +188,7 @@ async fn speak(
     target: &Target,
     mut outgoing: UnboundedReceiver<Bytes>,
     news: &Sender<News>,
+    code: &mut u32,
 ) -> Result<(), String> {
     let failed = |error: h2::Error| error.to_string();
     let (requests, connection) = client::Builder::new()
@@ -170,8 +198,11 @@ async fn speak(
         .handshake::<_, Bytes>(socket)
         .await
         .map_err(failed)?;
+    let mut connection = connection;
+    let pings = target.keepalive.and_then(|times| Some((connection.ping_pong()?, times)));
     // It ends with the stream, which is its only one.
     let connection = tokio::task::spawn_local(connection);
+    let mut silence = std::pin::pin!(silence(pings));
     let _ends = Aborts(connection.abort_handle());
     let mut requests = requests.ready().await.map_err(failed)?;
     let (response, mut sender) = requests.send_request(head(target)?, false).map_err(failed)?;
@@ -186,14 +217,17 @@ async fn speak(
                 let Some(message) = message else { return Ok(()) };
                 sender.send_data(frame(&message), false).map_err(failed)?;
             }
+            () = &mut silence => return Err("a PING was not answered in time".to_owned()),
             // The same, where the peer does not read.
             () = news.closed() => return Ok(()),
             head = &mut response, if body.is_none() => {
                 let head = head.map_err(failed)?;
                 if !head.status().is_success() {
+                    *code = of_http(head.status().as_u16());
                     return Err(format!("it answered {}", head.status()));
                 }
-                status(head.headers())?;
+                *code = UNAVAILABLE;
+                status(head.headers(), code)?;
                 body = Some(head.into_body());
             }
             data = next(&mut body), if body.is_some() => match data {
@@ -216,7 +250,8 @@ async fn speak(
                         Some(body) => body.trailers().await.map_err(failed)?,
                         None => None,
                     };
-                    return status(&trailers.unwrap_or_default());
+                    *code = UNKNOWN;
+                    return status(&trailers.unwrap_or_default(), code);
                 }
             },
         }
@@ -290,9 +325,27 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, String> {
     Ok(Some(buffer.split_to(length).freeze()))
 }
 
+/// Asks a peer by PING whether it is there, and ends when it does not answer.
+async fn silence(pings: Option<(PingPong, (Duration, Duration))>) {
+    if let Some((mut pings, (interval, timeout))) = pings {
+        loop {
+            tokio::time::sleep(interval).await;
+            match tokio::time::timeout(timeout, pings.ping(Ping::opaque())).await {
+                Ok(Ok(_)) => {}
+                Err(_) => return,
+                // The connection has ended, which is told where it is read.
+                Ok(Err(_)) => break,
+            }
+        }
+    }
+    std::future::pending().await
+}
+
 /// What a head or its end says of the call.
-fn status(headers: &HeaderMap) -> Result<(), String> {
+fn status(headers: &HeaderMap, code: &mut u32) -> Result<(), String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let said = text("grpc-status").map(|said| said.parse().unwrap_or(UNKNOWN));
+    *code = said.unwrap_or(*code);
     match text("grpc-status") {
         None | Some("0") => Ok(()),
         Some(code) => {
@@ -309,6 +362,10 @@ impl Drop for Aborts {
     }
 }
 
+/// Of gRPC's statuses.
+const UNKNOWN: u32 = 2;
+const INTERNAL: u32 = 13;
+const UNAVAILABLE: u32 = 14;
 const PREFIX: usize = 5;
 /// Of the stream and of its connection.
 const WINDOW: u32 = 1 << 20;
@@ -343,9 +400,12 @@ mod tests {
     #[test]
     fn a_status_is_an_end_with_a_reason() {
         let mut headers = HeaderMap::new();
-        assert_eq!(status(&headers), Ok(()));
+        let mut code = 14;
+        assert_eq!((status(&headers, &mut code), code), (Ok(()), 14));
         headers.insert("grpc-status", HeaderValue::from_static("14"));
         headers.insert("grpc-message", HeaderValue::from_static("gone"));
-        assert_eq!(status(&headers), Err("gRPC status 14: gone".to_owned()));
+        let mut code = 2;
+        assert_eq!(status(&headers, &mut code), Err("gRPC status 14: gone".to_owned()));
+        assert_eq!(code, 14);
     }
 }

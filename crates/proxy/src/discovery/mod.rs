@@ -249,6 +249,7 @@ impl Server {
                 Wake::Deadline => {}
             }
             if self.secret_files.have_changed() {
+                self.resources.read_files_again();
                 self.again(Kind::Listener).await;
             }
         }
@@ -506,7 +507,7 @@ impl Server {
     }
 
     async fn offer_to_workers(&mut self, built: Built) -> Vec<Refused> {
-        self.secret_files = SecretFiles::of(&built.prints);
+        self.secret_files = SecretFiles::of(&built.prints, &built.runtime);
         let (teller, told) = oneshot::channel();
         self.ask(Ask::Serve { built: Box::new(built), teller });
         told.await.unwrap_or_default()

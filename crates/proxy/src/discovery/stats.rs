@@ -40,6 +40,10 @@ enum Needed {
 }
 
 impl Stats {
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     pub(super) fn new(registry: Arc<Registry>) -> Self {
         Self {
             clusters: registry.set(CONTROL, Scope::ClusterDiscovery),

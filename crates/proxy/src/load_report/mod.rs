@@ -142,7 +142,7 @@ impl Reporter {
         let interval = asked.load_reporting_interval.map_or(Duration::ZERO, |it| it.duration());
         let names: BTreeSet<String> = if asked.send_all_clusters {
             let snapshot = self.control.snapshot.borrow();
-            snapshot.clusters.iter().flatten().map(|cluster| cluster.name.to_string()).collect()
+            snapshot.shown_clusters().map(|cluster| cluster.name.to_string()).collect()
         } else {
             asked.clusters.iter().take(MOST_CLUSTERS).cloned().collect()
         };
@@ -168,7 +168,7 @@ impl Reporter {
         let workers = self.control.workers.borrow().count();
         let snapshot = self.control.snapshot.borrow().clone();
         let mut loads: HashMap<Arc<str>, Load> = HashMap::new();
-        for cluster in snapshot.clusters.iter().flatten() {
+        for cluster in snapshot.shown_clusters() {
             let dropped = |worker: usize| {
                 let worker = u32::try_from(worker).unwrap_or(u32::MAX);
                 let scope = Scope::Cluster(Arc::clone(&cluster.stat_name));

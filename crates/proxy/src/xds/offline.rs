@@ -67,7 +67,7 @@ pub(crate) fn judge(
         .collect();
     outcome.listeners =
         build.snapshot.listeners.iter().map(|listener| listener.name.to_string()).collect();
-    outcome.clusters = build.snapshot.clusters.iter().flatten().count();
+    outcome.clusters = build.snapshot.shown_clusters().count();
     Ok(outcome)
 }
 

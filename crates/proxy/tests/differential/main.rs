@@ -120,6 +120,7 @@ suites!(
     network_filters,
     original_sources,
     override_hosts,
+    google_grpc,
     grpc,
     http2_upstreams,
     compression,

@@ -249,6 +249,7 @@ fn is_compared(name: &str) -> bool {
         "connection_limit.",
         "dns_cache.",
         "envoy.overload_actions.reset_high_memory_stream.count",
+        "grpc.",
         "http.",
         "http2.",
         "listener.",

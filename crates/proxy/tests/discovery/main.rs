@@ -11,8 +11,10 @@ mod collections;
 #[path = "../common/mod.rs"]
 mod common;
 mod control_plane;
+mod disk_layers;
 mod extensions;
 mod files;
+mod google_grpc;
 mod health_discovery;
 mod load_reports;
 mod runtime;

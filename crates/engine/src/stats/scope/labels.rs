@@ -88,6 +88,7 @@ impl Scope {
                 }
                 labels
             }
+            Self::GoogleGrpc(prefix) => vec![label("envoy_google_grpc_client_prefix", prefix)],
             Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
             Self::DnsCache(name) | Self::DnsCacheBreakers(name) => {
                 vec![label("envoy_dns_cache_prefix", name)]
