@@ -348,8 +348,8 @@ impl GrpcProtocol {
     }
 }
 
-/// How the names of clusters begin that carry calls of a `google_grpc`, also those in statistics, where no name of a file
-/// has a colon.
+/// How the names of clusters begin that carry calls of a `google_grpc`, also those in statistics, where no name of a
+/// file has a colon.
 pub const GOOGLE_GRPC: &str = "google_grpc:";
 
 impl Scope {
