@@ -1,5 +1,5 @@
-//! Files with certificates, keys and what goes with them, and directories with layers of the runtime: they are looked at
-//! while they serve, and read again when they change.
+//! Files with certificates, keys and what goes with them, and directories with layers of the runtime: they are looked
+//! at while they serve, and read again when they change.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,6 +7,7 @@
 mod breakers;
 mod counter;
 mod filter_sets;
+mod google_sets;
 mod histogram;
 mod host_sets;
 mod http_sets;
@@ -42,6 +43,7 @@ pub use filter_sets::{
     ShadowRbacStats, StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats,
     ZlibStats, ZoneStats, ZstdStats,
 };
+pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{MaglevStats, RingStats, SocketMatchStats, ZonePairStats};
 pub use http_sets::HttpStats;
@@ -61,10 +63,10 @@ pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
     ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,
     ControlPlaneStats, DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats,
-    GoogleGrpcStats, GrpcStats, HealthCheckStats, HealthDiscoveryStats, Http2Stats,
-    ListenerHttpStats, ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats,
-    LogServiceStats, OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats,
-    ServerStats, ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
+    GrpcStats, HealthCheckStats, HealthDiscoveryStats, Http2Stats, ListenerHttpStats,
+    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats,
+    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
+    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

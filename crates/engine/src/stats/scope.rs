@@ -348,23 +348,23 @@ impl GrpcProtocol {
     }
 }
 
-/// How the names of clusters begin that carry calls of a `google_grpc`, also those in statistics, where no name of a file
-/// has a colon.
+/// How the names of clusters begin that carry calls of a `google_grpc`, also those in statistics, where no name of a
+/// file has a colon.
 pub const GOOGLE_GRPC: &str = "google_grpc:";
 
 impl Scope {
     /// Whether it is about a cluster that carries calls of a `google_grpc`, which is not shown.
     pub(super) fn is_hidden(&self) -> bool {
-        let name = match self {
-            Self::Cluster(name)
-            | Self::ClusterBreakers(name)
-            | Self::ClusterHttp2(name)
-            | Self::ClusterTls(name)
-            | Self::ClusterTlsContext(name)
-            | Self::ClusterZones(name)
-            | Self::ClusterPart { cluster: name, .. }
-            | Self::ClusterCertificate { cluster: name, .. } => name,
-            _ => return false,
+        let (Self::Cluster(name)
+        | Self::ClusterBreakers(name)
+        | Self::ClusterHttp2(name)
+        | Self::ClusterTls(name)
+        | Self::ClusterTlsContext(name)
+        | Self::ClusterZones(name)
+        | Self::ClusterPart { cluster: name, .. }
+        | Self::ClusterCertificate { cluster: name, .. }) = self
+        else {
+            return false;
         };
         name.starts_with(GOOGLE_GRPC)
     }
