@@ -13,6 +13,7 @@ mod common;
 mod control_plane;
 mod extensions;
 mod files;
+mod go_control_plane;
 mod health_discovery;
 mod load_reports;
 mod runtime;
