@@ -13,8 +13,10 @@ use super::{beside, tcp};
 
 type Start = fn(&str) -> Proxy;
 
-/// How the server is asked: its name of a mode, and what a bootstrap says for it.
-const MODES: [(&str, &str, bool); 4] = [
+/// The server's name of a mode, the API type, and whether one stream is for all kinds.
+type Mode = (&'static str, &'static str, bool);
+
+const MODES: [Mode; 4] = [
     ("ads", "GRPC", true),
     ("delta-ads", "DELTA_GRPC", true),
     ("xds", "GRPC", false),
@@ -52,9 +54,38 @@ fn each_passes(start: Start) {
     }
 }
 
-fn passes(start: Start, (mode, form, is_aggregated): (&str, &str, bool), more: &[&str]) {
-    let what = format!("{mode} {more:?}");
-    let ports = Ports::find(3 + HTTP + TCP);
+/// What is refused leaves the others, and the server, which answers each refusal with the same, is not kept busy.
+#[test]
+#[ignore = "needs Go's server: cargo xtask peers go-control-plane, then TOWPATH_PEERS=target/peers/bin"]
+fn scoped_routes_are_refused_alone() {
+    for mode in [MODES[2], MODES[3]] {
+        let (_proxy, ended_well, said) = run(towpath, mode, &["-scopedhttp", "2"]);
+        let [all, scoped] = [HTTP + TCP, 2];
+        assert!(!ended_well && said.contains(&format!("ok {all}, failed {scoped}")), "{said}");
+        let requests = said.rsplit("requests=").next().and_then(|rest| rest.split(' ').next());
+        let requests: u32 = requests.unwrap().parse().unwrap();
+        assert!(requests < 60, "{said}");
+    }
+}
+
+fn passes(start: Start, mode: Mode, more: &[&str]) {
+    let what = format!("{} {more:?}", mode.0);
+    let (proxy, ended_well, said) = run(start, mode, more);
+    assert!(ended_well, "{what}: {said}");
+    assert!(said.contains(&format!("Test for {} passed!", mode.0)), "{what}: {said}");
+    // Its access log is one of gRPC, of the server too.
+    assert!(said.contains("[echo"), "{what}: {said}");
+    let (_, rejected) = proxy.get("/stats?filter=update_rejected");
+    assert!(rejected.contains("listener_manager.lds.update_rejected: 0"), "{what}: {rejected}");
+    for line in rejected.lines() {
+        assert!(line.ends_with(": 0"), "{what}: {rejected}");
+    }
+    assert_eq!(proxy.stat("runtime.num_layers"), Some(2), "{what}");
+}
+
+/// The proxy after the server's test, whether that ended well, and what it said.
+fn run(start: Start, (mode, form, is_aggregated): Mode, more: &[&str]) -> (Proxy, bool, String) {
+    let ports = Ports::find(3 + HTTP + TCP + 2);
     let [plane, gateway, logs, base] = [0, 1, 2, 3].map(|nth| ports.first + nth);
     let origin = origin(Duration::ZERO);
     let mut server = Server::start(
@@ -83,16 +114,7 @@ fn passes(start: Start, (mode, form, is_aggregated): (&str, &str, bool), more: &
     );
     let proxy = start(&bootstrap(form, is_aggregated, plane, logs));
     let (ended_well, said) = server.end();
-    assert!(ended_well, "{what}: {said}");
-    assert!(said.contains(&format!("Test for {mode} passed!")), "{what}: {said}");
-    // Its access log is one of gRPC, of the server too.
-    assert!(said.contains("[echo"), "{what}: {said}");
-    let (_, rejected) = proxy.get("/stats?filter=update_rejected");
-    assert!(rejected.contains("listener_manager.lds.update_rejected: 0"), "{what}: {rejected}");
-    for line in rejected.lines() {
-        assert!(line.ends_with(": 0"), "{what}: {rejected}");
-    }
-    assert_eq!(proxy.stat("runtime.num_layers"), Some(2), "{what}");
+    (proxy, ended_well, said)
 }
 
 fn bootstrap(form: &str, is_aggregated: bool, plane: u16, logs: u16) -> String {
