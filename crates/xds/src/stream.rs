@@ -5,8 +5,8 @@
 //!
 //! A request goes out only when the one before was answered or had nothing to answer; each kind of resource has its own
 //! nonce and version. A refusal that says again what the last one said is held back for up to a second: some control
-//! planes answer each with the same resources. What was accepted is kept by name with its version alone, so that a new stream can begin where
-//! the last one ended (delta: `initial_resource_versions`; state of the world: `version_info`).
+//! planes answer each with the same resources. What was accepted is kept by name with its version alone, so that a new
+//! stream can begin where the last one ended (delta: `initial_resource_versions`; state of the world: `version_info`).
 
 mod subscription;
 #[cfg(test)]
