@@ -126,6 +126,15 @@ const PEERS: &[Peer] = &[
         version: "ratelimit of 2026-01-22, go-control-plane 1.40.0",
     },
     Peer {
+        name: "go-control-plane",
+        // Its own integration test; built with the services, which have it among their modules.
+        source: Source::Go {
+            folder: "conformance/services",
+            package: "github.com/envoyproxy/go-control-plane/pkg/test/main",
+        },
+        version: "0.14.0",
+    },
+    Peer {
         name: "sslscan",
         source: Source::Debian { packages: &["sslscan"], program: "usr/bin/sslscan" },
         version: "2.0.",

@@ -4,8 +4,9 @@
 //! send, [`Update`]s to judge, fetches that took too long, resources whose time is over, and the next deadline.
 //!
 //! A request goes out only when the one before was answered or had nothing to answer; each kind of resource has its own
-//! nonce and version. What was accepted is kept by name with its version alone, so that a new stream can begin where
-//! the last one ended (delta: `initial_resource_versions`; state of the world: `version_info`).
+//! nonce and version. A refusal that says again what the last one said is held back for up to a second: some control
+//! planes answer each with the same resources. What was accepted is kept by name with its version alone, so that a new
+//! stream can begin where the last one ended (delta: `initial_resource_versions`; state of the world: `version_info`).
 
 mod subscription;
 #[cfg(test)]
@@ -243,7 +244,7 @@ impl Stream {
             }
             Link::Down(_) | Link::Connecting => {}
         }
-        Output::Wait(self.deadline())
+        Output::Wait(self.deadline().min(self.answers_due()))
     }
 
     /// Whether the stream is open.
@@ -284,6 +285,17 @@ impl Stream {
         timers.fold(link, Instant::min)
     }
 
+    /// When an answer is to go out that is held up.
+    fn answers_due(&self) -> Instant {
+        match self.link {
+            Link::Up => {
+                let due = self.subscriptions.iter().map(Subscription::answer_due);
+                due.fold(Instant::FAR_FUTURE, Instant::min)
+            }
+            Link::Down(_) | Link::Connecting => Instant::FAR_FUTURE,
+        }
+    }
+
     fn received_world(&mut self, response: DiscoveryResponse, now: Instant) {
         let max = self.settings.max_resources;
         let subscription = Type::of_url(&response.type_url).and_then(|kind| self.of(kind));
@@ -304,7 +316,7 @@ impl Stream {
     /// The next request, or the wait for a token that it takes.
     fn next_request(&mut self, now: Instant) -> Option<Output> {
         if let Some(bucket) = &mut self.bucket {
-            let has_one = self.subscriptions.iter().any(|it| it.has_new_wish() || it.owes());
+            let has_one = self.subscriptions.iter().any(|it| it.has_new_wish() || it.owes(now));
             if !has_one {
                 return None;
             }
@@ -316,14 +328,14 @@ impl Stream {
             self.is_held_up = false;
             bucket.take(now);
         }
-        self.next_message().map(Output::Send)
+        self.next_message(now).map(Output::Send)
     }
 
     /// The next request: new wishes in the order of the kinds' first, then answers. So a control plane hears what a
     /// new cluster needs before it hears that the cluster was taken, as from Envoy.
-    fn next_message(&mut self) -> Option<Bytes> {
+    fn next_message(&mut self, now: Instant) -> Option<Bytes> {
         let wishes = self.subscriptions.iter().position(Subscription::has_new_wish);
-        let index = wishes.or_else(|| self.subscriptions.iter().position(Subscription::owes))?;
+        let index = wishes.or_else(|| self.subscriptions.iter().position(|it| it.owes(now)))?;
         let node =
             (!self.introduced || !self.settings.node_once).then(|| self.settings.node.clone());
         self.introduced = true;

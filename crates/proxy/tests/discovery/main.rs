@@ -14,6 +14,7 @@ mod control_plane;
 mod disk_layers;
 mod extensions;
 mod files;
+mod go_control_plane;
 mod google_grpc;
 mod health_discovery;
 mod load_reports;

@@ -32,6 +32,7 @@ pub(super) struct Subscription {
     /// Updates that are being judged, the oldest first.
     judging: VecDeque<Judging>,
     answers: VecDeque<Answer>,
+    refused: Option<Refused>,
     known: BTreeMap<String, Known>,
     /// Names as they are wanted, by those in the one way in which they are compared, where these are others.
     spellings: BTreeMap<String, String>,
@@ -62,6 +63,7 @@ struct Known {
 struct Judging {
     /// `None` when its connection is gone.
     nonce: Option<String>,
+    received: Instant,
     version: String,
     entries: Vec<(String, Known)>,
     removed: Vec<String>,
@@ -72,7 +74,22 @@ struct Judging {
 struct Answer {
     nonce: String,
     error: Option<Status>,
+    /// When it may go out by itself.
+    due: Instant,
 }
+
+/// What was refused last on this connection, and how often since then for the same reason.
+#[derive(Debug)]
+struct Refused {
+    version: String,
+    message: String,
+    repeats: u32,
+}
+
+/// How long a refusal waits that says what the one before said, and twice that for the next one, up to a limit: a
+/// server of go-control-plane sends the same again as soon as it hears of a refusal.
+const FIRST_HOLD: Duration = Duration::from_millis(100);
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 impl Subscription {
     pub(super) const fn new(kind: Type) -> Self {
@@ -86,6 +103,7 @@ impl Subscription {
             nonce: String::new(),
             judging: VecDeque::new(),
             answers: VecDeque::new(),
+            refused: None,
             known: BTreeMap::new(),
             spellings: BTreeMap::new(),
         }
@@ -142,6 +160,7 @@ impl Subscription {
         self.forget_told();
         self.nonce.clear();
         self.answers.clear();
+        self.refused = None;
         self.judging.iter_mut().for_each(|update| update.nonce = None);
     }
 
@@ -171,8 +190,14 @@ impl Subscription {
         }
     }
 
-    pub(super) fn owes(&self) -> bool {
-        !self.answers.is_empty()
+    /// Whether an answer is to go out. None is held up while others wait behind it.
+    pub(super) fn owes(&self, now: Instant) -> bool {
+        self.answers.len() > 1 || self.answer_due() <= now
+    }
+
+    /// When the next answer is to go out.
+    pub(super) fn answer_due(&self) -> Instant {
+        self.answers.front().map_or(Instant::FAR_FUTURE, |answer| answer.due)
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -324,7 +349,14 @@ impl Subscription {
             removed: removed.iter().map(|name| self.spelt(name)).collect(),
             rejected: rejected.clone(),
         };
-        self.judging.push_back(Judging { nonce: Some(nonce), version, entries, removed, rejected });
+        self.judging.push_back(Judging {
+            nonce: Some(nonce),
+            received: now,
+            version,
+            entries,
+            removed,
+            rejected,
+        });
         Some(update)
     }
 
@@ -346,11 +378,32 @@ impl Subscription {
         for name in judged.removed.iter().filter(|name| !is_bad(name)) {
             self.known.remove(name);
         }
-        if all.is_empty() {
-            self.version = judged.version;
+        let error = error_detail(&all);
+        if error.is_none() {
+            self.version.clone_from(&judged.version);
         }
         if let Some(nonce) = judged.nonce {
-            self.answers.push_back(Answer { nonce, error: error_detail(&all) });
+            let due = judged.received + self.hold(judged.version, error.as_ref());
+            self.answers.push_back(Answer { nonce, error, due });
+        }
+    }
+
+    /// How long an answer waits.
+    fn hold(&mut self, version: String, error: Option<&Status>) -> Duration {
+        let Some(Status { message, .. }) = error else {
+            self.refused = None;
+            return Duration::ZERO;
+        };
+        match &mut self.refused {
+            Some(before) if before.version == version && before.message == *message => {
+                let hold = FIRST_HOLD.saturating_mul(1 << before.repeats.min(10));
+                before.repeats = before.repeats.saturating_add(1);
+                hold.min(LONGEST_HOLD)
+            }
+            refused => {
+                *refused = Some(Refused { version, message: message.clone(), repeats: 0 });
+                Duration::ZERO
+            }
         }
     }
 
@@ -373,7 +426,7 @@ impl Subscription {
 
     pub(super) fn delta_request(&mut self, node: Option<Bytes>) -> DeltaRequest {
         let is_first = self.told.is_none();
-        let has_answer = self.owes();
+        let has_answer = !self.answers.is_empty();
         let error_detail = self.next_answer();
         let (subscribe, unsubscribe) = self.tell_what_changed();
         let known = self.known.iter().filter(|_| is_first);

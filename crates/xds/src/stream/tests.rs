@@ -76,6 +76,67 @@ fn state_of_the_world_refuses_with_the_version_before() {
 }
 
 #[test]
+fn the_same_refusal_again_waits() {
+    let mut stream = connected(Form::StateOfTheWorld);
+    stream.want(Type::Cluster, Wanted::All(None), at(0));
+    sent_world(&mut stream, 0);
+    let mut now = at(0);
+    let mut refuse = |version: &str, reason: &str| {
+        let response = DiscoveryResponse {
+            version_info: version.into(),
+            resources: vec![any(Type::Cluster, "a")],
+            type_url: Type::Cluster.url(),
+            nonce: "n".into(),
+        };
+        let received = now;
+        stream.received(encode(&response), now).expect("it is one");
+        assert!(matches!(stream.poll(now), Output::Update(_)));
+        stream.answer(Type::Cluster, &[rejected("a", reason)]);
+        if let Output::Wait(until) = stream.poll(now) {
+            now = until;
+            assert!(matches!(stream.poll(now), Output::Send(_)));
+        }
+        (now - received).as_millis()
+    };
+    let waits: Vec<_> = (0..7).map(|_| refuse("1", "x: wrong")).collect();
+    assert_eq!(waits, [0, 100, 200, 400, 800, 1000, 1000]);
+    // Another version, or another reason, is told at once.
+    assert_eq!(refuse("2", "x: wrong"), 0);
+    assert_eq!(refuse("2", "y: wrong"), 0);
+    assert_eq!(refuse("2", "y: wrong"), 100);
+}
+
+#[test]
+fn a_refusal_that_waits_goes_with_a_new_wish_or_before_the_next_answer() {
+    let mut stream = connected(Form::StateOfTheWorld);
+    stream.want(Type::Routes, named(&["a"]), at(0));
+    sent_world(&mut stream, 0);
+    let refuse = |stream: &mut Stream, nonce: &str| {
+        receive_world(stream, Type::Routes, "1", nonce, &["a"]);
+        update(stream, 0);
+        stream.answer(Type::Routes, &[rejected("a", "x: wrong")]);
+    };
+    refuse(&mut stream, "n1");
+    assert_eq!(sent_world(&mut stream, 0).response_nonce, "n1");
+    refuse(&mut stream, "n2");
+    assert!(wait(&mut stream, 0) > at(0));
+    stream.want(Type::Routes, named(&["a", "b"]), at(0));
+    let request = sent_world(&mut stream, 0);
+    assert_eq!((&*request.response_nonce, request.resource_names.len()), ("n2", 2));
+    assert!(request.error_detail.is_some());
+    refuse(&mut stream, "n3");
+    assert!(wait(&mut stream, 0) > at(0));
+    refuse(&mut stream, "n4");
+    assert_eq!(sent_world(&mut stream, 0).response_nonce, "n3");
+    // Nothing of it is left on the next connection.
+    stream.disconnected(at(0));
+    assert_eq!(stream.poll(at(60)), Output::Connect);
+    stream.connected();
+    sent_world(&mut stream, 60);
+    assert_eq!(wait(&mut stream, 60), Instant::FAR_FUTURE);
+}
+
+#[test]
 fn state_of_the_world_sends_all_names_each_time() {
     let mut stream = connected(Form::StateOfTheWorld);
     stream.want(Type::Routes, named(&["a"]), at(0));
