@@ -240,10 +240,6 @@ async fn speak(
                     while let Some(message) = take(&mut buffer)? {
                         let _ = news.send(News::Message(message)).await;
                     }
-                    if buffer.is_empty() {
-                        // It would go on in blocks as large as it ever was, each kept by what is kept of a message.
-                        buffer = BytesMut::new();
-                    }
                 }
                 None => {
                     let trailers = match &mut body {
