@@ -27,11 +27,10 @@ use crate::local::message::{
 use crate::local::report::{Answerer, Attempt, AttemptOutcome, Lookup, Report};
 use crate::local::{Call, Local};
 use crate::serving::HTTP2;
-use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Discovery, Endpoint, Limits};
+use crate::snapshot::cluster::{Balancer, Balancing, Cluster, Endpoint, Limits};
 use crate::snapshot::http2::{Choice, Http2};
 use crate::snapshot::tls::{AskedName, Certificates, UpstreamTls};
 use crate::snapshot::{BufferLimit, ClusterId};
-use crate::tally::Tallies;
 
 /// What is known of an origin beside its cluster.
 #[derive(Debug)]
@@ -216,23 +215,13 @@ impl Local {
         let hostname = Arc::clone(&key.host);
         let endpoint = Endpoint { hostname, ..Endpoint::new(Address::unspecified()) };
         Arc::new(Cluster {
-            name: Arc::clone(&name),
-            stat_name: name,
-            discovery: Discovery::Static,
-            endpoints: Arc::from([endpoint]),
             balancing: Balancing { panic_threshold: 0, ..Balancing::new(Balancer::RoundRobin) },
             connect_timeout: settings.race.attempt_timeout,
             connect: Arc::new(connect_options()),
             buffer_limit: BufferLimit::strict(settings.window_bytes),
             limits,
             high_limits: limits,
-            in_use: Default::default(),
-            host_connections: [None; 2],
-            host_totals: Default::default(),
             idle_timeout: Some(settings.idle_timeout),
-            max_connection_duration: None,
-            max_stream_duration: None,
-            preconnect_milli: 1000,
             max_requests_per_connection: settings.requests_per_connection,
             http1: Arc::new(http1::Options {
                 enable_trailers: true,
@@ -241,27 +230,8 @@ impl Local {
                 ..http1::Options::default()
             }),
             http2: self.origin_http2(key, http),
-            bolt: None,
-            health_check: None,
-            outliers: None,
-            subsets: None,
-            override_hosts: None,
-            load_reports: None,
-            ends: Default::default(),
-            own_zone: None,
-            zones: None,
-            tallies: Tallies::default(),
-            mesh: None,
-            filter_metadata: None,
-            greetings: None,
-            asked_names: None,
-            filters: Vec::new(),
-            hash: Vec::new(),
-            drops: None,
             tls: self.origin_tls(key).map(Box::new),
-            sockets: Vec::new(),
-            socket_names: Vec::new(),
-            proxy_headers: None,
+            ..Cluster::new(name, Arc::from([endpoint]))
         })
     }
 

@@ -111,7 +111,7 @@ mod tests {
     #[derive(Clone, PartialEq, prost::Message)]
     struct All {
         #[prost(message, optional, boxed, tag = "1")]
-        within: Option<Box<All>>,
+        within: Option<Box<Self>>,
         #[prost(string, tag = "2")]
         text: String,
         #[prost(bytes = "vec", tag = "3")]

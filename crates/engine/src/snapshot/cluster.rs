@@ -116,6 +116,54 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// One of these hosts of which nothing else is said: Envoy's defaults, and no connection is limited.
+    #[must_use]
+    pub fn new(name: Arc<str>, endpoints: Arc<[Endpoint]>) -> Self {
+        Self {
+            stat_name: Arc::clone(&name),
+            name,
+            discovery: Discovery::Static,
+            endpoints,
+            balancing: Balancing::new(Balancer::RoundRobin),
+            connect_timeout: Duration::from_secs(5),
+            connect: Arc::default(),
+            tls: None,
+            sockets: Vec::new(),
+            socket_names: Vec::new(),
+            proxy_headers: None,
+            buffer_limit: BufferLimit::strict(1 << 20),
+            limits: Limits::default(),
+            high_limits: Limits::default(),
+            in_use: Default::default(),
+            host_connections: [None; 2],
+            host_totals: Default::default(),
+            idle_timeout: Some(Duration::from_secs(3600)),
+            max_connection_duration: None,
+            max_stream_duration: None,
+            preconnect_milli: 1000,
+            max_requests_per_connection: 0,
+            http1: Arc::default(),
+            http2: None,
+            bolt: None,
+            health_check: None,
+            outliers: None,
+            subsets: None,
+            override_hosts: None,
+            load_reports: None,
+            ends: Default::default(),
+            own_zone: None,
+            zones: None,
+            tallies: Default::default(),
+            mesh: None,
+            filter_metadata: None,
+            greetings: None,
+            asked_names: None,
+            filters: Vec::new(),
+            hash: Vec::new(),
+            drops: None,
+        }
+    }
+
     /// Of a cluster that carries calls of a `google_grpc`, which is not shown: the `stat_prefix` of their counters.
     #[must_use]
     pub fn google_prefix(&self) -> Option<&str> {

@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::HostIndex;
-use towpath_engine::snapshot::cluster::{
-    Balancer, Balancing, Cluster, Discovery, Endpoint, Limits,
-};
+use towpath_engine::snapshot::cluster::{Cluster, Endpoint};
 use towpath_engine::snapshot::http::{Codec, Http, Router};
 use towpath_engine::snapshot::listener::{
     ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects,
@@ -52,47 +50,10 @@ pub fn cluster(name: &str, origins: u8) -> Cluster {
     let endpoints: Vec<Endpoint> =
         (1..=origins).map(|number| endpoint(origin_address(number))).collect();
     Cluster {
-        name: name.into(),
-        stat_name: name.into(),
-        discovery: Discovery::Static,
-        endpoints: endpoints.into(),
-        balancing: Balancing::new(Balancer::RoundRobin),
         connect_timeout: Duration::from_secs(2),
-        connect: Arc::default(),
-        tls: None,
-        sockets: Vec::new(),
-        socket_names: Vec::new(),
-        proxy_headers: None,
         buffer_limit: BufferLimit::strict(16 * 1024),
-        limits: Limits::default(),
-        high_limits: Limits::default(),
-        in_use: Default::default(),
-        host_connections: [None; 2],
-        host_totals: Default::default(),
         idle_timeout: Some(Duration::from_secs(60)),
-        max_connection_duration: None,
-        max_stream_duration: None,
-        preconnect_milli: 1000,
-        max_requests_per_connection: 0,
-        http1: Arc::default(),
-        http2: None,
-        bolt: None,
-        health_check: None,
-        outliers: None,
-        subsets: None,
-        override_hosts: None,
-        load_reports: None,
-        ends: Default::default(),
-        own_zone: None,
-        zones: None,
-        tallies: Default::default(),
-        mesh: None,
-        filter_metadata: None,
-        greetings: None,
-        asked_names: None,
-        filters: Vec::new(),
-        hash: Vec::new(),
-        drops: None,
+        ..Cluster::new(name.into(), endpoints.into())
     }
 }
 
