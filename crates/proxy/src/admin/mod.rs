@@ -1,7 +1,7 @@
 //! The admin endpoint: requests of operators and their tools arrive, what the control thread knows leaves.
 //!
 //! Paths, parameters and the shape of answers are Envoy's, so that its tools work. What is asked is answered on the
-//! control thread; connections have a thread of their own ([`thread`]), which makes statistics while it sends them and
+//! control thread; connections have a thread of their own (`thread.rs`), which makes statistics while it sends them and
 //! lets workers go first. No request stops a worker.
 
 mod certs;
