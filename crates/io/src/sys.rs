@@ -149,7 +149,7 @@ pub(crate) fn set_turn(nanoseconds: u64) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Elsewhere nobody can say.
+/// Elsewhere the length cannot be set.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn set_turn(_nanoseconds: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

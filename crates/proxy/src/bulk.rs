@@ -1,9 +1,9 @@
 //! Threads that do bulk work let workers, and all other ordinary threads, go first.
 //!
-//! Such are the threads of the admin endpoint, of discovery and of a reload: what they do takes up to a second, and
-//! nobody waits for it as for an answer to a request. They are nicer than the process, for good. A tenth of the share
-//! of a busy thread is theirs all the same, so probes are answered and configurations arrive on a machine without an
-//! idle processor. They hold no lock that a worker takes on a request's way.
+//! Such are the threads of the admin endpoint, of discovery and of a reload: what they do takes up to a second, and no
+//! request waits for it. They are nicer than the process, for good. A tenth of the share of a busy thread is theirs all
+//! the same, so probes are answered and configurations arrive on a machine without an idle processor. They hold no lock
+//! that a worker takes on a request's way.
 
 use crate::log;
 

@@ -318,7 +318,7 @@ fn its_thread_lets_all_others_go_first() {
     assert_eq!(proxy.niceness("worker-1").0, [process]);
 }
 
-/// Who asks for 20 MB and does not read them costs a piece of them, and nobody waits for him.
+/// A client that asks for 20 MB and does not read them costs one piece of them, and holds up no other client.
 #[test]
 fn statistics_are_made_as_fast_as_they_are_read() {
     const CLUSTERS: usize = 1000;

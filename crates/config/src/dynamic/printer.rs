@@ -1,4 +1,4 @@
-//! Resources as `/config_dump` shows them, made when somebody asks: texts of all of them would take many times the
+//! Resources as `/config_dump` shows them, made when a client asks: texts of all of them would take many times the
 //! memory that they take as they came.
 
 use std::sync::{Arc, Mutex, PoisonError};

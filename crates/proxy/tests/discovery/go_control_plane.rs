@@ -47,7 +47,7 @@ fn each_passes(start: Start) {
     for mode in MODES {
         passes(start, mode, &[]);
         passes(start, mode, &["-tls"]);
-        // With this its server panics when a delta stream is opened, whoever opens it.
+        // With this its server panics when any client opens a delta stream.
         if mode.1 == "GRPC" {
             passes(start, mode, &["-mux", "-tls"]);
         }

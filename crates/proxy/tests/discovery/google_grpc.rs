@@ -45,7 +45,7 @@ fn story(start: Start, form: &str, by_name: bool) -> Vec<(String, Option<u64>)> 
     until("its end", || ended().iter().flatten().sum::<u64>() > 0);
     seen.push(("a stream that its server ends".to_owned(), ended()[1].filter(|count| *count > 0)));
     until("another is tried", || proxy.stat("grpc.ads.streams_total") > Some(1));
-    until("nobody is there", || proxy.stat("grpc.ads.streams_closed_13") > Some(0));
+    until("the server is missing", || proxy.stat("grpc.ads.streams_closed_13") > Some(0));
     seen
 }
 
@@ -84,7 +84,7 @@ fn a_control_plane_is_at_a_unix_socket() {
     until("the routes", || ask(&proxy, "web").0 == 200);
 }
 
-/// A listener whose filter asks a server at which nobody is.
+/// A listener whose filter asks a server that is not there.
 fn limited(port: u16) -> String {
     let limit = format!(
         "- name: limit
