@@ -21,6 +21,7 @@ use towpath_xds::{Name, Type};
 pub(crate) struct Said {
     pub(crate) kind: Type,
     pub(crate) names: BTreeSet<String>,
+    /// Delta has none: that of the answer whose nonce it names.
     pub(crate) version: String,
     /// Delta: `initial_resource_versions`.
     pub(crate) known: BTreeMap<String, String>,
@@ -301,13 +302,14 @@ fn hear(
             subscription.has.remove(name);
         }
         subscription.names.extend(request.resource_names_subscribe);
+        let (answered, _) = request.response_nonce.rsplit_once('.').unwrap_or_default();
         if let Some(node) = &request.node {
             state.node = node.clone();
         }
         Said {
             kind,
             names: subscription.names.clone(),
-            version: String::new(),
+            version: answered.to_owned(),
             known: request.initial_resource_versions.into_iter().collect(),
             error: request.error_detail.map(|status| status.message),
             has_node: request.node.is_some(),
@@ -412,7 +414,7 @@ fn delta(kind: Type, subscription: &mut Subscription, state: &State, nonce: u64)
         system_version_info: version.clone(),
         resources: new,
         type_url: kind.url(),
-        nonce: nonce.to_string(),
+        nonce: format!("{version}.{nonce}"),
         removed_resources: removed,
     };
     Some(response.encode_to_vec().into())

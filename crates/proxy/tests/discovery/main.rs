@@ -130,9 +130,7 @@ fn ask(proxy: &Proxy, listener: &str) -> (u16, String) {
 fn acked(plane: &ControlPlane, kind: Type, version: &str) {
     until(&format!("{kind:?} {version} is acknowledged"), || {
         plane.last(kind).is_some_and(|said| {
-            said.is_answer
-                && said.error.is_none()
-                && (said.version.is_empty() || said.version == version)
+            said.is_answer && said.error.is_none() && said.version == version
         })
     });
 }
