@@ -129,9 +129,9 @@ fn ask(proxy: &Proxy, listener: &str) -> (u16, String) {
 /// Waits until a kind's last answer was an ACK of this version, or with delta an ACK at all.
 fn acked(plane: &ControlPlane, kind: Type, version: &str) {
     until(&format!("{kind:?} {version} is acknowledged"), || {
-        plane.last(kind).is_some_and(|said| {
-            said.is_answer && said.error.is_none() && said.version == version
-        })
+        plane
+            .last(kind)
+            .is_some_and(|said| said.is_answer && said.error.is_none() && said.version == version)
     });
 }
 
