@@ -42,33 +42,43 @@ impl Random {
 
     /// A version 4 UUID as text (RFC 9562 §5.4).
     pub(crate) fn uuid(&mut self) -> [u8; 36] {
-        let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
-        let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-        let (high, low) = (hex((bits >> 64) as u64), hex(bits as u64));
+        let (one, other) = (self.next(), self.next());
+        // All bits are random, so that the order of the digits is free: each word has those of every second nibble.
+        let third = (other & NIBBLES & !0xff) | (other & 0x3) | 0x8;
+        let second = ((one >> 4) & NIBBLES & !(0xff << 32)) | (0x4 << 32);
+        let [a, b, c, d] = [one & NIBBLES, second, third, (other >> 4) & NIBBLES]
+            .map(|nibbles| digits(nibbles).to_le_bytes());
         let mut text = [b'-'; 36];
-        text[..8].copy_from_slice(&high[..8]);
-        text[9..13].copy_from_slice(&high[8..12]);
-        text[14..18].copy_from_slice(&high[12..]);
-        text[19..23].copy_from_slice(&low[..4]);
-        text[24..].copy_from_slice(&low[4..]);
+        text[..8].copy_from_slice(&a);
+        text[9..13].copy_from_slice(&b[..4]);
+        text[14..18].copy_from_slice(&b[4..]);
+        text[19..23].copy_from_slice(&c[..4]);
+        text[24..28].copy_from_slice(&c[4..]);
+        text[28..].copy_from_slice(&d);
         text
     }
 }
 
-/// Sixteen lower-case hexadecimal digits, made eight at a time: each nibble moves to a byte of its own, and bytes
-/// above 9 are lifted to the letters.
+/// The lower half of each byte.
+const NIBBLES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+
+/// Sixteen lower-case hexadecimal digits, made eight at a time: each nibble moves to a byte of its own.
 pub(crate) fn hex(word: u64) -> [u8; 16] {
-    let digits = |half: u64| {
+    let spread = |half: u64| {
         let half = (half | half << 16) & 0x0000_ffff_0000_ffff;
         let half = (half | half << 8) & 0x00ff_00ff_00ff_00ff;
-        let half = (half | half << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-        let letters = ((half + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
-        (half + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
+        (half | half << 4) & NIBBLES
     };
     let mut text = [0; 16];
-    text[..8].copy_from_slice(&digits(word >> 32));
-    text[8..].copy_from_slice(&digits(word & 0xffff_ffff));
+    text[..8].copy_from_slice(&digits(spread(word >> 32)).to_be_bytes());
+    text[8..].copy_from_slice(&digits(spread(word & 0xffff_ffff)).to_be_bytes());
     text
+}
+
+/// The digits of eight nibbles, each in a byte: those above 9 are lifted to the letters.
+const fn digits(nibbles: u64) -> u64 {
+    let letters = ((nibbles + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
+    nibbles + 0x3030_3030_3030_3030 + letters * (b'a' - b'9' - 1) as u64
 }
 
 #[cfg(test)]
