@@ -35,34 +35,21 @@ impl Machine for Worker {
             Input::Received { connection, chunk } => {
                 self.exchange.on_received(connection, chunk, now);
             }
-            Input::Sent { connection, bytes } => self.exchange.on_sent(connection, bytes, now),
-            Input::Accepted { .. } | Input::Listening { .. } if !SERVES => {}
-            Input::Accepted { listener, connection, local, peer, original } => {
-                let arrival = Arrival { original, ..Arrival::new(local, peer) };
-                self.exchange.on_accepted(listener, connection, arrival, now);
+            Input::Sent { connection, bytes } => {
+                // It holds nothing, which the compiler asks at run time.
+                std::mem::forget(input);
+                self.exchange.on_sent(connection, bytes, now);
             }
-            Input::Connected { attempt, connection, local } => {
-                self.exchange.on_connected(attempt, connection, local, now)
-            }
-            Input::ConnectFailed { attempt, failure } => {
-                self.exchange.on_connect_failed(attempt, failure, now)
-            }
-            Input::Ended { connection } => {
-                self.catch_up(connection, now);
-                self.exchange.on_ended(connection, now);
-            }
-            Input::Closed { connection, failure } => self.on_closed(connection, failure, now),
-            Input::Listening { listener, outcome } => {
-                self.exchange.listeners.on_listening(listener, outcome, &mut self.exchange.env)
-            }
-            Input::Message(message) => self.on_message(message, now),
-            Input::Timeout => self.on_timeout(now),
-            Input::Resolved { query, outcome } => {
-                self.exchange.on_resolved(query, outcome, Answerer::System, now)
-            }
-            Input::Inspected { connection, facts } => {
-                self.exchange.on_inspected(connection, facts, now)
-            }
+            input @ (Input::Listening { .. }
+            | Input::Accepted { .. }
+            | Input::Connected { .. }
+            | Input::ConnectFailed { .. }
+            | Input::Ended { .. }
+            | Input::Closed { .. }
+            | Input::Message(_)
+            | Input::Timeout
+            | Input::Resolved { .. }
+            | Input::Inspected { .. }) => self.handle_other(input, now),
         }
         self.do_work(now);
     }
@@ -75,8 +62,8 @@ impl Machine for Worker {
             }
             self.exchange.end_broken(now);
             self.do_work(now);
-            if let Some(output) = first {
-                return output;
+            if let Some((connection, chunk)) = first {
+                return Output::Send { connection, chunk };
             }
         }
         if SERVES && self.exchange.env.notes.are_waiting() && self.exchange.tell_notes(now) {
@@ -115,6 +102,41 @@ impl Worker {
     #[must_use]
     pub fn streams(&self) -> usize {
         self.exchange.streams.len()
+    }
+
+    /// All that is not an ordinary exchange's.
+    #[inline(never)]
+    fn handle_other(&mut self, input: Input<Message>, now: Instant) {
+        match input {
+            Input::Received { .. } | Input::Sent { .. } => {}
+            Input::Accepted { .. } | Input::Listening { .. } if !SERVES => {}
+            Input::Accepted { listener, connection, local, peer, original } => {
+                let arrival = Arrival { original, ..Arrival::new(local, peer) };
+                self.exchange.on_accepted(listener, connection, arrival, now);
+            }
+            Input::Connected { attempt, connection, local } => {
+                self.exchange.on_connected(attempt, connection, local, now)
+            }
+            Input::ConnectFailed { attempt, failure } => {
+                self.exchange.on_connect_failed(attempt, failure, now)
+            }
+            Input::Ended { connection } => {
+                self.catch_up(connection, now);
+                self.exchange.on_ended(connection, now);
+            }
+            Input::Closed { connection, failure } => self.on_closed(connection, failure, now),
+            Input::Listening { listener, outcome } => {
+                self.exchange.listeners.on_listening(listener, outcome, &mut self.exchange.env)
+            }
+            Input::Message(message) => self.on_message(message, now),
+            Input::Timeout => self.on_timeout(now),
+            Input::Resolved { query, outcome } => {
+                self.exchange.on_resolved(query, outcome, Answerer::System, now)
+            }
+            Input::Inspected { connection, facts } => {
+                self.exchange.on_inspected(connection, facts, now)
+            }
+        }
     }
 
     /// Does what was left for later, and what that leaves.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use towpath_proto::{Close, ConnectionId, Instant, Output};
 
 use crate::conn::{ConnectionTimer, Connections};
@@ -58,9 +59,9 @@ impl Connections {
         }
     }
 
-    /// What was encoded, as the next output itself: where no other output stands before it, it is one piece and no TLS
-    /// seals it, it need not go through the queue.
-    pub(crate) fn take_out(&mut self, env: &mut Env) -> Option<Output<Message>> {
+    /// What was encoded, and for which connection, if it may be the next output itself: where no other output stands
+    /// before it, it is one piece and no TLS seals it, it need not go through the queue.
+    pub(crate) fn take_out(&mut self, env: &mut Env) -> Option<(ConnectionId, Bytes)> {
         let id = self.out_for.filter(|_| env.outputs.is_empty())?;
         let connection = self.table.get_mut(id).filter(|it| it.tls.is_none())?;
         connection.mux.put_kept(&mut self.out);
@@ -71,7 +72,7 @@ impl Connections {
         if connection.backs_up() {
             env.work.push_back(Work::BackedUp(id));
         }
-        Some(Output::Send { connection: id, chunk })
+        Some((id, chunk))
     }
 
     /// Hands what was encoded to the driver.
