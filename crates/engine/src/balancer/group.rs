@@ -44,6 +44,7 @@ impl Group {
         ))
     }
 
+    #[inline(always)]
     pub(super) fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
             Self::RoundRobin(group) => group.pick(hosts),

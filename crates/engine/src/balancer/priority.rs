@@ -142,6 +142,7 @@ impl Priority {
 }
 
 impl Eligible {
+    #[inline(always)]
     fn pick(&mut self, hosts: &Hosts<'_>, key: Key, dice: &mut Dice) -> Option<u32> {
         match self {
             Self::Together(group) => group.pick(hosts, key, dice),

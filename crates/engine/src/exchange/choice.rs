@@ -192,7 +192,7 @@ pub(crate) fn note_choice(
 }
 
 /// The hash that chooses the host of a stream, where its cluster goes by one.
-#[inline]
+#[inline(always)]
 fn host_hash(
     stream: &mut Stream,
     conns: &Connections,

@@ -218,6 +218,7 @@ impl Exchange {
     }
 
     /// Passes the last piece of a stream's body, and its end.
+    #[inline(always)]
     fn forward_last(
         &mut self,
         index: StreamIndex,

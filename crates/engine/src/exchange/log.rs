@@ -18,7 +18,7 @@ use crate::wall_clock::WallClock;
 
 impl Exchange {
     /// Writes a stream's lines, from its complete record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
         if !stream.context.access_logs().is_empty() {
             self.write_lines(stream, kind, now);

@@ -60,10 +60,13 @@ impl Exchange {
         let downstream = stream.downstream;
         let waiting = self.conns.waiting_for(downstream.connection);
         let connection = self.conns.table.get_mut(downstream.connection);
-        let released = connection.map_or(Released::Close, |connection| {
-            connection.weigh(stream, waiting);
-            connection.release(downstream.number)
-        });
+        let released = match connection {
+            Some(connection) => {
+                connection.weigh(stream, waiting);
+                connection.release(downstream.number)
+            }
+            None => Released::Close,
+        };
         if released == Released::GoesOn {
             self.bound_flush(index, now);
         }
@@ -145,7 +148,7 @@ impl Exchange {
 
 /// Gives an ordinary request the connection that rests on top of its host's pool, and sends it; false, and nothing
 /// done, if there is none that serves.
-#[inline]
+#[inline(always)]
 fn attach_plain(
     (index, stream): (StreamIndex, &mut Stream),
     cluster: &mut ClusterState,
@@ -210,6 +213,7 @@ fn attach_plain(
 
 impl Env {
     /// Tells the server which attempt of a request this is, the first, and how long it may take.
+    #[inline(always)]
     fn name_attempt(&mut self, stream: &mut Stream) {
         let Some(http) = stream.context.http() else { return };
         if stream.plain().names_attempt {

@@ -340,6 +340,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Makes a stream, in the memory of an earlier one when there is some.
+    #[inline(always)]
     pub(crate) fn open(
         &mut self,
         downstream: Leg,
@@ -434,7 +435,7 @@ impl Streams {
 
     /// Keeps the memory of a stream that is over, and lets go of what it held.
     pub(crate) fn recycle(&mut self, mut stream: Box<Stream>, heads: &mut HeadPool) {
-        stream.retries.tried = None;
+        stream.retries = Retries::default();
         stream.body.reset();
         stream.request.clear(heads);
         stream.response.clear(heads);
@@ -528,7 +529,6 @@ impl Stream {
         self.route = None;
         self.request_end = Progress::AwaitingHead;
         self.response_end = Progress::AwaitingHead;
-        self.retries = Retries::default();
         self.cluster = NO_CLUSTER;
         self.response_timeout = Limit::NONE;
         self.per_try_timeout = Limit::NONE;
@@ -559,7 +559,7 @@ impl Stream {
     }
 
     /// What is so of the route that was taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn plain(&self) -> Plain {
         let (Some(http), Some(route)) = (self.context.http(), self.route) else {
             return Plain::default();

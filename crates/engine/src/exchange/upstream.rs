@@ -685,7 +685,7 @@ fn status_for_host(stream: &Stream) -> u16 {
 }
 
 /// What the cluster of a stream counts of a response.
-#[inline]
+#[inline(always)]
 fn count_response(
     stream: &Stream,
     cluster: &ClusterState,

@@ -134,6 +134,7 @@ impl Client {
     }
 
     /// What arrived next; `None` when more bytes are needed or the response is complete.
+    #[inline(always)]
     pub fn poll(&mut self, pool: &mut HeadPool) -> Result<Option<Event>, Error> {
         let event = match self.receiver.stage {
             Stage::AwaitingHead => self.poll_head(pool),

@@ -66,6 +66,7 @@ impl Server {
     /// response is not.
     ///
     /// After an error the connection only serves to write one response, which will say `close`.
+    #[inline(always)]
     pub fn poll(&mut self, pool: &mut HeadPool) -> Result<Option<Event>, Error> {
         let event = match self.receiver.stage {
             Stage::AwaitingHead => self.poll_head(pool),

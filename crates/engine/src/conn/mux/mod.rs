@@ -164,6 +164,7 @@ impl Mux {
     ///
     /// # Errors
     /// When what arrived is not the protocol.
+    #[inline(always)]
     pub(crate) fn poll(
         &mut self,
         heads: &mut HeadPool,
