@@ -67,6 +67,8 @@ pub struct Build {
     pub needs: Vec<Need>,
     /// Clusters and listeners that wait for what they ask for.
     pub warming: Vec<(Kind, String)>,
+    /// Those of the listeners that do not serve.
+    pub warming_listeners: Vec<Arc<Listener>>,
     /// Fields of what is new that are ignored without harm, a line each.
     pub ignored: Vec<String>,
     /// Who makes use of which secret.
@@ -545,7 +547,8 @@ impl Resources {
         let uses = uses(&converted);
         let count = converted.repeatable.len();
         self.keep_made(&converted, &broken);
-        let (warming, is_whole) = self.overlay(&mut converted, base, &broken);
+        let Overlaid { warming, warming_listeners, is_whole } =
+            self.overlay(&mut converted, base, &broken);
         self.keep_listeners(&converted, is_whole && broken.is_empty());
         let Converted {
             snapshot, prints, needs, secret_files, bootstrap, conflicts, rules, ..
@@ -568,6 +571,7 @@ impl Resources {
             prints,
             needs,
             warming,
+            warming_listeners,
             ignored,
             uses,
             files,
@@ -579,14 +583,8 @@ impl Resources {
         (build, wrong)
     }
 
-    /// Puts that which serves in the place of what is broken or not complete yet. Says which are not complete, and
-    /// whether all listeners are as they are to be.
-    fn overlay(
-        &self,
-        converted: &mut Converted,
-        base: &Base,
-        broken: &HashSet<usize>,
-    ) -> (Vec<Key>, bool) {
+    /// Puts that which serves in the place of what is broken or not complete yet.
+    fn overlay(&self, converted: &mut Converted, base: &Base, broken: &HashSet<usize>) -> Overlaid {
         let is_broken = |kind, name: &str| match self.entries.get(kind, name) {
             Some(entry) => broken.contains(&entry.text),
             // Of the bootstrap, which was good: a file that it names is not.
@@ -598,6 +596,7 @@ impl Resources {
                 || self.missing.contains(&(need.kind, need.name.to_string()))
         };
         let mut warming = Vec::new();
+        let mut awaited = HashSet::new();
         let mut kept = Vec::new();
         for ((kind, name), needs) in &converted.needs {
             let is_complete = needs.iter().all(is_there);
@@ -607,10 +606,16 @@ impl Resources {
             let is_whole = !is_broken(*kind, name)
                 && needs.iter().all(|need| !is_broken(need.kind, &need.name));
             let is_held = !self.held.is_empty() && self.held.contains(&(*kind, name.to_string()));
+            if !is_complete && is_whole && !is_held && *kind == Kind::Listener {
+                awaited.insert(&**name);
+            }
             if !is_complete || !is_whole || is_held {
                 kept.push((*kind, Arc::clone(name)));
             }
         }
+        let listeners = converted.snapshot.listeners.iter();
+        let warming_listeners =
+            listeners.filter(|listener| awaited.contains(&*listener.name)).cloned().collect();
         // What could not be converted at all.
         let known: HashSet<(Kind, &str)> =
             converted.needs.keys().map(|(kind, name)| (*kind, &**name)).collect();
@@ -629,8 +634,18 @@ impl Resources {
             }
         }
         warming.sort();
-        (warming, is_whole)
+        Overlaid { warming, warming_listeners, is_whole }
     }
+}
+
+/// What serves is not all that there is.
+struct Overlaid {
+    /// What is not complete.
+    warming: Vec<Key>,
+    /// The listeners of it.
+    warming_listeners: Vec<Arc<Listener>>,
+    /// Whether all listeners are as they are to be.
+    is_whole: bool,
 }
 
 fn keep_cluster(converted: &mut Converted, base: &Base, name: &Arc<str>) {

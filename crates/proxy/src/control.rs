@@ -326,7 +326,8 @@ impl Control {
         };
         self.stats.listeners.listener_create_failure.inc();
         let snapshot = self.snapshot.borrow();
-        let why = crate::listen_failure::describe(&snapshot, listener, address, failure);
+        let why =
+            crate::listen_failure::describe(find(&snapshot, listener), listener, address, failure);
         crate::log!(Config, Error, "{why}; going on without it");
         self.taken.without(why);
     }

@@ -2,29 +2,29 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::sync::Arc;
 
-use towpath_engine::snapshot::Snapshot;
+use towpath_engine::snapshot::{Listener, Snapshot};
 use towpath_proto::{Address, Failure, ListenOptions, SocketOption, SocketState};
 
 use crate::control::find;
 
 /// One line for the file's author.
 pub(crate) fn describe(
-    snapshot: &Snapshot,
+    listener: Option<&Arc<Listener>>,
     name: &str,
     address: &Address,
     failure: Failure,
 ) -> String {
-    let reason = refused_option(snapshot, name, failure).unwrap_or_else(|| failure.to_string());
+    let reason = refused_option(listener, failure).unwrap_or_else(|| failure.to_string());
     format!("listener '{name}': cannot bind {address}: {reason}")
 }
 
 /// The reason where it is an option: which, from which field, and what the kernel says.
-fn refused_option(snapshot: &Snapshot, name: &str, failure: Failure) -> Option<String> {
+fn refused_option(listener: Option<&Arc<Listener>>, failure: Failure) -> Option<String> {
     let Failure::SocketOption { level, name: option, code } = failure else { return None };
-    let field = find(snapshot, name)
-        .map(|listener| fields(&listener.options, level, option))
-        .unwrap_or_default();
+    let field =
+        listener.map(|listener| fields(&listener.options, level, option)).unwrap_or_default();
     let error = io::Error::from_raw_os_error(code);
     Some(format!("the kernel refuses socket option level {level}, name {option}{field}: {error}"))
 }

@@ -146,7 +146,7 @@ async fn reload(control: &Rc<Control>, file_stays: bool) -> Outcome {
     let spent = cpu.spent();
     let configuration = told.await.map_err(|_| "reading it ended unasked".to_owned())??;
     let cpu = CpuTime::now();
-    let bound = bind(control, &configuration.snapshot, &|_| true).map_err(|refused| {
+    let bound = bind(control, &configuration.snapshot.listeners).map_err(|refused| {
         refused.into_iter().map(|it| it.reason).collect::<Vec<_>>().join("\n")
     })?;
     open_logs(control, &configuration.snapshot)?;
@@ -172,15 +172,19 @@ async fn reload(control: &Rc<Control>, file_stays: bool) -> Outcome {
     Ok(applied)
 }
 
-/// Binds the addresses that are new, of the listeners that are `wanted`, before anything else is done.
-fn bind(
+/// Which of these listeners cannot be opened. Their addresses are free again after that.
+pub(crate) fn try_to_open(control: &Control, listeners: &[Arc<Listener>]) -> Vec<Refused> {
+    bind(control, listeners).err().unwrap_or_default()
+}
+
+/// Binds the addresses that are new, before anything else is done.
+fn bind<'a>(
     control: &Control,
-    after: &Snapshot,
-    wanted: &dyn Fn(&Listener) -> bool,
+    listeners: impl IntoIterator<Item = &'a Arc<Listener>>,
 ) -> Result<Vec<Prepared>, Vec<Refused>> {
     let (before, workers) = (control.snapshot.borrow(), control.workers.borrow());
     let (mut bound, mut refused) = (Vec::new(), Vec::new());
-    for listener in after.listeners.iter().filter(|listener| listener.bind && wanted(listener)) {
+    for listener in listeners.into_iter().filter(|listener| listener.bind) {
         // One inside the process has no socket.
         let outer = listener.addresses.iter().filter(|address| address.internal().is_none());
         for address in outer.filter(|address| !keeps(&before, listener, address)) {
@@ -188,7 +192,7 @@ fn bind(
                 Ok(prepared) => bound.push(prepared),
                 Err(failure) => {
                     control.stats.listeners.listener_create_failure.inc();
-                    let reason = describe(after, &listener.name, address, failure);
+                    let reason = describe(Some(listener), &listener.name, address, failure);
                     refused.push(Refused { listener: listener.name.to_string(), reason });
                 }
             }
@@ -207,7 +211,8 @@ pub(crate) fn start_discovered(
     let Built { snapshot, prints, statics, runtime } = built;
     take_runtime(control, runtime);
     let statics = statics.unwrap_or_default();
-    let bound = match bind(control, &snapshot, &|listener| !statics.contains(&*listener.name)) {
+    let mut given = snapshot.listeners.iter().filter(|it| !statics.contains(&*it.name));
+    let bound = match bind(control, &mut given) {
         Ok(bound) => bound,
         Err(refused) => return refused,
     };
@@ -230,7 +235,7 @@ pub(crate) fn replace_discovered(control: &Rc<Control>, built: Built) -> Vec<Ref
         control.prints.replace(prints);
         return Vec::new();
     }
-    let bound = match bind(control, &snapshot, &|_| true) {
+    let bound = match bind(control, &snapshot.listeners) {
         Ok(bound) => bound,
         Err(refused) => return refused,
     };

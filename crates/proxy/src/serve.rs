@@ -25,7 +25,7 @@ use crate::access_log::{AccessLogs, Flush, Target};
 use crate::admin;
 use crate::admin::server::AdminSocket;
 use crate::admin::thread::AdminThread;
-use crate::control::{Control, Parts};
+use crate::control::{Control, Parts, find};
 use crate::discovery::{self, Ask, DiscoveryThread};
 use crate::dns::names::Names;
 use crate::dns::{DnsCluster, Update, Watcher};
@@ -463,7 +463,7 @@ impl Server {
         let snapshot = self.control.snapshot.borrow();
         let (mut fatal, mut without) = (Vec::new(), 0);
         for (name, address, failure) in self.control.listeners.borrow().failed() {
-            let failed = listen_failure::describe(&snapshot, name, address, failure);
+            let failed = listen_failure::describe(find(&snapshot, name), name, address, failure);
             if listen_failure::is_fatal(&snapshot, name, failure) {
                 fatal.push(failed);
             } else {

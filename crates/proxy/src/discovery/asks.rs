@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use towpath_config::{Base, Kind, Patch, Printer, Prints, Runtime};
 use towpath_engine::snapshot::cluster::Endpoint;
-use towpath_engine::snapshot::{Cluster, Snapshot};
+use towpath_engine::snapshot::{Cluster, Listener, Snapshot};
 
 use super::shown::Shown;
 use crate::control::{Control, Phase};
@@ -27,6 +27,8 @@ pub(crate) enum Ask {
     Patch { patch: Patch, teller: oneshot::Sender<()> },
     /// To follow the names of these clusters, and to say when they were looked up.
     Follow { clusters: Vec<DnsCluster>, teller: oneshot::Sender<()> },
+    /// Whether these can be opened; answered with those that cannot.
+    TryToOpen { listeners: Vec<Arc<Listener>>, teller: oneshot::Sender<Vec<Refused>> },
     /// To let this serve; answered with the listeners that cannot be opened, in which case nothing was done.
     Serve { built: Box<Built>, teller: oneshot::Sender<Vec<Refused>> },
     /// How far the start is.
@@ -100,6 +102,9 @@ pub(crate) async fn answer(
                     }
                     let _ = teller.send(());
                 });
+            }
+            Ask::TryToOpen { listeners, teller } => {
+                let _ = teller.send(reload::try_to_open(&control, &listeners));
             }
             Ask::Serve { built, teller } => {
                 let refused = match built.statics {

@@ -461,14 +461,20 @@ impl Server {
         mut before: Vec<Given>,
     ) -> Vec<towpath_config::Rejected> {
         let mut rejected = Vec::new();
-        if !matches!(self.stage, Stage::Serving) {
-            self.take_build(build);
-            return rejected;
-        }
         let mut build = build;
         loop {
-            let built = self.note(build);
-            let refused = self.offer_to_workers(built).await;
+            let mut refused = match of {
+                Kind::Listener => self.try_to_open(&build).await,
+                _ => Vec::new(),
+            };
+            if refused.is_empty() {
+                if !matches!(self.stage, Stage::Serving) {
+                    self.take_build(build);
+                    return rejected;
+                }
+                let built = self.note(build);
+                refused = self.offer_to_workers(built).await;
+            }
             if refused.is_empty() {
                 self.forget_what_is_not_needed();
                 return rejected;
@@ -487,6 +493,18 @@ impl Server {
             let base = self.base().await;
             build = self.resources.rebuild(&base);
         }
+    }
+
+    /// Which listeners of a control plane cannot be opened, of those that do not serve at once.
+    async fn try_to_open(&mut self, build: &Build) -> Vec<Refused> {
+        let mut listeners = build.warming_listeners.clone();
+        if !matches!(self.stage, Stage::Serving) {
+            listeners.extend(build.snapshot.listeners.iter().cloned());
+        }
+        listeners.retain(|listener| self.resources.has(Kind::Listener, &listener.name));
+        let (teller, told) = oneshot::channel();
+        self.ask(Ask::TryToOpen { listeners, teller });
+        told.await.unwrap_or_default()
     }
 
     /// While nothing serves, the next build carries on from the last.

@@ -149,6 +149,10 @@ impl Dry {
                     self.dns.warmed(NAMES_BOUND).await;
                     let _ = teller.send(());
                 }
+                // Nothing is opened.
+                Some(Ask::TryToOpen { teller, .. }) => {
+                    let _ = teller.send(Vec::new());
+                }
                 Some(Ask::Serve { built, teller }) => {
                     (self.snapshot, self.prints) = (Arc::new(built.snapshot), built.prints);
                     serves = true;

@@ -9,7 +9,7 @@ use towpath_xds::Type;
 use super::common::{Proxy, Scratch, until};
 use super::control_plane::ControlPlane;
 use super::secrets::{Made, at, connect, secured, with_certificate};
-use super::{FORMS, acked, bootstrap, nack, own_stream, tcp};
+use super::{ANY_PORT, FORMS, acked, ask, bootstrap, listener, nack, own_stream, routes, tcp};
 
 /// How one of the two is started with a bootstrap.
 pub(crate) type Start = fn(&str) -> Proxy;
@@ -125,4 +125,63 @@ fn streams_are_opened_again_after_the_waits_of_the_policy() {
             assert!(wanted.contains(&count), "{name}: {count} with '{policy}'");
         }
     }
+}
+
+/// What the control plane is told of listeners whose addresses are in use: one that waits for its routes, and one that
+/// does not. At the start, and when it serves.
+fn taken(start: Start, form: &str) {
+    let taken = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [at, other] = taken.each_ref().map(|it| tcp(it.local_addr().unwrap()));
+    let complete = |name| {
+        let other = listener(name, &other, "table");
+        let (before, after) = other.split_once("      rds: ").unwrap();
+        let (_, after) = after.split_once('\n').unwrap();
+        format!("{before}      route_config: {{ name: own }}\n{after}")
+    };
+    let is_told = |plane: &ControlPlane, names: &[&str]| {
+        let error = nack(plane, Type::Listener);
+        for name in names {
+            let is_named = error.contains(&format!("{name}: "));
+            assert!(is_named && error.contains("cannot bind"), "{form}: {error}");
+        }
+    };
+    let plane = ControlPlane::start();
+    plane.set(Type::Cluster, "c1", &[]);
+    let web = ("web", &*listener("web", ANY_PORT, "table"));
+    let waits = ("waits", &*listener("waits", &at, "table"));
+    plane.set(Type::Listener, "l1", &[web, waits, ("whole", &complete("whole"))]);
+    let proxy = start(&bootstrap(&tcp(plane.address), form));
+    is_told(&plane, &["waits", "whole"]);
+    plane.set(
+        Type::Routes,
+        "r1",
+        &[("table", &routes("table", "direct_response: { status: 418 }"))],
+    );
+    until("it is live", || proxy.get("/ready").1 == "LIVE\n");
+    until("the good one", || ask(&proxy, "web").0 == 418);
+    plane.set(Type::Listener, "l2", &[web]);
+    acked(&plane, Type::Listener, "l2");
+    let later = ("later", &*listener("later", &at, "another"));
+    plane.set(Type::Listener, "l3", &[web, later, ("whole", &complete("whole"))]);
+    is_told(&plane, &["later", "whole"]);
+    assert_eq!(ask(&proxy, "web").0, 418);
+    drop(taken);
+    // With the next try it is good.
+    plane.set(Type::Listener, "l4", &[web]);
+    acked(&plane, Type::Listener, "l4");
+    plane.set(Type::Listener, "l5", &[web, ("whole", &complete("whole"))]);
+    acked(&plane, Type::Listener, "l5");
+    until("it is open", || proxy.get("/listeners").1.contains("whole::"));
+    assert_eq!(ask(&proxy, "whole").0, 404);
+}
+
+#[test]
+fn an_address_that_is_in_use_is_told() {
+    FORMS.iter().for_each(|form| taken(towpath, form));
+}
+
+#[test]
+#[ignore = "needs a real Envoy: cargo xtask peers, then TOWPATH_PEERS=target/peers/bin"]
+fn an_address_that_is_in_use_is_told_as_by_envoy() {
+    FORMS.iter().for_each(|form| taken(envoy, form));
 }
