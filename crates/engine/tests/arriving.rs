@@ -85,7 +85,11 @@ fn plan(filters: ListenerFilters) -> Snapshot {
         transport_timeout: None,
     };
     let answers = |port: u16| {
-        let answer = Action::Direct { status: 200, body: port.to_string().into_bytes().into() };
+        let answer = Action::Direct {
+            status: 200,
+            body: port.to_string().into_bytes().into(),
+            format: None,
+        };
         let routes = table(vec![route("/", answer)]);
         Arc::new(chain(Some(port), Terminal::Http(Arc::new(http(routes)))))
     };
@@ -452,7 +456,7 @@ fn a_request_names_its_destination_only_where_it_may() {
 fn two(there: SocketAddr, bound: SocketAddr) -> Snapshot {
     let mut snapshot =
         plan(ListenerFilters { hands_over: true, ..filters(vec![Arc::new(Redirected(there))]) });
-    let answer = Action::Direct { status: 200, body: b"handed over"[..].into() };
+    let answer = Action::Direct { status: 200, body: b"handed over"[..].into(), format: None };
     let terminal = Terminal::Http(Arc::new(http(table(vec![route("/", answer)]))));
     let chain = FilterChain {
         name: "".into(),

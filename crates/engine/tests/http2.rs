@@ -723,6 +723,7 @@ fn an_answer_that_waits_for_a_closed_window_is_given_up() {
         let direct = towpath_engine::snapshot::route::Action::Direct {
             status: 200,
             body: b"content".as_slice().into(),
+            format: None,
         };
         http.routes = Arc::new(scene::table(vec![scene::route("/", direct)]));
     };

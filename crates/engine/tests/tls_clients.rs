@@ -273,7 +273,7 @@ fn a_host_that_wants_tls_has_it() {
 
 /// A chain under TLS, or in plain text, that answers with its name.
 fn chain(name: &str, certificates: &Certificates, matches: ChainMatch) -> Arc<FilterChain> {
-    let answer = Action::Direct { status: 200, body: name.as_bytes().into() };
+    let answer = Action::Direct { status: 200, body: name.as_bytes().into(), format: None };
     let routes = table(vec![route("/", answer)]);
     let tls =
         (matches.transport != Some(Transport::RawBuffer)).then(|| certificates.downstream(&[]));

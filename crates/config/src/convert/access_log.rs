@@ -101,13 +101,12 @@ impl Converter<'_> {
     /// The same for a body, which has a content type.
     pub(super) fn body_format(&mut self, message: &Message) -> Option<BodyFormat> {
         let format = self.substitution(message)?;
-        let written = message.text("content_type");
-        let content_type = match written {
-            "" if message.has("json_format") => "application/json",
-            "" => "text/plain",
-            written => written,
+        let content_type = match message.text("content_type") {
+            "" if message.has("json_format") => Some("application/json"),
+            "" => None,
+            written => Some(written),
         };
-        Some(BodyFormat { format, content_type: Arc::from(content_type) })
+        Some(BodyFormat { format, content_type: content_type.map(Arc::from) })
     }
 
     /// A format string.

@@ -131,7 +131,11 @@ impl Converter<'_> {
             Some(source) => self.data(source, surroundings.max_body)?,
             None => Vec::new(),
         };
-        Some(Action::Direct { status, body: body.into() })
+        let format = match action.message("body_format") {
+            Some(format) => Some(Box::new(self.body_format(format)?)),
+            None => None,
+        };
+        Some(Action::Direct { status, body: body.into(), format })
     }
 
     fn redirect(&mut self, action: &Message, path: Option<&PathMatch>) -> Option<Redirect> {

@@ -460,8 +460,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.DirectResponseAction",
-        honoured: &["status", "body"],
+        honoured: &["status", "body", "body_format"],
         harmless: &[],
-        changes: &[("body_format", "the body is sent as it is")],
+        changes: &[],
     },
 ];

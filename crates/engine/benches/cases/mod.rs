@@ -60,7 +60,7 @@ fn record() -> Record {
 pub(crate) fn table(hosts: usize, routes: usize) -> RouteTable {
     let domains: Vec<String> =
         (0..hosts).map(|number| format!("service-{number}.namespace.svc:8080")).collect();
-    let refuse = || Action::Direct { status: 200, body: (*b"").into() };
+    let refuse = || Action::Direct { status: 200, body: (*b"").into(), format: None };
     let host = |domain: &String| {
         let mut prefixes: Vec<String> =
             (1..routes).map(|number| format!("/other/{number}")).collect();

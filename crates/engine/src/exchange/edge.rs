@@ -410,15 +410,7 @@ impl Exchange {
         {
             head.set_number(Name::XEnvoyAttemptCount, stream.attempts.into());
         }
-        if plain.answers
-            && plain.adds
-            && let Some(route) = stream.route
-            && let Some(added) = http.plain.added(route.host, route.route)
-        {
-            head.append_prepared(&added.to_responses);
-        }
-        let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
-        if changed {
+        if !stream.local_reply {
             self.change_response(index, now);
         }
         if !http.filters.is_empty() && !self.show_response_head(index, end, now) {
@@ -533,8 +525,22 @@ impl Exchange {
     }
 
     /// What the route changes in `stream.response`.
-    fn change_response(&mut self, index: StreamIndex, now: Instant) {
+    pub(crate) fn change_response(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
+        let plain = stream.plain();
+        if plain.answers {
+            if plain.adds
+                && let Some(route) = stream.route
+                && let Some(http) = stream.context.clone().http()
+                && let Some(added) = http.plain.added(route.host, route.route)
+            {
+                stream.response.append_prepared(&added.to_responses);
+            }
+            return;
+        }
+        if !stream.routed().is_some_and(|routed| changes(routed, Subject::Response)) {
+            return;
+        }
         let mut head = stream.response.take();
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };

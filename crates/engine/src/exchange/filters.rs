@@ -343,7 +343,9 @@ impl Exchange {
         }
         stream.recorder.note(|record| record.details = reply.details);
         stream.local_reply = true;
+        stream.status = reply.head.status();
         stream.response.put(reply.head, &mut self.env.heads);
+        self.change_response(index, now);
         self.reply(index, Bytes::from(reply.body), now);
     }
 

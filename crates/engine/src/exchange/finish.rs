@@ -49,13 +49,26 @@ impl Exchange {
         self.answer(index, head, body.to_vec(), details, now);
     }
 
-    /// Sends an answer of our own, worded as the listener wants it (`local_reply_config`) and as the client can read
-    /// it.
+    /// Sends an answer of our own, changed as its route says, worded as the listener wants it (`local_reply_config`)
+    /// and as the client can read it.
     pub(crate) fn answer(
         &mut self,
         index: StreamIndex,
         head: Head,
+        body: Vec<u8>,
+        details: &'static str,
+        now: Instant,
+    ) {
+        self.answer_as(index, head, body, None, details, now);
+    }
+
+    /// The same with content of a type that neither a route nor a word of the listener's has a say in.
+    pub(crate) fn answer_as(
+        &mut self,
+        index: StreamIndex,
+        head: Head,
         mut body: Vec<u8>,
+        content_type: Option<&str>,
         details: &'static str,
         now: Instant,
     ) {
@@ -67,12 +80,22 @@ impl Exchange {
         }
         stream.recorder.note(|record| record.details = details);
         stream.local_reply = true;
+        stream.status = head.status();
         stream.response.put(head, &mut self.env.heads);
-        self.map_local_reply(index, &mut body, now);
-        if let Some(stream) = self.streams.get_mut(index)
-            && stream.came_as_grpc()
+        self.change_response(index, now);
+        if let Some(content_type) = content_type
+            && let Some(stream) = self.streams.get_mut(index)
         {
-            word_for_grpc(&mut stream.response, &mut body);
+            stream.response.set(Name::ContentType, content_type.as_bytes());
+        }
+        self.map_local_reply(index, &mut body, now);
+        if let Some(stream) = self.streams.get_mut(index) {
+            if body.is_empty() {
+                stream.response.remove(Name::ContentType);
+            }
+            if stream.came_as_grpc() {
+                word_for_grpc(&mut stream.response, &mut body);
+            }
         }
         self.reply(index, Bytes::from(body), now);
     }
@@ -543,6 +566,7 @@ impl Exchange {
             if let Some(body) = &mapper.body {
                 text.clear();
                 text.extend_from_slice(body.as_bytes());
+                response.set(Name::ContentType, b"text/plain");
             }
             // What is added sees the answer as it was.
             facts.local_reply_body = text;
@@ -560,7 +584,8 @@ impl Exchange {
             let mut made = Vec::new();
             format.format.write(&mut made, &facts);
             if !made.is_empty() {
-                response.set(Name::ContentType, format.content_type.as_bytes());
+                let content_type = format.content_type.as_deref().unwrap_or("text/plain");
+                response.set(Name::ContentType, content_type.as_bytes());
             }
             *text = made;
         }

@@ -26,6 +26,7 @@ use crate::exchange::stream::{Pass, Progress, RouteRef, Routed, Stream, Upgrade,
 use crate::exchange::strict_headers;
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
+use crate::format::{Facts, Format};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, details};
@@ -34,7 +35,7 @@ use crate::route::{Picked, Sanitized};
 use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::snapshot::overload::ScaledTime;
 use crate::snapshot::route::{
-    Action, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
+    Action, BodyFormat, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
 };
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::upstream::pool::{Lease, Wish};
@@ -161,9 +162,9 @@ impl Exchange {
             }
         };
         match &route.action {
-            Action::Direct { status, body } => {
+            Action::Direct { status, body, format } => {
                 count_direct(stream);
-                self.direct_response(index, *status, body.to_vec(), now);
+                self.direct_response(index, *status, body, format.as_deref(), now);
             }
             Action::Redirect(redirect) => {
                 let setting =
@@ -206,7 +207,8 @@ impl Exchange {
         &mut self,
         index: StreamIndex,
         status: u16,
-        body: Vec<u8>,
+        body: &[u8],
+        format: Option<&BodyFormat>,
         now: Instant,
     ) {
         let mut head = self.env.heads.take();
@@ -218,7 +220,23 @@ impl Exchange {
             let place = [request.scheme(), b"://", request.authority(), request.path()].concat();
             head.set(Name::Location, &place);
         }
-        self.answer(index, head, body, details::DIRECT_RESPONSE, now);
+        let (body, content_type) = match format {
+            Some(BodyFormat { format, content_type }) => {
+                (self.formatted(index, format, body, now), content_type.as_deref())
+            }
+            None => (body.to_vec(), None),
+        };
+        self.answer_as(index, head, body, content_type, details::DIRECT_RESPONSE, now);
+    }
+
+    /// The content that a format makes of a body.
+    fn formatted(&self, index: StreamIndex, format: &Format, body: &[u8], now: Instant) -> Vec<u8> {
+        let Some(stream) = self.streams.get(index) else { return Vec::new() };
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let facts = crate::exchange::log::facts(stream, None, setting, now);
+        let mut made = Vec::new();
+        format.write(&mut made, &Facts { local_reply_body: body, ..facts });
+        made
     }
 
     /// Answers with a `location`.

@@ -157,7 +157,7 @@ fn route_asks_record(route: &Route) -> bool {
                     || forward.hash.iter().any(HashPolicy::reads_record)
             }
             Action::Redirect(redirect) => matches!(redirect.path, RedirectPath::Format(_)),
-            Action::Direct { .. } => false,
+            Action::Direct { format, .. } => format.is_some(),
         }
 }
 

@@ -177,8 +177,10 @@ pub enum Action {
     Direct {
         /// 200 to 599.
         status: u16,
-        /// The body.
+        /// `body`: the content, or what the format has as `%LOCAL_REPLY_BODY%`.
         body: Arc<[u8]>,
+        /// `body_format`.
+        format: Option<Box<BodyFormat>>,
     },
 }
 
@@ -532,8 +534,8 @@ pub enum RedirectPath {
 pub struct BodyFormat {
     /// The body.
     pub format: Format,
-    /// Its `content-type`.
-    pub content_type: Arc<str>,
+    /// Its `content-type`, where it says one or is JSON.
+    pub content_type: Option<Arc<str>>,
 }
 
 /// The operations on a request, in the order in which they apply.

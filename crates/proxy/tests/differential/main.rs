@@ -73,6 +73,7 @@ suites!(
     destinations,
     messages,
     routes,
+    direct_bodies,
     header_mutation,
     mutations,
     tries,

@@ -16,7 +16,7 @@ fn route(path: PathMatch) -> Route {
         rare: None,
         fraction: None,
         grpc_only: false,
-        action: Action::Direct { status: 200, body: (*b"").into() },
+        action: Action::Direct { status: 200, body: (*b"").into(), format: None },
         request_headers: HeaderOps::default(),
         response_headers: HeaderOps::default(),
         retry_buffer_limit: None,
