@@ -320,7 +320,7 @@ macro_rules! input {
 
 type ReadInput = fn(&mut Converter<'_>, &Message) -> Option<Input>;
 
-const INPUTS: [(&str, ReadInput); 20] = [
+const INPUTS: [(&str, ReadInput); 21] = [
     ("envoy.type.matcher.v3.HttpRequestHeaderMatchInput", |converter, config| {
         header(converter, config).map(Input::RequestHeader)
     }),
@@ -331,6 +331,7 @@ const INPUTS: [(&str, ReadInput); 20] = [
     ("envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput", |_, _| {
         Some(Input::StatusClass)
     }),
+    ("envoy.type.matcher.v3.HttpResponseLocalReplyMatchInput", |_, _| Some(Input::LocalReply)),
     ("envoy.type.matcher.v3.HttpRequestQueryParamMatchInput", |_, config| {
         Some(Input::QueryParameter(config.text("query_param").as_bytes().into()))
     }),

@@ -72,6 +72,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     whole("envoy.type.matcher.v3.HttpResponseHeaderMatchInput", &["header_name"]),
     whole("envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput", &[]),
     whole("envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput", &[]),
+    whole("envoy.type.matcher.v3.HttpResponseLocalReplyMatchInput", &[]),
     input!("network", "DestinationIPInput"),
     input!("network", "SourceIPInput"),
     input!("network", "DirectSourceIPInput"),

@@ -146,6 +146,7 @@ pub(crate) fn facts<'a>(
     facts.info = stream.recorder.info();
     facts.found = stream.recorder.mesh();
     facts.response = response;
+    facts.is_local_reply = stream.local_reply;
     facts.trailers = stream.recorder.trailers();
     facts.epoch_unix_ns = clock.epoch_unix_ns;
     facts.trace = stream.recorder.trace();

@@ -54,6 +54,8 @@ pub struct Facts<'a> {
     pub log_type: &'static str,
     /// The body that a local reply has before it is formatted.
     pub local_reply_body: &'a [u8],
+    /// The response is an answer of our own.
+    pub is_local_reply: bool,
     /// Nanoseconds since 1970 at [`Instant::ZERO`](towpath_proto::Instant::ZERO).
     pub epoch_unix_ns: u64,
     /// The machine's name.
@@ -108,6 +110,7 @@ impl<'a> Facts<'a> {
             filter_chain: "",
             log_type: "NotSet",
             local_reply_body: b"",
+            is_local_reply: false,
             epoch_unix_ns: 0,
             hostname: "",
             now,

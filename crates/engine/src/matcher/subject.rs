@@ -33,6 +33,8 @@ pub struct Subject<'a> {
     pub request: Option<&'a Head>,
     /// The head of the response to it, if there is one.
     pub response: Option<&'a Head>,
+    /// It is an answer of our own.
+    pub is_local_reply: bool,
     /// What filters have left of the stream.
     pub info: Option<&'a StreamInfo>,
     /// What expressions look at, beside the head.
@@ -97,6 +99,8 @@ pub enum Input {
     Status,
     /// `HttpResponseStatusCodeClassMatchInput`: such as `4xx`.
     StatusClass,
+    /// `HttpResponseLocalReplyMatchInput`: `true` or `false`.
+    LocalReply,
     /// `DestinationIPInput`, `SourceIPInput`, `DirectSourceIPInput`.
     Ip(Whose),
     /// `DestinationPortInput`, `SourcePortInput`.
@@ -148,10 +152,13 @@ impl Input {
         !matches!(self, Self::RequestHeader(_) | Self::QueryParameter(_)) && !self.is_of_response()
     }
 
-    /// Whether it is a part of a response's head.
+    /// Whether it is of a response.
     #[must_use]
     pub const fn is_of_response(&self) -> bool {
-        matches!(self, Self::ResponseHeader(_) | Self::Status | Self::StatusClass)
+        matches!(
+            self,
+            Self::ResponseHeader(_) | Self::Status | Self::StatusClass | Self::LocalReply
+        )
     }
 
     /// Whether it is known only while a filter chain is chosen.
@@ -190,6 +197,10 @@ impl Input {
                 class @ 1..=5 => owned(format!("{class}xx")),
                 _ => None,
             },
+            Self::LocalReply => Some(Cow::Borrowed(match subject.is_local_reply {
+                true => b"true",
+                false => b"false",
+            })),
             Self::QueryParameter(name) => {
                 query::first(subject.request?.path(), name).map(Cow::Borrowed)
             }

@@ -87,6 +87,7 @@ impl CustomResponse {
             server_name: record.server_name.as_deref().unwrap_or_default(),
             tls: record.downstream_tls.as_deref(),
             response: Some(response.head),
+            is_local_reply: response.facts.is_local_reply,
             info: response.facts.info,
             ..Subject::default()
         };
