@@ -252,6 +252,7 @@ fn http() -> Probe {
         send: [].into(),
         receive: Vec::new(),
         service: None,
+        is_http2: false,
         looked_at: 1024,
     })
 }

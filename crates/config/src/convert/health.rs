@@ -128,10 +128,14 @@ impl Converter<'_> {
     }
 
     fn http_probe(&mut self, message: &Message) -> Option<HttpProbe> {
-        if message.choice("codec_client_type") != "HTTP1" {
-            self.report
-                .unsupported(message.at("codec_client_type"), "checks are made over HTTP/1.1");
-        }
+        let is_http2 = match message.choice("codec_client_type").as_str() {
+            "HTTP2" => true,
+            "HTTP3" => {
+                self.report.unsupported(message.at("codec_client_type"), "HTTP3 is not spoken");
+                return None;
+            }
+            _ => false,
+        };
         let method = match message.choice("method").as_str() {
             "METHOD_UNSPECIFIED" => "GET".to_owned(),
             method => method.to_owned(),
@@ -165,6 +169,7 @@ impl Converter<'_> {
                 Some(matcher) => Some(self.string_matcher(matcher)?),
                 None => None,
             },
+            is_http2,
             looked_at,
         })
     }

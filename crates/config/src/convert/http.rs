@@ -199,6 +199,10 @@ impl Converter<'_> {
     fn downstream_http1(&mut self, message: &Message) -> http1::Options {
         let options = message.message("http_protocol_options");
         let common = message.message("common_http_protocol_options");
+        if let Some(common) = common.filter(|common| common.has("max_response_headers_kb")) {
+            let at = common.at("max_response_headers_kb");
+            self.report.problem(at, "is for responses, of which a listener gets none");
+        }
         let mut http1 = self.http1_options(options, common);
         http1.max_head_bytes =
             message.number32("max_request_headers_kb").unwrap_or(60).saturating_mul(1024);

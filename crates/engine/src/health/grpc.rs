@@ -12,7 +12,7 @@ use towpath_proto::http2::{Arrival, Connection, Options};
 use towpath_proto::name::Name;
 use towpath_proto::{Event, Instant, Out};
 
-use super::probe::Outcome;
+use super::probe::{Outcome, takes_more};
 use crate::format::Facts;
 use crate::grpc;
 use crate::header_ops::{Scratch, Subject};
@@ -89,7 +89,7 @@ impl GrpcDialogue {
 
     /// Whether the next check can use the connection.
     pub(super) fn is_reusable(&self) -> bool {
-        self.http2.is_open() && !self.http2.is_exhausted() && self.http2.capacity() > 0
+        takes_more(&self.http2)
     }
 
     fn read(&mut self, number: u32, arrival: Arrival, heads: &mut HeadPool) -> Option<Outcome> {

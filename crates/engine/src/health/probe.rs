@@ -9,6 +9,7 @@ use bytes::Bytes;
 use towpath_proto::bolt::{Command, Decoder, Kind, Message, Options, Status};
 use towpath_proto::head::{Head, HeadPool};
 use towpath_proto::http1::Client;
+use towpath_proto::http2::{Arrival, Connection};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
 use towpath_proto::{Event, Out};
@@ -41,9 +42,24 @@ pub(super) enum Outcome {
 /// What is spoken on a connection for checks.
 #[derive(Debug)]
 pub(super) enum Dialogue {
-    Http { client: Box<Client>, answer: HttpAnswer },
-    Tcp { pieces: Pieces, header: Vec<u8> },
-    Bolt { decoder: Decoder, asked: u32 },
+    Http {
+        client: Box<Client>,
+        answer: HttpAnswer,
+    },
+    /// The same over HTTP/2, and the request under way.
+    Http2 {
+        connection: Box<Connection>,
+        request: Option<u32>,
+        answer: HttpAnswer,
+    },
+    Tcp {
+        pieces: Pieces,
+        header: Vec<u8>,
+    },
+    Bolt {
+        decoder: Decoder,
+        asked: u32,
+    },
     Grpc(GrpcDialogue),
 }
 
@@ -80,6 +96,11 @@ impl Dialogue {
         (local, peer): (&Address, &Address),
     ) -> Self {
         match &check.probe {
+            Probe::Http(probe) if probe.is_http2 => {
+                let options = cluster.http2.as_ref().map(|http2| Arc::clone(&http2.options));
+                let connection = Box::new(Connection::client(options.unwrap_or_default()));
+                Self::Http2 { connection, request: None, answer: HttpAnswer::default() }
+            }
             Probe::Http(_) => {
                 let client = Box::new(Client::new(Arc::clone(&cluster.http1)));
                 Self::Http { client, answer: HttpAnswer::default() }
@@ -120,6 +141,21 @@ impl Dialogue {
                     client.encode_end(out);
                 }
             }
+            // On a connection that takes none nothing is asked, and the check's time runs out.
+            (Self::Http2 { connection, request, answer }, Probe::Http(probe)) => {
+                *answer = HttpAnswer::default();
+                *request = connection.open();
+                if let Some(number) = *request {
+                    let is_empty = probe.send.is_empty();
+                    let head = question(probe, authority, now);
+                    connection.send_head(number, &head, is_empty, out);
+                    if !is_empty {
+                        connection.send_data(number, Bytes::copy_from_slice(&probe.send));
+                        connection.send_end(number);
+                    }
+                }
+                connection.flush(out);
+            }
             (Self::Tcp { pieces, header }, Probe::Tcp(probe)) => {
                 pieces.clear();
                 out.push(Bytes::copy_from_slice(header));
@@ -133,7 +169,14 @@ impl Dialogue {
             (Self::Grpc(dialogue), Probe::Grpc(probe)) => {
                 dialogue.ask(probe, authority, check.timeout, now, out);
             }
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {}
+            (
+                Self::Http { .. }
+                | Self::Http2 { .. }
+                | Self::Tcp { .. }
+                | Self::Bolt { .. }
+                | Self::Grpc(_),
+                _,
+            ) => {}
         }
     }
 
@@ -150,6 +193,12 @@ impl Dialogue {
                 client.receive(chunk);
                 answer.read(client, probe, heads)
             }
+            (Self::Http2 { connection, request, answer }, Probe::Http(probe)) => {
+                connection.receive(chunk);
+                let outcome = read_http2(connection, request, Some((answer, probe)), heads);
+                connection.flush(out);
+                outcome
+            }
             (Self::Tcp { pieces, .. }, Probe::Tcp(probe)) => {
                 let is_whole = pieces.take(&chunk, &probe.receive);
                 is_whole.then_some(Outcome::Success { degraded: false })
@@ -159,9 +208,14 @@ impl Dialogue {
                 read_bolt(decoder, *asked)
             }
             (Self::Grpc(dialogue), Probe::Grpc(_)) => dialogue.receive(chunk, heads, out),
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
-                Some(Outcome::Broken)
-            }
+            (
+                Self::Http { .. }
+                | Self::Http2 { .. }
+                | Self::Tcp { .. }
+                | Self::Bolt { .. }
+                | Self::Grpc(_),
+                _,
+            ) => Some(Outcome::Broken),
         }
     }
 
@@ -172,29 +226,38 @@ impl Dialogue {
                 client.ended();
                 answer.read(client, probe, heads).unwrap_or(Outcome::Broken)
             }
-            (Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_), _) => {
-                Outcome::Broken
-            }
+            (
+                Self::Http { .. }
+                | Self::Http2 { .. }
+                | Self::Tcp { .. }
+                | Self::Bolt { .. }
+                | Self::Grpc(_),
+                _,
+            ) => Outcome::Broken,
         }
     }
 
     /// The status of the answer, 0 where there is none.
     pub(super) const fn http_status(&self) -> u16 {
         match self {
-            Self::Http { answer, .. } => answer.status,
+            Self::Http { answer, .. } | Self::Http2 { answer, .. } => answer.status,
             Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_) => 0,
         }
     }
 
     /// Whether it was compared whose the host says that it is.
     pub(super) const fn has_compared(&self) -> bool {
-        matches!(self, Self::Http { answer, .. } if answer.compared)
+        match self {
+            Self::Http { answer, .. } | Self::Http2 { answer, .. } => answer.compared,
+            Self::Tcp { .. } | Self::Bolt { .. } | Self::Grpc(_) => false,
+        }
     }
 
     /// Whether the next check can use the connection.
     pub(super) fn is_reusable(&self) -> bool {
         match self {
             Self::Http { client, .. } => client.reusable(),
+            Self::Http2 { connection, .. } => takes_more(connection),
             Self::Tcp { .. } | Self::Bolt { .. } => true,
             Self::Grpc(dialogue) => dialogue.is_reusable(),
         }
@@ -211,6 +274,12 @@ impl Dialogue {
             Self::Grpc(dialogue) => {
                 dialogue.receive(chunk, heads, out);
                 dialogue.is_reusable()
+            }
+            Self::Http2 { connection, request, .. } => {
+                connection.receive(chunk);
+                read_http2(connection, request, None, heads);
+                connection.flush(out);
+                takes_more(connection)
             }
             // It would be misunderstood at the next check.
             Self::Http { .. } | Self::Tcp { .. } | Self::Bolt { .. } => false,
@@ -255,34 +324,47 @@ impl HttpAnswer {
     ) -> Option<Outcome> {
         loop {
             match client.poll(heads) {
-                Ok(Some(Event::Head { head, end })) => {
-                    (self.said, self.status) = (Some(judge(&head, probe)), head.status());
-                    self.strange = probe.service.as_ref().is_some_and(|service| {
-                        let name = head.get(Name::XEnvoyUpstreamHealthCheckedCluster);
-                        !service.matches(name.unwrap_or_default())
-                    });
-                    heads.give(head);
-                    if end {
-                        return self.outcome(probe);
+                Ok(Some(event)) => {
+                    if let Some(outcome) = self.take(event, probe, heads) {
+                        return Some(outcome);
                     }
-                }
-                Ok(Some(Event::Informational(head))) => heads.give(head),
-                Ok(Some(Event::Trailers(trailers))) => {
-                    heads.give(trailers);
-                    return self.outcome(probe);
-                }
-                Ok(Some(Event::End)) => return self.outcome(probe),
-                Ok(Some(Event::Data(chunk))) => {
-                    let left = match probe.looked_at {
-                        0 => u64::MAX,
-                        most => most.saturating_sub(self.length),
-                    };
-                    let seen = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-                    self.content.take(&chunk[..seen], &probe.receive);
-                    self.length = self.length.saturating_add(chunk.len() as u64);
                 }
                 Ok(None) => return None,
                 Err(_) => return Some(Outcome::Broken),
+            }
+        }
+    }
+
+    /// One part of it: the outcome if it is the last.
+    fn take(&mut self, event: Event, probe: &HttpProbe, heads: &mut HeadPool) -> Option<Outcome> {
+        match event {
+            Event::Head { head, end } => {
+                (self.said, self.status) = (Some(judge(&head, probe)), head.status());
+                self.strange = probe.service.as_ref().is_some_and(|service| {
+                    let name = head.get(Name::XEnvoyUpstreamHealthCheckedCluster);
+                    !service.matches(name.unwrap_or_default())
+                });
+                heads.give(head);
+                if end { self.outcome(probe) } else { None }
+            }
+            Event::Informational(head) => {
+                heads.give(head);
+                None
+            }
+            Event::Trailers(trailers) => {
+                heads.give(trailers);
+                self.outcome(probe)
+            }
+            Event::End => self.outcome(probe),
+            Event::Data(chunk) => {
+                let left = match probe.looked_at {
+                    0 => u64::MAX,
+                    most => most.saturating_sub(self.length),
+                };
+                let seen = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+                self.content.take(&chunk[..seen], &probe.receive);
+                self.length = self.length.saturating_add(chunk.len() as u64);
+                None
             }
         }
     }
@@ -296,6 +378,43 @@ impl HttpAnswer {
         self.compared = is_good && probe.service.is_some();
         if is_good && self.strange { Some(Outcome::Refused) } else { self.said }
     }
+}
+
+/// Reads what came over HTTP/2: the outcome of the request under way once it is known. Without an answer to fill there
+/// is no request.
+fn read_http2(
+    connection: &mut Connection,
+    request: &mut Option<u32>,
+    mut asked: Option<(&mut HttpAnswer, &HttpProbe)>,
+    heads: &mut HeadPool,
+) -> Option<Outcome> {
+    let mut outcome = None;
+    loop {
+        match connection.poll(heads) {
+            Ok(Some((number, arrival))) if *request == Some(number) => {
+                let Some((answer, probe)) = asked.as_mut() else { continue };
+                if let Arrival::Part(Event::Data(_)) = arrival {
+                    connection.consumed(number);
+                }
+                outcome = match arrival {
+                    Arrival::Part(event) => answer.take(event, probe, heads),
+                    Arrival::Reset(_) | Arrival::Refused => Some(Outcome::Broken),
+                };
+                if outcome.is_some() {
+                    connection.release(number);
+                    *request = None;
+                }
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return outcome,
+            Err(_) => return outcome.or(Some(Outcome::Broken)),
+        }
+    }
+}
+
+/// Whether the next check can use a connection.
+pub(super) fn takes_more(http2: &Connection) -> bool {
+    http2.is_open() && !http2.is_exhausted() && http2.capacity() > 0
 }
 
 fn judge(head: &Head, probe: &HttpProbe) -> Outcome {

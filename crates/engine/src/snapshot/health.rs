@@ -107,6 +107,8 @@ pub struct HttpProbe {
     pub receive: Vec<Arc<[u8]>>,
     /// `service_name_matcher`: whose the host must say that it is, in `x-envoy-upstream-healthchecked-cluster`.
     pub service: Option<StringMatcher>,
+    /// `codec_client_type` is `HTTP2`: over HTTP/2 from the first byte.
+    pub is_http2: bool,
     /// `response_buffer_size`: how much of the content is looked at, in bytes; all of it when 0. Default 1024.
     pub looked_at: u64,
 }
