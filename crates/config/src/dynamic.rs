@@ -67,7 +67,7 @@ pub struct Build {
     pub needs: Vec<Need>,
     /// Clusters and listeners that wait for what they ask for.
     pub warming: Vec<(Kind, String)>,
-    /// Those of the listeners that do not serve.
+    /// The listeners among them, as they are to serve.
     pub warming_listeners: Vec<Arc<Listener>>,
     /// Fields of what is new that are ignored without harm, a line each.
     pub ignored: Vec<String>,
@@ -638,11 +638,11 @@ impl Resources {
     }
 }
 
-/// What serves is not all that there is.
+/// What was left out of a build.
 struct Overlaid {
-    /// What is not complete.
+    /// Clusters and listeners that are not complete.
     warming: Vec<Key>,
-    /// The listeners of it.
+    /// The listeners among them, as they are to serve.
     warming_listeners: Vec<Arc<Listener>>,
     /// Whether all listeners are as they are to be.
     is_whole: bool,

@@ -128,14 +128,10 @@ impl Converter<'_> {
     }
 
     fn http_probe(&mut self, message: &Message) -> Option<HttpProbe> {
-        let is_http2 = match message.choice("codec_client_type").as_str() {
-            "HTTP2" => true,
-            "HTTP3" => {
-                self.report.unsupported(message.at("codec_client_type"), "HTTP3 is not spoken");
-                return None;
-            }
-            _ => false,
-        };
+        let codec = message.choice("codec_client_type");
+        if codec == "HTTP3" {
+            self.report.unsupported(message.at("codec_client_type"), "HTTP3 is not spoken");
+        }
         let method = match message.choice("method").as_str() {
             "METHOD_UNSPECIFIED" => "GET".to_owned(),
             method => method.to_owned(),
@@ -169,7 +165,7 @@ impl Converter<'_> {
                 Some(matcher) => Some(self.string_matcher(matcher)?),
                 None => None,
             },
-            is_http2,
+            is_http2: codec == "HTTP2",
             looked_at,
         })
     }

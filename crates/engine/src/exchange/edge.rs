@@ -410,7 +410,17 @@ impl Exchange {
         {
             head.set_number(Name::XEnvoyAttemptCount, stream.attempts.into());
         }
-        if !stream.local_reply {
+        // A local reply was changed before it was worded.
+        if plain.answers
+            && plain.adds
+            && !stream.local_reply
+            && let Some(route) = stream.route
+            && let Some(added) = http.plain.added(route.host, route.route)
+        {
+            head.append_prepared(&added.to_responses);
+        }
+        let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
+        if changed && !stream.local_reply {
             self.change_response(index, now);
         }
         if !http.filters.is_empty() && !self.show_response_head(index, end, now) {
@@ -524,23 +534,26 @@ impl Exchange {
         }
     }
 
-    /// What the route changes in `stream.response`.
-    pub(crate) fn change_response(&mut self, index: StreamIndex, now: Instant) {
+    /// What the route changes in `stream.response`, a local reply.
+    pub(crate) fn change_reply(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let plain = stream.plain();
-        if plain.answers {
-            if plain.adds
-                && let Some(route) = stream.route
-                && let Some(http) = stream.context.clone().http()
-                && let Some(added) = http.plain.added(route.host, route.route)
-            {
-                stream.response.append_prepared(&added.to_responses);
+        if !plain.answers {
+            if stream.routed().is_some_and(|routed| changes(routed, Subject::Response)) {
+                self.change_response(index, now);
             }
-            return;
+        } else if plain.adds
+            && let Some(route) = stream.route
+            && let Some(http) = stream.context.clone().http()
+            && let Some(added) = http.plain.added(route.host, route.route)
+        {
+            stream.response.append_prepared(&added.to_responses);
         }
-        if !stream.routed().is_some_and(|routed| changes(routed, Subject::Response)) {
-            return;
-        }
+    }
+
+    /// What the route changes in `stream.response`.
+    fn change_response(&mut self, index: StreamIndex, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
         let mut head = stream.response.take();
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };

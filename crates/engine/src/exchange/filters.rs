@@ -345,7 +345,7 @@ impl Exchange {
         stream.local_reply = true;
         stream.status = reply.head.status();
         stream.response.put(reply.head, &mut self.env.heads);
-        self.change_response(index, now);
+        self.change_reply(index, now);
         self.reply(index, Bytes::from(reply.body), now);
     }
 

@@ -82,7 +82,7 @@ impl Exchange {
         stream.local_reply = true;
         stream.status = head.status();
         stream.response.put(head, &mut self.env.heads);
-        self.change_response(index, now);
+        self.change_reply(index, now);
         if let Some(content_type) = content_type
             && let Some(stream) = self.streams.get_mut(index)
         {

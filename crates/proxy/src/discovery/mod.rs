@@ -463,10 +463,9 @@ impl Server {
         let mut rejected = Vec::new();
         let mut build = build;
         loop {
-            let mut refused = match of {
-                Kind::Listener => self.try_to_open(&build).await,
-                _ => Vec::new(),
-            };
+            let is_of_listeners = of == Kind::Listener;
+            let mut refused =
+                if is_of_listeners { self.try_to_open(&build).await } else { Vec::new() };
             if refused.is_empty() {
                 if !matches!(self.stage, Stage::Serving) {
                     self.take_build(build);
