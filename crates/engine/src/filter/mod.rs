@@ -72,7 +72,7 @@ pub mod stateful_session;
 mod talk;
 mod wanted;
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -91,7 +91,7 @@ use crate::format::Facts;
 use crate::header_ops::Scratch;
 use crate::matcher::Subject;
 use crate::record::Flags;
-use crate::stats::{Registry, Scope, StatSet};
+use crate::stats::{FilterNames, Registry, Scope, StatSet};
 
 /// A filter as the configuration has it, for all workers.
 pub trait FilterConfig: Any + fmt::Debug + Send + Sync {
@@ -483,7 +483,22 @@ impl FilterScope {
     /// The counters of `http.<stat prefix>.<filter>`; `family` is `http_<filter>`.
     #[must_use]
     pub fn stats<S: StatSet + Default>(&self, family: &'static str) -> Arc<S> {
-        self.set(Scope::HttpFilter { prefix: Arc::clone(&self.prefix), family })
+        self.named(self.names(family))
+    }
+
+    /// What these counters are called: `http` and `cluster` say whose they are, which the family begins with.
+    #[must_use]
+    pub fn names(&self, family: &'static str) -> FilterNames {
+        let (whose, filter) = family.split_once('_').unwrap_or(("http", family));
+        let label = if whose == "cluster" { CLUSTER } else { MANAGER };
+        let prefix = format!("{whose}.{}.{filter}", self.prefix);
+        FilterNames::new(family, prefix).label(label, &self.prefix)
+    }
+
+    /// The counters that are called so.
+    #[must_use]
+    pub fn named<S: StatSet + Default>(&self, names: FilterNames) -> Arc<S> {
+        self.set(Scope::Filter { names, of: TypeId::of::<S>() })
     }
 
     /// The counters of any scope.
@@ -493,16 +508,20 @@ impl FilterScope {
     }
 }
 
+/// The labels that say whose counters are.
+pub(crate) const MANAGER: &str = "envoy_http_conn_manager_prefix";
+pub(crate) const CLUSTER: &str = "envoy_cluster_name";
+
 /// Counters under prefixes that routes name too, each made when it is first asked for.
 #[derive(Debug)]
 pub(crate) struct ByPrefix<S> {
     scope: FilterScope,
-    of_prefix: fn(Arc<str>) -> Scope,
+    of_prefix: fn(&Arc<str>) -> FilterNames,
     known: RefCell<Vec<(Arc<str>, Arc<S>)>>,
 }
 
 impl<S: StatSet + Default> ByPrefix<S> {
-    pub(crate) fn new(scope: FilterScope, of_prefix: fn(Arc<str>) -> Scope) -> Self {
+    pub(crate) fn new(scope: FilterScope, of_prefix: fn(&Arc<str>) -> FilterNames) -> Self {
         Self { scope, of_prefix, known: RefCell::default() }
     }
 
@@ -511,7 +530,7 @@ impl<S: StatSet + Default> ByPrefix<S> {
         if let Some((_, stats)) = known.iter().find(|(one, _)| one == prefix) {
             return Arc::clone(stats);
         }
-        let stats = self.scope.set((self.of_prefix)(Arc::clone(prefix)));
+        let stats = self.scope.named((self.of_prefix)(prefix));
         known.push((Arc::clone(prefix), Arc::clone(&stats)));
         stats
     }

@@ -1,11 +1,11 @@
 //! The statistics of servers that are named by their addresses (`google_grpc`), by Envoy's names.
 
+use super::Counter;
 use super::sets::stats;
-use super::{Counter, Stat, StatSet};
 
 stats! {
     /// `grpc.<stat prefix>.…`: of calls of a `google_grpc`.
-    GoogleGrpcStats {
+    pub GoogleGrpcStats {
         Counter streams_closed_0;
         Counter streams_closed_1;
         Counter streams_closed_10;

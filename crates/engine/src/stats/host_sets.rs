@@ -1,11 +1,10 @@
 //! What is counted and shown of a cluster's hosts beside their number.
 
 use super::sets::stats;
-use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
 
 stats! {
     /// `cluster.<name>.ring_hash_lb.…`
-    RingStats {
+    pub RingStats {
         Gauge max_hashes_per_host;
         Gauge min_hashes_per_host;
         Gauge size;
@@ -14,7 +13,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.maglev_lb.…`
-    MaglevStats {
+    pub MaglevStats {
         Gauge max_entries_per_host;
         Gauge min_entries_per_host;
     }
@@ -22,14 +21,14 @@ stats! {
 
 stats! {
     /// `cluster.<name>.<name of a transport socket match>.…`
-    SocketMatchStats {
+    pub SocketMatchStats {
         Counter total_match_count;
     }
 }
 
 stats! {
     /// `cluster.<name>.zone.<ours>.<the host's>.…`
-    ZonePairStats {
+    pub ZonePairStats {
         Codes upstream_rq;
         Histogram upstream_rq_time;
     }

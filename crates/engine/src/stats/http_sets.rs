@@ -1,11 +1,10 @@
 //! The statistics of HTTP connection managers, by Envoy's names.
 
 use super::sets::{count_response, stats};
-use super::{Counter, Gauge, Histogram, Stat, StatSet};
 
 stats! {
     /// `http.<stat prefix>.…`
-    HttpStats {
+    pub HttpStats {
         Gauge downstream_cx_active;
         Counter downstream_cx_delayed_close_timeout;
         Counter downstream_cx_destroy;

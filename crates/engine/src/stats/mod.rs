@@ -34,14 +34,9 @@ use std::fmt;
 pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
-    ApiKeyAuthStats, BandwidthLimitStats, BasicAuthStats, BrotliStats, CompressorResponseStats,
-    CompressorStats, ConnectionRateStats, CorsStats, CredentialInjectorStats, CsrfStats,
-    DecompressorStats, ExtAuthzStats, ExtProcStats, FaultClusterStats, FaultStats, GreetingStats,
-    HeaderToMetadataStats, HealthCheckFilterStats, HttpInspectorStats, JwtAuthnStats,
-    LocalRateLimitStats, LuaStats, OAuth2Stats, ProxyHeaderStats, ProxyProtocolErrors,
-    ProxyProtocolStats, ProxyProtocolVersionStats, RateLimitStats, RbacStats, SetMetadataStats,
-    ShadowRbacStats, StatefulSessionStats, SubsetStats, TlsInspectorStats, TranscoderStats,
-    ZlibStats, ZoneStats, ZstdStats,
+    ConnectionRateStats, GreetingStats, HttpInspectorStats, ProxyHeaderStats, ProxyProtocolErrors,
+    ProxyProtocolStats, ProxyProtocolVersionStats, RbacStats, ShadowRbacStats, SubsetStats,
+    TlsInspectorStats, ZoneStats,
 };
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
@@ -58,7 +53,8 @@ pub use prometheus::Prometheus;
 pub use push::Push;
 pub use registry::{Reading, Registry};
 pub use rules::{Keep, Rules};
-pub use scope::{GOOGLE_GRPC, GrpcProtocol, Scope};
+pub use scope::{FilterNames, GOOGLE_GRPC, GrpcProtocol, Scope};
+pub(crate) use sets::stats;
 pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
     ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::sets::stats;
-use super::{Counter, Gauge, Stat, StatSet};
+use super::{Gauge, Stat, StatSet};
 use crate::total::Total;
 
 stats! {
     /// `dns_cache.<name>.…`
-    DnsCacheStats {
+    pub DnsCacheStats {
         Counter cache_load;
         Counter dns_address_filter_out;
         Counter dns_query_attempt;

@@ -1,11 +1,10 @@
 //! The statistics of the overload manager, by Envoy's names.
 
 use super::sets::stats;
-use super::{Counter, Gauge, Histogram, Stat, StatSet};
 
 stats! {
     /// `overload.<resource monitor>.…`
-    ResourceStats {
+    pub ResourceStats {
         Counter failed_updates;
         Gauge pressure;
         Counter skipped_updates;
@@ -14,7 +13,7 @@ stats! {
 
 stats! {
     /// `overload.<resource monitor>.…` of what is counted as it comes.
-    ProactiveResourceStats {
+    pub ProactiveResourceStats {
         Counter failed_updates;
         Gauge pressure;
     }
@@ -22,7 +21,7 @@ stats! {
 
 stats! {
     /// `overload.<action>.…`
-    OverloadActionStats {
+    pub OverloadActionStats {
         Gauge active;
         Gauge scale_percent;
     }
@@ -30,7 +29,7 @@ stats! {
 
 stats! {
     /// `overload.<load shed point>.…`
-    LoadShedStats {
+    pub LoadShedStats {
         Gauge scale_percent;
         Counter shed_load_count;
     }
@@ -38,7 +37,7 @@ stats! {
 
 stats! {
     /// `overload.…`
-    OverloadStats {
+    pub OverloadStats {
         Histogram refresh_interval_delay;
     }
 }
@@ -46,7 +45,7 @@ stats! {
 stats! {
     /// `envoy.overload_actions.reset_high_memory_stream.…`, without `overload.`, as in Envoy; `held_bytes`, which Envoy
     /// has not, is what streams and connections of workers held when they were looked at last.
-    HighMemoryStats {
+    pub HighMemoryStats {
         Counter count;
         Gauge held_bytes;
     }
@@ -54,7 +53,7 @@ stats! {
 
 stats! {
     /// `overload.envoy.overload_actions.shrink_heap.…`
-    ShrinkStats {
+    pub ShrinkStats {
         Gauge active;
         Gauge scale_percent;
         Counter shrink_count;

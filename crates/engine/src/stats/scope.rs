@@ -1,10 +1,13 @@
 //! What a set of statistics is about, as Envoy names it: a dotted prefix, or a metric's name and labels.
 
 mod labels;
+mod names;
 
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::names::FilterNames;
 use super::istio::Labels;
 use crate::mesh::IstioMetric;
 
@@ -13,8 +16,6 @@ use crate::mesh::IstioMetric;
 pub enum Scope {
     /// `towpath.access_log`.
     AccessLogs,
-    /// `<stat prefix>.http_bandwidth_limit`.
-    BandwidthLimit(Arc<str>),
     /// `bolt.<stat prefix>`.
     Bolt(Arc<str>),
     /// `cluster.<name>`; `alt_stat_name` counts as the name.
@@ -25,13 +26,6 @@ pub enum Scope {
     ClusterProxyHeader(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
-    /// `cluster.<name>.ext_authz`, and the filter's stat prefix.
-    ClusterExtAuthz {
-        /// The cluster.
-        cluster: Arc<str>,
-        /// The filter's stat prefix; it may be empty.
-        prefix: Arc<str>,
-    },
     /// `cluster.<name>.grpc.<service>.<method>`, and without the latter two.
     ClusterGrpc {
         /// The cluster.
@@ -57,13 +51,6 @@ pub enum Scope {
     ClusterMaglev(Arc<str>),
     /// `cluster.<name>.outlier_detection`.
     ClusterOutliers(Arc<str>),
-    /// `cluster.<name>.ratelimit`, and the filter's stat prefix.
-    ClusterRateLimit {
-        /// The cluster.
-        cluster: Arc<str>,
-        /// The filter's stat prefix; it may be empty.
-        prefix: Arc<str>,
-    },
     /// `cluster.<name>.ring_hash_lb`.
     ClusterRing(Arc<str>),
     /// `cluster.<name>.<name of a transport socket match>`, `cluster.<name>.zone.<one>.<other>`.
@@ -96,13 +83,6 @@ pub enum Scope {
     ControlPlane,
     /// `towpath.worker_<n>`: a worker's driver.
     Driver(u32),
-    /// `http.<stat prefix>.fault.<cluster>`: of requests that say that they are from there.
-    FaultCluster {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// The cluster.
-        cluster: Arc<str>,
-    },
     /// `extension_config_discovery.<what is extended>.<name>`.
     Extension {
         /// `http_filter` and others.
@@ -119,75 +99,25 @@ pub enum Scope {
     },
     /// `filesystem`.
     Filesystem,
+    /// What an HTTP filter counts, as the filter has named it.
+    Filter {
+        /// Its names.
+        names: FilterNames,
+        /// The type of the set: sets of two types may have one prefix.
+        of: TypeId,
+    },
     /// `grpc.<stat prefix>`: of a `google_grpc`.
     GoogleGrpc(Arc<str>),
     /// `overload`, and the name of a resource monitor, an action or a load shed point; it may be empty.
     Overload(Arc<str>),
     /// `envoy.overload_actions.reset_high_memory_stream`: of workers.
     HighMemory,
-    /// `http_filter_name.<stat prefix>`: header_to_metadata's.
-    HeaderToMetadata(Arc<str>),
     /// `http.<stat prefix>`.
     Http(Arc<str>),
-    /// `http.<stat prefix>.ext_authz`, and the filter's stat prefix.
-    HttpExtAuthz {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// The filter's; it may be empty.
-        prefix: Arc<str>,
-    },
-    /// `http.<stat prefix>.ext_proc`, and the filter's stat prefix.
-    HttpExtProc {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// The filter's; it may be empty.
-        prefix: Arc<str>,
-    },
-    /// `http.<stat prefix>.<filter>.<part>`: what a compressor or decompressor counts.
-    HttpCompression {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// `compressor` or `decompressor`.
-        filter: &'static str,
-        /// Library, coding and, where there is one, direction.
-        part: Arc<str>,
-        /// What the names of its metrics begin with.
-        family: &'static str,
-    },
-    /// `http.<stat prefix>`: what a transcoder holds.
-    HttpTranscoder(Arc<str>),
-    /// `http.<stat prefix>.<filter>`.
-    HttpFilter {
-        /// The connection manager's stat prefix.
-        prefix: Arc<str>,
-        /// `http_` and what the filter's counters are called.
-        family: &'static str,
-    },
-    /// `http.<stat prefix>.jwt_authn`, and the filter's stat prefix.
-    JwtAuthn {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// The filter's; it may be empty.
-        prefix: Arc<str>,
-    },
     /// `dns_cache.<name>`.
     DnsCache(Arc<str>),
     /// `dns_cache.<name>.circuit_breakers`.
     DnsCacheBreakers(Arc<str>),
-    /// `http.<stat prefix>`, or nothing for what a route says; and the stat prefix of the filter `oauth2`.
-    OAuth2 {
-        /// The connection manager's stat prefix.
-        http: Option<Arc<str>>,
-        /// The filter's, without a dot at its end; it may be empty.
-        prefix: Arc<str>,
-    },
-    /// `http.<stat prefix>.stateful_session`, and the filter's stat prefix.
-    StatefulSession {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// The filter's; never empty.
-        prefix: Arc<str>,
-    },
     /// `http2`.
     Http2,
     /// `istiocustom.<metric>`, and its labels: all of the statistic's name.
@@ -238,15 +168,6 @@ pub enum Scope {
     ConnectionRate(Arc<str>),
     /// `local_rate_limit.<stat prefix>`.
     ChainRate(Arc<str>),
-    /// `<stat prefix>.http_local_rate_limit`.
-    LocalRateLimit(Arc<str>),
-    /// `http.<stat prefix>.lua`, and the filter's stat prefix.
-    Lua {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
-        /// The filter's; it may be empty.
-        prefix: Arc<str>,
-    },
     /// `metadata_exchange`.
     MetadataExchange,
     /// `proxy_proto.<stat prefix>`; the prefix may be empty.
@@ -268,15 +189,6 @@ pub enum Scope {
     NetworkRbac {
         /// The filter's stat prefix.
         prefix: Arc<str>,
-        /// Of the rules; it may be empty.
-        rules: Arc<str>,
-        /// They only count.
-        shadow: bool,
-    },
-    /// `http.<stat prefix>.rbac`, and the prefix of rules.
-    HttpRbac {
-        /// The connection manager's stat prefix.
-        http: Arc<str>,
         /// Of the rules; it may be empty.
         rules: Arc<str>,
         /// They only count.
@@ -401,42 +313,10 @@ impl fmt::Display for Scope {
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ClusterRing(name) => write!(f, "cluster.{name}.ring_hash_lb"),
             Self::ClusterPart { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
-            Self::ClusterExtAuthz { cluster: name, prefix } if prefix.is_empty() => {
-                write!(f, "cluster.{name}.ext_authz")
-            }
-            Self::ClusterExtAuthz { cluster, prefix } => {
-                write!(f, "cluster.{cluster}.ext_authz.{prefix}")
-            }
-            Self::ClusterRateLimit { cluster: name, prefix } if prefix.is_empty() => {
-                write!(f, "cluster.{name}.ratelimit")
-            }
-            Self::ClusterRateLimit { cluster, prefix } => {
-                write!(f, "cluster.{cluster}.ratelimit.{prefix}")
-            }
-            Self::HttpExtAuthz { http, prefix } if prefix.is_empty() => {
-                write!(f, "http.{http}.ext_authz")
-            }
-            Self::HttpExtAuthz { http, prefix } => write!(f, "http.{http}.ext_authz.{prefix}"),
-            Self::HttpExtProc { http, prefix } if prefix.is_empty() => {
-                write!(f, "http.{http}.ext_proc")
-            }
-            Self::HttpExtProc { http, prefix } => write!(f, "http.{http}.ext_proc.{prefix}"),
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
                 write!(f, "extension_config_discovery.{family}.{name}")
             }
-            Self::FaultCluster { http, cluster } => write!(f, "http.{http}.fault.{cluster}"),
-            Self::JwtAuthn { http, prefix } if prefix.is_empty() => {
-                write!(f, "http.{http}.jwt_authn")
-            }
-            Self::JwtAuthn { http, prefix } => write!(f, "http.{http}.jwt_authn.{prefix}"),
-            Self::OAuth2 { http: None, prefix } => f.write_str(prefix),
-            Self::OAuth2 { http: Some(http), prefix } if prefix.is_empty() => {
-                write!(f, "http.{http}")
-            }
-            Self::OAuth2 { http: Some(http), prefix } => write!(f, "http.{http}.{prefix}"),
-            Self::StatefulSession { http, prefix } => {
-                write!(f, "http.{http}.stateful_session.{prefix}")
-            }
+            Self::Filter { names, .. } => f.write_str(&names.prefix),
             Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::GoogleGrpc(prefix) => write!(f, "grpc.{prefix}"),
             Self::HighMemory => f.write_str("envoy.overload_actions.reset_high_memory_stream"),
@@ -445,15 +325,7 @@ impl fmt::Display for Scope {
             Self::DnsCache(name) if name.is_empty() => f.write_str("dns_cache"),
             Self::DnsCache(name) => write!(f, "dns_cache.{name}"),
             Self::DnsCacheBreakers(name) => write!(f, "dns_cache.{name}.circuit_breakers"),
-            Self::HeaderToMetadata(prefix) => write!(f, "http_filter_name.{prefix}"),
-            Self::Http(prefix) | Self::HttpTranscoder(prefix) => write!(f, "http.{prefix}"),
-            Self::HttpFilter { prefix, family } => {
-                let (whose, filter) = family.split_once('_').unwrap_or(("http", family));
-                write!(f, "{whose}.{prefix}.{filter}")
-            }
-            Self::HttpCompression { http, filter, part, .. } => {
-                write!(f, "http.{http}.{filter}.{part}")
-            }
+            Self::Http(prefix) => write!(f, "http.{prefix}"),
             Self::Istio { metric, labels } => {
                 write!(f, "{ISTIO}.{}", metric.name())?;
                 labels.iter().try_for_each(|(name, value)| write!(f, ".{name}.{value}"))
@@ -475,18 +347,12 @@ impl fmt::Display for Scope {
             Self::LogService(prefix) => {
                 write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
             }
-            Self::LocalRateLimit(prefix) => write!(f, "{prefix}.http_local_rate_limit"),
             Self::ConnectionRate(prefix) => write!(f, "listener_local_ratelimit.{prefix}"),
             Self::ChainRate(prefix) => write!(f, "local_rate_limit.{prefix}"),
-            Self::BandwidthLimit(prefix) => write!(f, "{prefix}.http_bandwidth_limit"),
-            Self::Lua { http, prefix } if prefix.is_empty() => write!(f, "http.{http}.lua"),
-            Self::Lua { http, prefix } => write!(f, "http.{http}.lua.{prefix}"),
             Self::NetworkRbac { prefix, rules, .. } if rules.is_empty() => {
                 write!(f, "{prefix}.rbac")
             }
             Self::NetworkRbac { prefix, rules, .. } => write!(f, "{prefix}.rbac.{rules}"),
-            Self::HttpRbac { http, rules, .. } if rules.is_empty() => write!(f, "http.{http}.rbac"),
-            Self::HttpRbac { http, rules, .. } => write!(f, "http.{http}.rbac.{rules}"),
             Self::ProxyProtocol(prefix) if prefix.is_empty() => f.write_str("proxy_proto"),
             Self::ProxyProtocol(prefix) => write!(f, "proxy_proto.{prefix}"),
             Self::ProxyProtocolVersion { prefix, version } if prefix.is_empty() => {
@@ -579,7 +445,6 @@ impl Scope {
             Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterProxyHeader(_) => "cluster_upstream_proxyprotocol",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
-            Self::ClusterExtAuthz { .. } => "cluster_ext_authz",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterGrpc { protocol, .. } => protocol.family(),
             Self::ClusterHttp2(_) => "cluster_http2",
@@ -590,7 +455,6 @@ impl Scope {
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
             Self::ClusterPart { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => "cluster",
-            Self::ClusterRateLimit { .. } => "cluster_ratelimit",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
             Self::ClusterCertificate { .. } => "cluster_ssl_certificate",
@@ -603,19 +467,12 @@ impl Scope {
             Self::Config => "towpath_config",
             Self::Driver(_) => "towpath_worker",
             Self::Filesystem => "filesystem",
+            Self::Filter { names, .. } => names.family,
             Self::HighMemory => "envoy_overload_actions_reset_high_memory_stream",
             Self::Overload(_) => "overload",
-            Self::HeaderToMetadata(_) => "http_header_to_metadata",
-            Self::Http(_) | Self::HttpTranscoder(_) => "http",
-            Self::HttpExtAuthz { .. } => "http_ext_authz",
-            Self::HttpExtProc { .. } => "http_ext_proc",
-            Self::HttpFilter { family, .. } | Self::HttpCompression { family, .. } => family,
-            Self::FaultCluster { .. } => "http_fault",
-            Self::JwtAuthn { .. } => "http_jwt_authn",
+            Self::Http(_) => "http",
             Self::DnsCache(_) => "dns_cache",
             Self::DnsCacheBreakers(_) => "dns_cache_circuit_breakers",
-            Self::OAuth2 { .. } => "http",
-            Self::StatefulSession { .. } => "http_stateful_session",
             Self::Http2 => "http2",
             Self::Istio { metric, .. } => metric.name(),
             Self::Listener(_) => "listener",
@@ -628,18 +485,14 @@ impl Scope {
             Self::HealthDiscovery => "hds_delegate",
             Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
-            Self::LocalRateLimit(_) => "http_local_rate_limit",
             Self::ConnectionRate(_) => "listener_local_ratelimit",
             Self::ChainRate(_) => "local_rate_limit",
-            Self::BandwidthLimit(_) => "http_bandwidth_limit",
-            Self::Lua { .. } => "http_lua",
             Self::MetadataExchange => "metadata_exchange",
             Self::ProxyProtocol(_) | Self::ProxyProtocolVersion { .. } => "proxy_proto",
             Self::ProxyProtocolErrors => "downstream_cx_proxy_proto_error",
             Self::TlsInspector => "tls_inspector",
             Self::HttpInspector => "http_inspector",
             Self::NetworkRbac { .. } => "rbac",
-            Self::HttpRbac { .. } => "http_rbac",
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
             Self::Runtime | Self::RuntimeDiscovery => "runtime",

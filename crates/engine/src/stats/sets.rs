@@ -3,28 +3,32 @@
 
 use towpath_proto::tls::{CipherSuite, Distrust, Fault, Group, Layer, Stapling, Version};
 
-use super::{Codes, Counter, Gauge, Histogram, Stat, StatSet};
+use super::{Stat, StatSet};
 
 /// Declares a set: the kind, the field and, where it differs, the name after the scope's prefix.
 macro_rules! stats {
-    ($(#[$doc:meta])* $set:ident { $($kind:ident $field:ident $(= $text:literal)?;)+ }) => {
+    ($(#[$doc:meta])* $vis:vis $set:ident { $($kind:ident $field:ident $(= $text:literal)?;)+ }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
-        pub struct $set {
-            $(#[doc = concat!("`", stats!(@name $field $($text)?), "`")] pub $field: $kind,)+
+        $vis struct $set {
+            $(
+                #[doc = concat!("`", $crate::stats::stats!(@name $field $($text)?), "`")]
+                $vis $field: $crate::stats::$kind,
+            )+
         }
 
         impl $set {
-            const NAMES: &[&str] = &[$(stats!(@name $field $($text)?),)+];
-            const READ: &[fn(&Self) -> Stat<'_>] = &[$(|set| Stat::$kind(&set.$field),)+];
+            const NAMES: &[&str] = &[$($crate::stats::stats!(@name $field $($text)?),)+];
+            const READ: &[fn(&Self) -> $crate::stats::Stat<'_>] =
+                &[$(|set| $crate::stats::Stat::$kind(&set.$field),)+];
         }
 
-        impl StatSet for $set {
+        impl $crate::stats::StatSet for $set {
             fn names(&self) -> &'static [&'static str] {
                 Self::NAMES
             }
 
-            fn value(&self, index: usize) -> Stat<'_> {
+            fn value(&self, index: usize) -> $crate::stats::Stat<'_> {
                 Self::READ[index](self)
             }
         }
@@ -32,11 +36,11 @@ macro_rules! stats {
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $text:literal) => { $text };
 }
-pub(super) use stats;
+pub(crate) use stats;
 
 stats! {
     /// `load_reporter.…`: of reports that were wanted and sent.
-    LoadReporterStats {
+    pub LoadReporterStats {
         Counter errors;
         Counter requests;
         Counter responses;
@@ -46,7 +50,7 @@ stats! {
 
 stats! {
     /// `hds_delegate.…`: `requests` are what came from the server, `responses` what was sent to it.
-    HealthDiscoveryStats {
+    pub HealthDiscoveryStats {
         Counter errors;
         Counter requests;
         Counter responses;
@@ -56,7 +60,7 @@ stats! {
 
 stats! {
     /// `access_logs.grpc_access_log.…`
-    EntryStats {
+    pub EntryStats {
         Counter grpc_entries_flush_failed;
         Counter grpc_entries_flushed;
         Counter logs_dropped;
@@ -66,7 +70,7 @@ stats! {
 
 stats! {
     /// `access_logs.open_telemetry_access_log.<stat prefix>…`
-    LogServiceStats {
+    pub LogServiceStats {
         Counter logs_dropped;
         Counter logs_written;
     }
@@ -74,7 +78,7 @@ stats! {
 
 stats! {
     /// `towpath.stats_sinks.…`
-    ExportStats {
+    pub ExportStats {
         Counter messages_dropped;
         Counter messages_sent;
     }
@@ -82,7 +86,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.…`
-    ClusterStats {
+    pub ClusterStats {
         Codes external_upstream_rq = "external.upstream_rq";
         Histogram external_upstream_rq_time = "external.upstream_rq_time";
         Codes internal_upstream_rq = "internal.upstream_rq";
@@ -163,7 +167,7 @@ stats! {
 
 stats! {
     /// `vhost.<name>.vcluster.<name>.…` and `vhost.<name>.route.<stat prefix>.…`
-    RequestStats {
+    pub RequestStats {
         Codes upstream_rq;
         Counter upstream_rq_retry;
         Counter upstream_rq_retry_limit_exceeded;
@@ -177,7 +181,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.ssl.…`
-    TlsStats {
+    pub TlsStats {
         Counter cipher_ecdsa_aes128 = "ciphers.ECDHE-ECDSA-AES128-GCM-SHA256";
         Counter cipher_ecdsa_aes256 = "ciphers.ECDHE-ECDSA-AES256-GCM-SHA384";
         Counter cipher_ecdsa_chacha20 = "ciphers.ECDHE-ECDSA-CHACHA20-POLY1305";
@@ -210,7 +214,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.client_ssl_socket_factory.…`
-    ClientTlsContextStats {
+    pub ClientTlsContextStats {
         Counter ssl_context_update_by_sds;
         Counter upstream_context_secrets_not_ready;
     }
@@ -218,7 +222,7 @@ stats! {
 
 stats! {
     /// `listener.<address>.server_ssl_socket_factory.…`
-    ServerTlsContextStats {
+    pub ServerTlsContextStats {
         Counter downstream_context_secrets_not_ready;
         Counter ssl_context_update_by_sds;
     }
@@ -226,14 +230,14 @@ stats! {
 
 stats! {
     /// `<listener or cluster>.ssl.certificate.<name>.…`
-    CertificateStats {
+    pub CertificateStats {
         Gauge expiration_unix_time_seconds;
     }
 }
 
 stats! {
     /// `cluster.<name>.bolt.…`
-    ClusterBoltStats {
+    pub ClusterBoltStats {
         Counter heartbeat_failures;
         Counter heartbeats;
         Counter late_answers;
@@ -244,7 +248,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.health_check.…`
-    HealthCheckStats {
+    pub HealthCheckStats {
         Counter attempt;
         Gauge degraded;
         Counter failure;
@@ -257,7 +261,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.outlier_detection.…`
-    OutlierStats {
+    pub OutlierStats {
         Gauge active = "ejections_active";
         Counter consecutive_5xx = "ejections_consecutive_5xx";
         Counter detected_consecutive_5xx = "ejections_detected_consecutive_5xx";
@@ -284,7 +288,7 @@ stats! {
 
 stats! {
     /// `bolt.<stat prefix>.…`
-    BoltStats {
+    pub BoltStats {
         Counter downstream_cx_slow_reader;
         Counter downstream_go_aways;
         Counter downstream_heartbeats;
@@ -295,7 +299,7 @@ stats! {
 
 stats! {
     /// `http.admin.…`
-    AdminHttpStats {
+    pub AdminHttpStats {
         Gauge downstream_cx_active;
         Counter downstream_cx_destroy;
         Gauge downstream_cx_http1_active;
@@ -317,7 +321,7 @@ stats! {
 
 stats! {
     /// `listener.admin.…`
-    AdminListenerStats {
+    pub AdminListenerStats {
         Gauge downstream_cx_active;
         Counter downstream_cx_destroy;
         Histogram downstream_cx_length_ms;
@@ -327,7 +331,7 @@ stats! {
 
 stats! {
     /// `http2.…` of clients' connections, `cluster.<name>.http2.…`
-    Http2Stats {
+    pub Http2Stats {
         Counter goaway_sent;
         Counter header_list_size_too_large;
         Counter header_overflow;
@@ -349,7 +353,7 @@ stats! {
 
 stats! {
     /// `cluster.<name>.grpc.<service>.<method>.…`: the statuses first, each at its number.
-    GrpcStats {
+    pub GrpcStats {
         Counter status_0 = "0";
         Counter status_1 = "1";
         Counter status_2 = "2";
@@ -378,7 +382,7 @@ stats! {
 
 stats! {
     /// `listener.<address>.http.<stat prefix>.…`
-    ListenerHttpStats {
+    pub ListenerHttpStats {
         Counter downstream_rq_1xx;
         Counter downstream_rq_2xx;
         Counter downstream_rq_3xx;
@@ -390,7 +394,7 @@ stats! {
 
 stats! {
     /// `listener.<address>.…`
-    ListenerStats {
+    pub ListenerStats {
         Histogram connections_accepted_per_socket_event;
         Gauge downstream_cx_active;
         Counter downstream_cx_destroy;
@@ -410,7 +414,7 @@ stats! {
 
 stats! {
     /// `listener.<address>.worker_<n>.…`
-    ListenerWorkerStats {
+    pub ListenerWorkerStats {
         Gauge downstream_cx_active;
         Counter downstream_cx_total;
     }
@@ -418,7 +422,7 @@ stats! {
 
 stats! {
     /// `tcp.<stat prefix>.…`
-    TcpStats {
+    pub TcpStats {
         Counter downstream_cx_drain_close;
         Counter downstream_cx_no_route;
         Counter downstream_cx_rx_bytes_total;
@@ -436,7 +440,7 @@ stats! {
 
 stats! {
     /// `connection_limit.<stat prefix>.…`
-    ConnectionLimitStats {
+    pub ConnectionLimitStats {
         Gauge active_connections;
         Counter limited_connections;
     }
@@ -444,7 +448,7 @@ stats! {
 
 stats! {
     /// `listener_manager.…`
-    ListenerManagerStats {
+    pub ListenerManagerStats {
         Counter listener_added;
         Counter listener_create_failure;
         Counter listener_create_success;
@@ -460,7 +464,7 @@ stats! {
 
 stats! {
     /// `towpath.config.…`: configurations that were read while another one served.
-    ConfigStats {
+    pub ConfigStats {
         Counter update_attempt;
         Histogram update_duration;
         Counter update_rejected;
@@ -472,7 +476,7 @@ stats! {
 
 stats! {
     /// `cluster_manager.…`
-    ClusterManagerStats {
+    pub ClusterManagerStats {
         Gauge active_clusters;
         Counter cluster_added;
         Counter cluster_modified;
@@ -485,7 +489,7 @@ stats! {
 stats! {
     /// `cluster_manager.cds.…`, `listener_manager.lds.…`, `http.<stat prefix>.rds.<route table>.…`,
     /// `sds.<secret>.…`, `extension_config_discovery.<what>.<name>.…`: what became of resources that were asked for.
-    DiscoveryStats {
+    pub DiscoveryStats {
         Counter init_fetch_timeout;
         Counter update_attempt;
         Counter update_failure;
@@ -498,7 +502,7 @@ stats! {
 
 stats! {
     /// `extension_config_discovery.<what>.<name>.…`, beside what became of the resource itself.
-    ExtensionStats {
+    pub ExtensionStats {
         Counter config_conflict;
         Counter config_fail;
         Counter config_reload;
@@ -507,14 +511,14 @@ stats! {
 
 stats! {
     /// `sds.<secret>.…`, beside what became of the secret itself.
-    RotationStats {
+    pub RotationStats {
         Counter key_rotation_failed;
     }
 }
 
 stats! {
     /// `control_plane.…`
-    ControlPlaneStats {
+    pub ControlPlaneStats {
         Gauge connected_state;
         Counter rate_limit_enforced;
     }
@@ -522,7 +526,7 @@ stats! {
 
 stats! {
     /// `filesystem.…`: the files of access logs.
-    FilesystemStats {
+    pub FilesystemStats {
         Counter flushed_by_timer;
         Counter reopen_failed;
         Counter write_buffered;
@@ -534,7 +538,7 @@ stats! {
 
 stats! {
     /// `runtime.…`
-    RuntimeStats {
+    pub RuntimeStats {
         Gauge admin_overrides_active;
         Counter deprecated_feature_use;
         Counter load_error;
@@ -548,7 +552,7 @@ stats! {
 
 stats! {
     /// `http.<stat prefix>.tracing.…`
-    TracingStats {
+    pub TracingStats {
         Counter client_enabled;
         Counter health_check;
         Counter not_traceable;
@@ -559,7 +563,7 @@ stats! {
 
 stats! {
     /// `tracing.zipkin.…`
-    ZipkinStats {
+    pub ZipkinStats {
         Counter reports_dropped;
         Counter reports_failed;
         Counter reports_sent;
@@ -572,7 +576,7 @@ stats! {
 
 stats! {
     /// `tracing.opentelemetry.…`
-    OpenTelemetryStats {
+    pub OpenTelemetryStats {
         Counter spans_dropped;
         Counter spans_sent;
         Counter timer_flushed;
@@ -581,7 +585,7 @@ stats! {
 
 stats! {
     /// `server.…`
-    ServerStats {
+    pub ServerStats {
         Gauge concurrency;
         Gauge days_until_first_cert_expiring;
         Counter dynamic_unknown_fields;

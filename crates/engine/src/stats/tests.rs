@@ -5,6 +5,21 @@ use regex::bytes::Regex;
 use super::*;
 use crate::matcher::StringMatcher;
 
+sets::stats! {
+    /// As one filter counts.
+    pub(super) CorsStats {
+        Counter origin_invalid;
+        Counter origin_valid;
+    }
+}
+
+sets::stats! {
+    /// As another does.
+    pub(super) CsrfStats {
+        Counter request_valid;
+    }
+}
+
 fn text(registry: &Registry, query: Query) -> String {
     registry.read().text(query).collect()
 }
@@ -326,7 +341,11 @@ fn readers_do_not_disturb_a_writer() {
 #[test]
 fn prometheus_has_every_filter_of_every_manager_once() {
     let registry = Registry::new();
-    let of = |prefix: &str, family| Scope::HttpFilter { prefix: prefix.into(), family };
+    let of = |manager: &'static str, family| Scope::Filter {
+        names: FilterNames::new(family, manager)
+            .label("envoy_http_conn_manager_prefix", &manager.into()),
+        of: std::any::TypeId::of::<()>(),
+    };
     let cors = ["a", "b"].map(|prefix| registry.set::<CorsStats>(0, of(prefix, "http_cors")));
     let csrf = ["a", "b"].map(|prefix| registry.set::<CsrfStats>(0, of(prefix, "http_csrf")));
     cors[1].origin_valid.add(2);

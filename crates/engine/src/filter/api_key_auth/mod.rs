@@ -1,5 +1,7 @@
 //! `envoy.filters.http.api_key_auth`: requests must show a key of a client.
 
+mod stats;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -7,9 +9,9 @@ use std::sync::Arc;
 
 use towpath_proto::{Head, HeaderName, Name};
 
+use self::stats::ApiKeyAuthStats;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
 use crate::cookie::cookie;
-use crate::stats::ApiKeyAuthStats;
 use crate::uri::query::{decoded, first_decoded, without};
 
 /// Envoy `ApiKeyAuth`.

@@ -1,5 +1,7 @@
 //! `envoy.filters.http.bandwidth_limit`: content goes on no faster than a rate, which all streams share.
 
+mod stats;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,13 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{Head, Instant};
 
+use self::stats::BandwidthLimitStats;
 use super::pace::{Allowance, Pace};
 use super::{
     Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
     ResponseView, RouteConfig, Said, Step, StreamFilter, TalkView,
 };
 use crate::format::Facts;
-use crate::stats::{BandwidthLimitStats, Scope};
+use crate::stats::FilterNames;
 
 /// Envoy `bandwidth_limit.v3.BandwidthLimit`, of a chain or of a route.
 #[derive(Debug)]
@@ -43,7 +46,10 @@ impl FilterConfig for SharedBandwidthLimit {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         Rc::new(Instance {
             config: Arc::clone(&self.0),
-            stats: super::ByPrefix::new(scope.clone(), Scope::BandwidthLimit),
+            stats: super::ByPrefix::new(scope.clone(), |prefix| {
+                FilterNames::new("http_bandwidth_limit", format!("{prefix}.http_bandwidth_limit"))
+                    .label("envoy_http_bandwidth_limit_prefix", prefix)
+            }),
         })
     }
 }

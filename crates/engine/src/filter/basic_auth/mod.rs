@@ -1,5 +1,7 @@
 //! `envoy.filters.http.basic_auth`: requests must show a name and a password (RFC 7617).
 
+mod stats;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
@@ -12,9 +14,9 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use towpath_proto::{Head, HeaderName, Name};
 
+use self::stats::BasicAuthStats;
 use super::realm::realm;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
-use crate::stats::BasicAuthStats;
 use crate::stream_info::Value;
 
 /// Envoy `BasicAuth`.

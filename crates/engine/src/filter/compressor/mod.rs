@@ -6,6 +6,7 @@
 mod choice;
 mod direction;
 mod library;
+mod stats;
 
 use std::any::Any;
 use std::rc::Rc;
@@ -20,14 +21,15 @@ pub use self::direction::Direction;
 use self::direction::{add_vary, change_etag, content_length, may_be_coded, media_type};
 use self::library::Encoder;
 pub use self::library::{Brotli, BrotliMode, Gzip, GzipStrategy, Library, Zstd};
+use self::stats::{CompressorResponseStats, CompressorStats};
 pub use super::coding::Coding;
 use super::coding::list;
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseFilter,
-    ResponseView, RouteConfig, StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, MANAGER, OnRequest, Release, Reply, RequestView,
+    ResponseFilter, ResponseView, RouteConfig, StreamFilter,
 };
 use crate::format::Facts;
-use crate::stats::{CompressorResponseStats, CompressorStats, Scope};
+use crate::stats::FilterNames;
 
 /// Envoy `Compressor`.
 #[derive(Clone, Debug)]
@@ -83,17 +85,17 @@ impl RouteConfig for RouteCompressor {}
 
 impl FilterConfig for Compressor {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        let part = |part: &str, family| Scope::HttpCompression {
-            http: Arc::clone(&scope.prefix),
-            filter: "compressor",
-            part: format!("{}.{}{part}", self.name, self.library.coding().stat_name()).into(),
-            family,
+        let part = |part: &str, family| {
+            let part = format!("{}.{}{part}", self.name, self.library.coding().stat_name()).into();
+            FilterNames::new(family, format!("http.{}.compressor", scope.prefix))
+                .label(MANAGER, &scope.prefix)
+                .part("towpath_compression_library", &part)
         };
         let of_responses = if self.response.is_set { ".response" } else { "" };
         Rc::new(Instance(Rc::new(Shared {
-            request_stats: scope.set(part(".request", "http_compressor")),
-            response_stats: scope.set(part(of_responses, "http_compressor")),
-            choice_stats: scope.set(part("", "http_compressor_choice")),
+            request_stats: scope.named(part(".request", "http_compressor")),
+            response_stats: scope.named(part(of_responses, "http_compressor")),
+            choice_stats: scope.named(part("", "http_compressor_choice")),
             response: Rc::new(self.response.direction.clone()),
             config: self.clone(),
         })))

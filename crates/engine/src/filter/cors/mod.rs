@@ -2,19 +2,21 @@
 //!
 //! A preflight is answered here. What a level leaves open, the less specific one decides.
 
+mod stats;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
 use towpath_proto::head::Method;
 use towpath_proto::{Head, Name};
 
+use self::stats::CorsStats;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseView,
     RouteConfig, StreamFilter,
 };
 use crate::fraction::Fraction;
 use crate::matcher::StringMatcher;
-use crate::stats::CorsStats;
 
 /// Envoy `Cors`.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,15 @@
 //! `envoy.filters.http.credential_injector`: requests get what shows a server who this proxy is.
 
+mod stats;
+
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use towpath_proto::HeaderName;
 
+use self::stats::CredentialInjectorStats;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView};
-use crate::stats::CredentialInjectorStats;
 
 /// Envoy `CredentialInjector`, with a credential of the kind `Generic`.
 #[derive(Clone, Debug)]

@@ -1,15 +1,17 @@
 //! `envoy.filters.http.csrf`: requests that change something must come from pages of the same host.
 
+mod stats;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
 use towpath_proto::head::Method;
 use towpath_proto::{Head, Name};
 
+use self::stats::CsrfStats;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
 use crate::fraction::Fraction;
 use crate::matcher::StringMatcher;
-use crate::stats::CsrfStats;
 
 /// Envoy `CsrfPolicy`, of a chain or of a route.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 //! may become is bounded, both of which is counted.
 
 mod library;
+mod stats;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -16,13 +17,14 @@ use towpath_proto::{Head, Name};
 
 use self::library::Decoder;
 pub use self::library::Library;
+use self::stats::{BrotliStats, DecompressorStats, ZlibStats, ZstdStats};
 use super::coding::{forbids_transform, list};
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView, ResponseFilter,
-    ResponseView, StreamFilter,
+    FilterConfig, FilterScope, HttpFilter, MANAGER, OnRequest, Release, Reply, RequestView,
+    ResponseFilter, ResponseView, StreamFilter,
 };
 use crate::format::Facts;
-use crate::stats::{BrotliStats, DecompressorStats, Scope, ZlibStats, ZstdStats};
+use crate::stats::FilterNames;
 
 /// Envoy `Decompressor`.
 #[derive(Clone, Debug)]
@@ -51,21 +53,21 @@ pub struct Direction {
 impl FilterConfig for Decompressor {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let stat_name = self.library.coding().stat_name();
-        let part = |part: &str, family| Scope::HttpCompression {
-            http: Arc::clone(&scope.prefix),
-            filter: "decompressor",
-            part: format!("{}.{stat_name}.{part}", self.name).into(),
-            family,
+        let part = |part: &str, family| {
+            let part = format!("{}.{stat_name}.{part}", self.name).into();
+            FilterNames::new(family, format!("http.{}.decompressor", scope.prefix))
+                .label(MANAGER, &scope.prefix)
+                .part("towpath_compression_library", &part)
         };
         let errors = |family| part("decompressor_library", family);
         let trailer = |what| format!("x-envoy-decompressor-{}-{what}-bytes", self.name).into();
         Rc::new(Instance(Rc::new(Shared {
-            request_stats: scope.set(part("request", "http_decompressor")),
-            response_stats: scope.set(part("response", "http_decompressor")),
+            request_stats: scope.named(part("request", "http_decompressor")),
+            response_stats: scope.named(part("response", "http_decompressor")),
             errors: match self.library {
-                Library::Gzip { .. } => Errors::Zlib(scope.set(errors("http_decompressor_zlib"))),
-                Library::Brotli => Errors::Brotli(scope.set(errors("http_decompressor_brotli"))),
-                Library::Zstd => Errors::Zstd(scope.set(errors("http_decompressor_zstd"))),
+                Library::Gzip { .. } => Errors::Zlib(scope.named(errors("http_decompressor_zlib"))),
+                Library::Brotli => Errors::Brotli(scope.named(errors("http_decompressor_brotli"))),
+                Library::Zstd => Errors::Zstd(scope.named(errors("http_decompressor_zstd"))),
             },
             trailers: [trailer("compressed"), trailer("uncompressed")],
             config: self.clone(),

@@ -3,6 +3,7 @@
 mod check;
 mod grpc;
 mod http;
+mod stats;
 mod wire;
 
 use std::cell::RefCell;
@@ -14,15 +15,18 @@ use std::time::Duration;
 use towpath_proto::head::HeaderName;
 
 use self::check::Check;
+use self::stats::ExtAuthzStats;
 pub use super::grpc_service::GrpcService;
 pub use super::mutation_rules::MutationRules;
-use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
+use super::{
+    CLUSTER, FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig,
+};
 use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
 use crate::matcher::{MetadataMatcher, StringMatcher};
 use crate::record::Flags;
 use crate::retry_policy::RetryPolicy;
-use crate::stats::{ExtAuthzStats, Scope};
+use crate::stats::FilterNames;
 
 /// Envoy `ExtAuthz`.
 #[derive(Debug)]
@@ -208,8 +212,8 @@ pub struct SharedExtAuthz(pub Arc<ExtAuthz>);
 impl FilterConfig for SharedExtAuthz {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let config = Arc::clone(&self.0);
-        let prefix = Arc::clone(&config.stat_prefix);
-        let stats = scope.set(Scope::HttpExtAuthz { http: Arc::clone(&scope.prefix), prefix });
+        let names = scope.names("http_ext_authz").part(PREFIX_LABEL, &config.stat_prefix);
+        let stats = scope.named(names);
         let (scope, clusters) = (scope.clone(), RefCell::default());
         Rc::new(Instance(Rc::new(Shared { config, stats, scope, clusters })))
     }
@@ -250,9 +254,9 @@ impl Shared {
             return count(stats);
         }
         let name: Arc<str> = Arc::from(cluster);
-        let prefix = Arc::clone(&self.config.stat_prefix);
-        let scope = Scope::ClusterExtAuthz { cluster: Arc::clone(&name), prefix };
-        count(known.entry(name).or_insert_with(|| self.scope.set(scope)));
+        let names = FilterNames::new("cluster_ext_authz", format!("cluster.{name}.ext_authz"));
+        let names = names.label(CLUSTER, &name).part(PREFIX_LABEL, &self.config.stat_prefix);
+        count(known.entry(name).or_insert_with(|| self.scope.named(names)));
     }
 }
 
@@ -399,3 +403,6 @@ fn changeable(name: &[u8]) -> Option<HeaderName> {
 fn is_value(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
+
+/// The label with the filter's stat prefix.
+const PREFIX_LABEL: &str = "envoy_ext_authz_prefix";

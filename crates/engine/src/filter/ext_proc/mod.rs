@@ -10,6 +10,7 @@ mod attributes;
 mod conversation;
 mod flow;
 mod mutation;
+mod stats;
 mod wire;
 
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use self::conversation::Conversation;
 use self::flow::Modes;
+use self::stats::ExtProcStats;
 pub use super::grpc_service::GrpcService;
 pub use super::mutation_rules::MutationRules;
 use super::{
@@ -26,7 +28,6 @@ use super::{
 use crate::format::cel::Expression;
 use crate::header_ops::HeaderOps;
 use crate::matcher::StringMatcher;
-use crate::stats::{ExtProcStats, Scope};
 
 /// Envoy `ExternalProcessor`.
 #[derive(Debug)]
@@ -222,8 +223,8 @@ pub struct SharedExtProc(pub Arc<ExtProc>);
 impl FilterConfig for SharedExtProc {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let config = Arc::clone(&self.0);
-        let prefix = Arc::clone(&config.stat_prefix);
-        let stats = scope.set(Scope::HttpExtProc { http: Arc::clone(&scope.prefix), prefix });
+        let names = scope.names("http_ext_proc");
+        let stats = scope.named(names.part("towpath_ext_proc_prefix", &config.stat_prefix));
         Rc::new(Instance(Rc::new(Shared { config, stats })))
     }
 

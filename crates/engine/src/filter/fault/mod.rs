@@ -1,5 +1,7 @@
 //! `envoy.filters.http.fault`: requests wait, or are answered with an error, to see what comes of it.
 
+mod stats;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{Head, Name};
 
+use self::stats::{FaultClusterStats, FaultStats};
 use super::pace::{Allowance, Pace};
 use super::{
     Direction, FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Reply, RequestView,
@@ -19,7 +22,6 @@ use crate::fraction::Fraction;
 use crate::grpc;
 use crate::matcher::HeaderMatcher;
 use crate::record::Flags;
-use crate::stats::{FaultClusterStats, FaultStats, Scope};
 use crate::stream_info::Struct;
 use crate::total::Total;
 
@@ -235,8 +237,9 @@ impl Shared {
             return count(stats);
         }
         if clusters.len() < MOST_CLUSTERS {
-            let (http, cluster) = (Arc::clone(&self.scope.prefix), Arc::from(name));
-            let stats = self.scope.set(Scope::FaultCluster { http, cluster });
+            let names = self.scope.names("http_fault");
+            let names = names.part("envoy_fault_downstream_cluster", &Arc::from(name));
+            let stats = self.scope.named(names);
             count(&stats);
             clusters.insert(name.into(), stats);
         }

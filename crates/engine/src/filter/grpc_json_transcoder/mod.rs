@@ -15,6 +15,7 @@ mod request;
 mod response;
 mod scalar;
 mod schema;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod weave;
@@ -32,15 +33,16 @@ pub use self::path::{BadTemplate, Paths, Unescape};
 use self::request::{Body, Content, Items, Refused, Target};
 use self::response::{Response, STATUS_DETAILS, Untold};
 pub use self::schema::{EnumId, EnumType, Field, Kind, Known, MessageId, MessageType, Schema};
+use self::stats::TranscoderStats;
 use self::weave::Weave;
 use super::{
-    Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
-    ResponseView, RouteConfig, Step, StreamFilter,
+    Direction, FilterConfig, FilterScope, HttpFilter, MANAGER, OnRequest, Release, Reply,
+    RequestView, ResponseView, RouteConfig, Step, StreamFilter,
 };
 use crate::format::Facts;
 use crate::grpc;
 use crate::record::details;
-use crate::stats::{Scope, TranscoderStats};
+use crate::stats::FilterNames;
 
 /// Envoy `grpc_json_transcoder.v3.GrpcJsonTranscoder` with services.
 #[derive(Debug)]
@@ -146,7 +148,8 @@ impl RouteConfig for SharedTranscoder {}
 
 impl FilterConfig for SharedTranscoder {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        let stats = scope.set(Scope::HttpTranscoder(Arc::clone(&scope.prefix)));
+        let names = FilterNames::new("http", format!("http.{}", scope.prefix));
+        let stats = scope.named(names.label(MANAGER, &scope.prefix));
         Rc::new(Instance { config: self.0.clone(), stats })
     }
 }

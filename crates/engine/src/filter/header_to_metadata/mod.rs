@@ -1,5 +1,7 @@
 //! `envoy.filters.http.header_to_metadata`: what headers and cookies say becomes dynamic metadata.
 
+mod stats;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use towpath_proto::Head;
 
+use self::stats::HeaderToMetadataStats;
 use super::{
     ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter,
     ResponseView, RouteConfig,
@@ -16,7 +19,7 @@ use super::{
 use crate::cookie::cookie;
 use crate::expression::Regex;
 use crate::field::Field;
-use crate::stats::{Counter, HeaderToMetadataStats, Scope};
+use crate::stats::{Counter, FilterNames};
 use crate::stream_info::{StreamInfo, Struct, Value};
 
 /// Envoy `header_to_metadata.v3.Config`, of a chain or of a route.
@@ -89,7 +92,10 @@ impl RouteConfig for HeaderToMetadata {}
 
 impl FilterConfig for HeaderToMetadata {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        let stats = ByPrefix::new(scope.clone(), Scope::HeaderToMetadata);
+        let stats = ByPrefix::new(scope.clone(), |prefix| {
+            FilterNames::new("http_header_to_metadata", "http_filter_name")
+                .part("towpath_header_to_metadata_prefix", prefix)
+        });
         if let Some(prefix) = &self.0.stat_prefix {
             stats.of(prefix);
         }

@@ -1,6 +1,8 @@
 //! `envoy.filters.http.health_check`: whether this proxy wants traffic, whether clusters are well enough for it, or
 //! what the host behind it says, kept for a while.
 
+mod stats;
+
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{Instant, Name};
 
+use self::stats::HealthCheckFilterStats;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Release, Reply, RequestView,
     ResponseFilter, ResponseView, StreamFilter,
@@ -15,7 +18,7 @@ use super::{
 use crate::format::Facts;
 use crate::matcher::HeaderMatcher;
 use crate::record::{Flags, details};
-use crate::stats::{ClusterStats, Gauge, HealthCheckFilterStats, Registry, Scope};
+use crate::stats::{ClusterStats, Gauge, Registry, Scope};
 
 /// Envoy `HealthCheck`.
 #[derive(Clone, Debug, Default)]

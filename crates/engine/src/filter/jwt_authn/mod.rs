@@ -7,6 +7,7 @@ mod keys;
 mod locations;
 mod requirement;
 mod state;
+mod stats;
 mod status;
 mod token;
 mod walk;

@@ -10,8 +10,8 @@ use towpath_proto::{Head, Instant};
 
 use super::token::Token;
 use super::{CacheLimits, JwtAuthn, KeySource, Keys, RemoteKeys};
+use crate::filter::jwt_authn::stats::JwtAuthnStats;
 use crate::filter::{Answer, Callout, CalloutSpan, FilterScope, Joint, SpanName};
-use crate::stats::{JwtAuthnStats, Scope};
 
 /// One worker's filter.
 #[derive(Debug)]
@@ -49,10 +49,8 @@ pub(super) struct Fetch {
 
 impl Shared {
     pub(super) fn new(config: Arc<JwtAuthn>, scope: &FilterScope) -> Self {
-        let stats = scope.set(Scope::JwtAuthn {
-            http: Arc::clone(&scope.prefix),
-            prefix: Arc::clone(&config.stat_prefix),
-        });
+        let names = scope.names("http_jwt_authn");
+        let stats = scope.named(names.part("envoy_jwt_authn_prefix", &config.stat_prefix));
         let providers = config.providers.iter().map(|_| Known::default()).collect();
         Self { config, stats, providers }
     }

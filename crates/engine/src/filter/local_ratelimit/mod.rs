@@ -7,6 +7,7 @@
 
 mod bucket;
 mod dynamic;
+mod stats;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use towpath_proto::{Head, Name};
 
 pub(crate) use self::bucket::Bucket;
 use self::dynamic::Dynamic;
+use self::stats::LocalRateLimitStats;
 pub use super::rate_limits::HostLimits;
 use super::rate_limits::{Described, Descriptor, RateLimit};
 use super::{
@@ -27,7 +29,7 @@ use crate::fraction::Fraction;
 use crate::grpc;
 use crate::header_ops::{HeaderOps, Subject};
 use crate::record::Flags;
-use crate::stats::{LocalRateLimitStats, Scope};
+use crate::stats::FilterNames;
 
 /// Envoy `LocalRateLimit`, of a chain or of a route, with what is left of it.
 #[derive(Clone, Debug)]
@@ -186,7 +188,10 @@ impl RouteConfig for LocalRateLimit {
 
 impl FilterConfig for LocalRateLimit {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        let stats = ByPrefix::new(scope.clone(), Scope::LocalRateLimit);
+        let stats = ByPrefix::new(scope.clone(), |prefix| {
+            FilterNames::new("http_local_rate_limit", format!("{prefix}.http_local_rate_limit"))
+                .label("envoy_local_http_ratelimit_prefix", prefix)
+        });
         Rc::new(Instance { config: self.clone(), stats })
     }
 

@@ -15,6 +15,7 @@ mod info;
 mod keys;
 mod machine;
 mod side;
+mod stats;
 mod stream;
 mod tls;
 mod values;
@@ -28,6 +29,7 @@ use self::handle::Shown;
 use self::machine::{Machine, text_of};
 pub use self::machine::{Script, ScriptError};
 use self::side::{Has, Outcome, Side};
+use self::stats::LuaStats;
 use self::stream::LuaStream;
 use super::notes::{NoteLevel, Notes};
 use super::{
@@ -35,7 +37,6 @@ use super::{
     RouteConfig, RouteConfigs,
 };
 use crate::format::Facts;
-use crate::stats::{LuaStats, Scope};
 use crate::stream_info::FilterMetadata;
 
 /// Envoy `extensions.filters.http.lua.v3.Lua`.
@@ -81,8 +82,8 @@ pub struct SharedLua(pub Arc<LuaConfig>);
 
 impl FilterConfig for SharedLua {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        let prefix = Arc::clone(&self.0.stat_prefix);
-        let stats = scope.set(Scope::Lua { http: Arc::clone(&scope.prefix), prefix });
+        let names = scope.names("http_lua").part("towpath_lua_prefix", &self.0.stat_prefix);
+        let stats = scope.named(names);
         let (config, notes) = (Arc::clone(&self.0), Rc::clone(&scope.notes));
         let (machines, name) = (RefCell::default(), OnceCell::new());
         Rc::new(Instance(Rc::new(Host { config, stats, notes, machines, name })))

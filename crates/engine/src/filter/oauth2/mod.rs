@@ -8,6 +8,7 @@ mod cookies;
 mod flow;
 mod grant;
 mod seal;
+mod stats;
 mod tokens;
 mod url;
 
@@ -20,12 +21,15 @@ use towpath_proto::HeaderName;
 pub use self::cookies::Cookie;
 use self::flow::Flow;
 pub use self::seal::{CookieSecret, Encryption};
+use self::stats::OAuth2Stats;
 pub use self::url::Authorization;
-use super::{ByPrefix, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
+use super::{
+    ByPrefix, FilterConfig, FilterScope, HttpFilter, MANAGER, OnRequest, RequestView, RouteConfig,
+};
 use crate::format::Format;
 use crate::matcher::{HeaderMatcher, StringMatcher};
 use crate::retry_policy::RetryPolicy;
-use crate::stats::{OAuth2Stats, Scope};
+use crate::stats::FilterNames;
 
 /// Envoy `OAuth2Config`.
 #[derive(Debug)]
@@ -165,10 +169,14 @@ impl RouteConfig for RouteOAuth2 {}
 impl FilterConfig for SharedOAuth2 {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let own = self.0.as_ref().map(|config| {
-            let (http, prefix) = (Some(Arc::clone(&scope.prefix)), Arc::clone(&config.stat_prefix));
-            (Arc::clone(config), scope.set(Scope::OAuth2 { http, prefix }))
+            let names = FilterNames::new("http", format!("http.{}", scope.prefix));
+            let names = names.label(MANAGER, &scope.prefix).part(PREFIX_LABEL, &config.stat_prefix);
+            (Arc::clone(config), scope.named(names))
         });
-        let of_route = |prefix| Scope::OAuth2 { http: None, prefix };
+        let of_route = |prefix: &Arc<str>| {
+            let names = FilterNames::new("http", Arc::clone(prefix));
+            if prefix.is_empty() { names } else { names.label(PREFIX_LABEL, prefix) }
+        };
         Rc::new(Instance { own, routes: ByPrefix::new(scope.clone(), of_route) })
     }
 
@@ -202,3 +210,5 @@ impl HttpFilter for Instance {
 const STATUS: &[u8] = b"x-envoy-oauth-status";
 /// And why.
 const REASON: &[u8] = b"x-envoy-oauth-failure-reason";
+/// The label with the filter's stat prefix.
+const PREFIX_LABEL: &str = "towpath_oauth2_prefix";

@@ -3,6 +3,7 @@
 
 mod call;
 mod headers;
+mod stats;
 mod wire;
 
 use std::cell::RefCell;
@@ -14,12 +15,13 @@ use std::time::Duration;
 use towpath_proto::Name;
 
 use self::call::Call;
+use self::stats::RateLimitStats;
 use super::grpc_service::GrpcService;
 use super::rate_limits::{Described, HostLimits, RateLimit};
-use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
+use super::{CLUSTER, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
 use crate::fraction::Fraction;
 use crate::header_ops::HeaderOps;
-use crate::stats::{ClusterStats, RateLimitStats, Scope};
+use crate::stats::{ClusterStats, FilterNames, Scope};
 
 /// Envoy `extensions.filters.http.ratelimit.v3.RateLimit`.
 #[derive(Debug)]
@@ -127,10 +129,11 @@ impl Shared {
             return stats.clone();
         }
         let name: Arc<str> = Arc::from(cluster);
-        let prefix = Arc::clone(&self.config.stat_prefix);
-        let scope = Scope::ClusterRateLimit { cluster: Arc::clone(&name), prefix };
+        let names = FilterNames::new("cluster_ratelimit", format!("cluster.{name}.ratelimit"));
+        let names =
+            names.label(CLUSTER, &name).part("towpath_ratelimit_prefix", &self.config.stat_prefix);
         let all = self.scope.set(Scope::Cluster(Arc::clone(&name)));
-        let stats = OfCluster { limits: self.scope.set(scope), all };
+        let stats = OfCluster { limits: self.scope.named(names), all };
         known.entry(name).or_insert(stats).clone()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
 use crate::rbac::{COMMON, ENFORCED, Judgement, Rules, SHADOW};
-use crate::stats::{RbacStats, Scope, ShadowRbacStats};
+use crate::stats::{RbacStats, ShadowRbacStats};
 use crate::stream_info::{StreamInfo, Struct};
 
 /// Envoy `extensions.filters.http.rbac.v3.RBAC`.
@@ -37,13 +37,12 @@ impl RouteConfig for RbacPerRoute {
 impl FilterConfig for Rbac {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         // Counters have names of whole words: a dot at a prefix's end is Envoy's own.
-        let of = |prefix: &str, shadow| Scope::HttpRbac {
-            http: Arc::clone(&scope.prefix),
-            rules: prefix.strip_suffix('.').unwrap_or(prefix).into(),
-            shadow,
+        let of = |prefix: &str| {
+            let rules = Arc::from(prefix.strip_suffix('.').unwrap_or(prefix));
+            scope.names("http_rbac").part("envoy_rbac_http_prefix", &rules)
         };
-        let stats = scope.set(of(&self.prefix, false));
-        let shadow_stats = scope.set(of(&self.shadow_prefix, true));
+        let stats = scope.named(of(&self.prefix));
+        let shadow_stats = scope.named(of(&self.shadow_prefix));
         Rc::new(Instance { config: self.clone(), stats, shadow_stats })
     }
 

@@ -1,10 +1,12 @@
 //! `envoy.filters.http.set_metadata`: dynamic metadata that the configuration has.
 
+mod stats;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
+use self::stats::SetMetadataStats;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig};
-use crate::stats::SetMetadataStats;
 use crate::stream_info::{StreamInfo, Struct, merge};
 
 /// Envoy `set_metadata.v3.Config`, of a chain or of a route; that of the most specific route comes after the chain's.

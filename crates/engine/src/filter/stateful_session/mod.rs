@@ -4,6 +4,7 @@
 //! balancer; and the address of another one that answered, in the response.
 
 mod cookie;
+mod stats;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use base64::engine::general_purpose::STANDARD;
 use towpath_proto::{Head, HeaderName, Name};
 
 pub use self::cookie::SessionCookie;
+use self::stats::StatefulSessionStats;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, Release, RequestView, ResponseView,
     RouteConfig, StreamFilter, WantedHost,
 };
 use crate::format::Facts;
 use crate::record::Flags;
-use crate::stats::{Scope, StatefulSessionStats};
 
 /// Envoy `StatefulSession`.
 #[derive(Debug)]
@@ -93,10 +94,8 @@ impl FilterConfig for SharedSession {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
         let prefix = &self.0.stat_prefix;
         let stats = (!prefix.is_empty()).then(|| {
-            scope.set(Scope::StatefulSession {
-                http: Arc::clone(&scope.prefix),
-                prefix: Arc::clone(prefix),
-            })
+            let names = scope.names("http_stateful_session");
+            scope.named(names.part("towpath_stateful_session_prefix", prefix))
         });
         Rc::new(Instance { config: Arc::clone(&self.0), stats })
     }

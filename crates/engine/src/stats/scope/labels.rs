@@ -9,10 +9,6 @@ impl Scope {
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, String)> {
         let label = |name, value: &Arc<str>| (name, value.to_string());
-        let both = |first, name, prefix: &Arc<str>| {
-            let second = (!prefix.is_empty()).then(|| label(name, prefix));
-            std::iter::once(first).chain(second).collect()
-        };
         match self {
             Self::Bolt(prefix) => vec![label("towpath_bolt_prefix", prefix)],
             Self::Cluster(name)
@@ -29,25 +25,8 @@ impl Scope {
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
             Self::ClusterPart { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
-            Self::ClusterExtAuthz { cluster, prefix } => {
-                both(label("envoy_cluster_name", cluster), "envoy_ext_authz_prefix", prefix)
-            }
-            Self::ClusterRateLimit { cluster, prefix } => {
-                both(label("envoy_cluster_name", cluster), "towpath_ratelimit_prefix", prefix)
-            }
-            Self::HttpExtAuthz { http, prefix } => {
-                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
-                if !prefix.is_empty() {
-                    labels.insert(0, label("envoy_ext_authz_prefix", prefix));
-                }
-                labels
-            }
-            Self::HttpExtProc { http, prefix } => {
-                let mut labels = vec![label("envoy_http_conn_manager_prefix", http)];
-                if !prefix.is_empty() {
-                    labels.insert(0, label("towpath_ext_proc_prefix", prefix));
-                }
-                labels
+            Self::Filter { names, .. } => {
+                names.labels.iter().map(|(name, value)| label(name, value)).collect()
             }
             Self::ClusterCertificate { cluster, name } => {
                 vec![label("envoy_cluster_name", cluster), label("envoy_tls_certificate", name)]
@@ -58,28 +37,6 @@ impl Scope {
                     label("envoy_tls_certificate", name),
                 ]
             }
-            Self::FaultCluster { http, cluster } => vec![
-                label("envoy_fault_downstream_cluster", cluster),
-                label("envoy_http_conn_manager_prefix", http),
-            ],
-            Self::JwtAuthn { http, prefix } => both(
-                label("envoy_http_conn_manager_prefix", http),
-                "envoy_jwt_authn_prefix",
-                prefix,
-            ),
-            Self::OAuth2 { http, prefix } => {
-                let manager = http.iter();
-                let mut labels: Vec<_> =
-                    manager.map(|http| label("envoy_http_conn_manager_prefix", http)).collect();
-                if !prefix.is_empty() {
-                    labels.push(label("towpath_oauth2_prefix", prefix));
-                }
-                labels
-            }
-            Self::StatefulSession { http, prefix } => vec![
-                label("envoy_http_conn_manager_prefix", http),
-                label("towpath_stateful_session_prefix", prefix),
-            ],
             Self::ClusterGrpc { cluster, method, .. } => {
                 let mut labels = vec![label("envoy_cluster_name", cluster)];
                 if let Some((service, method)) = method {
@@ -93,19 +50,7 @@ impl Scope {
             Self::DnsCache(name) | Self::DnsCacheBreakers(name) => {
                 vec![label("envoy_dns_cache_prefix", name)]
             }
-            Self::HeaderToMetadata(prefix) => {
-                vec![label("towpath_header_to_metadata_prefix", prefix)]
-            }
-            Self::HttpFilter { prefix, family } if family.starts_with("cluster_") => {
-                vec![label("envoy_cluster_name", prefix)]
-            }
-            Self::Http(prefix) | Self::HttpTranscoder(prefix) | Self::HttpFilter { prefix, .. } => {
-                vec![label("envoy_http_conn_manager_prefix", prefix)]
-            }
-            Self::HttpCompression { http, part, .. } => vec![
-                label("envoy_http_conn_manager_prefix", http),
-                label("towpath_compression_library", part),
-            ],
+            Self::Http(prefix) => vec![label("envoy_http_conn_manager_prefix", prefix)],
             Self::Istio { labels, .. } => {
                 labels.iter().map(|(name, value)| (*name, value.to_string())).collect()
             }
@@ -128,26 +73,16 @@ impl Scope {
                 vec![label("envoy_local_listener_ratelimit_prefix", prefix)]
             }
             Self::ChainRate(prefix) => vec![label("envoy_local_network_ratelimit_prefix", prefix)],
-            Self::LocalRateLimit(prefix) => {
-                vec![label("envoy_local_http_ratelimit_prefix", prefix)]
-            }
-            Self::BandwidthLimit(prefix) => {
-                vec![label("envoy_http_bandwidth_limit_prefix", prefix)]
-            }
             Self::LogService(prefix) if prefix.is_empty() => Vec::new(),
             Self::LogService(prefix) => vec![label("towpath_log_prefix", prefix)],
-            Self::Lua { http, prefix } => {
-                both(label("envoy_http_conn_manager_prefix", http), "towpath_lua_prefix", prefix)
-            }
             // Envoy has these in the metric's name.
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
                 vec![label("towpath_extends", family), label("towpath_extension", name)]
             }
             Self::NetworkRbac { prefix, rules, .. } => {
-                both(label("envoy_rbac_prefix", prefix), "towpath_rbac_rules_prefix", rules)
-            }
-            Self::HttpRbac { http, rules, .. } => {
-                both(label("envoy_http_conn_manager_prefix", http), "envoy_rbac_http_prefix", rules)
+                let rules = Some(rules).filter(|rules| !rules.is_empty());
+                let rules = rules.map(|rules| label("towpath_rbac_rules_prefix", rules));
+                std::iter::once(label("envoy_rbac_prefix", prefix)).chain(rules).collect()
             }
             Self::ProxyProtocol(prefix) if prefix.is_empty() => Vec::new(),
             Self::ProxyProtocol(prefix) => vec![label("envoy_proxy_protocol_prefix", prefix)],

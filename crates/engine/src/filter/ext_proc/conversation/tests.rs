@@ -10,9 +10,9 @@ use super::super::wire::{
 };
 use super::super::{ExtProc, GrpcService, MutationRules};
 use super::*;
+use crate::filter::ext_proc::stats::ExtProcStats;
 use crate::protobuf::HeaderValueOption;
 use crate::record::Record;
-use crate::stats::ExtProcStats;
 
 fn config(body: BodyMode) -> ExtProc {
     ExtProc {
