@@ -112,7 +112,7 @@ impl Head {
     }
 
     /// Makes it the same as another, in the room that it has.
-    pub(crate) fn copy_from(&mut self, other: &Self) {
+    pub fn copy_from(&mut self, other: &Self) {
         let Parts {
             raw,
             own,

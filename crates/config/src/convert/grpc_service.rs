@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::filter::grpc_service::GrpcService;
+use towpath_engine::filter::grpc_service::{CallHead, GrpcService};
 use towpath_engine::snapshot::route::{HeaderAction, HeaderOp, HeaderOps};
 
 use towpath_engine::snapshot::tracing::Collector;
@@ -38,6 +38,7 @@ impl Converter<'_> {
             metadata,
             skip_envoy_headers: service.flag("skip_envoy_headers"),
             retry: self.core_retry_policy(message, "retry_policy", None),
+            head: CallHead::default(),
         };
         Some((service, timeout))
     }
@@ -62,6 +63,7 @@ impl Converter<'_> {
             metadata,
             skip_envoy_headers: true,
             retry: None,
+            head: CallHead::default(),
         };
         Some((service, timeout))
     }

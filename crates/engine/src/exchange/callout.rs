@@ -5,12 +5,12 @@
 //! A callout is a stream without a client: from its cluster on it is as any other. What it leads to is done as
 //! [`Work`], so that no filter is called by the end of a stream.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use rustc_hash::FxHashMap;
 use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Head, Instant};
 
@@ -35,7 +35,7 @@ use crate::tracer::report::Load;
 /// The callouts of a worker, by the serial numbers of their streams.
 #[derive(Debug, Default)]
 pub(crate) struct Callouts {
-    running: HashMap<u64, Running>,
+    running: FxHashMap<u64, Running>,
     /// Those that others may join.
     joint: Vec<(Joint, u64)>,
     /// The chain of their streams, once there are any.
@@ -257,8 +257,9 @@ impl Exchange {
         if criteria.is_some() {
             stream.retries.tried.get_or_insert_default().criteria = criteria;
         }
-        let known = self.snapshot.cluster_id(&cluster);
-        let known = known.and_then(|id| self.upstreams.clusters.get(id));
+        let id = self.snapshot.cluster_id(&cluster);
+        let known = id.and_then(|id| self.upstreams.clusters.get(id));
+        let is_known = known.is_some();
         if let Some((stats, cluster)) = known.and_then(|it| Some((it.google_stats.as_ref()?, it))) {
             stats.streams_total.inc();
             if cluster.tls.is_some() {
@@ -288,8 +289,8 @@ impl Exchange {
             trace,
         };
         self.callouts.running.insert(serial, running);
-        match self.snapshot.cluster_id(&cluster) {
-            Some(id) if self.upstreams.clusters.get(id).is_some() => {
+        match id {
+            Some(id) if is_known => {
                 stream.cluster = id;
                 if self.drop_overload(index, now) {
                     return serial;

@@ -19,7 +19,7 @@ use crate::exchange::names::Waits;
 use crate::exchange::passing::{
     Levels, length, pass_request, pass_response, taken_apart, without_empty_trailers,
 };
-use crate::exchange::stream::{Progress, Stream, UpstreamState};
+use crate::exchange::stream::{Kept, Progress, Stream, UpstreamState};
 use crate::exchange::talk::Talks;
 use crate::filter::{
     Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, StreamFilter,
@@ -41,7 +41,7 @@ pub(crate) struct Filters {
     /// Some of them talk.
     pub(super) talks: Option<Box<Talks>>,
     /// The request was gRPC's when it came.
-    was_grpc: bool,
+    pub(super) was_grpc: bool,
     /// The name that it waits for.
     pub(super) name: Option<Box<Waits>>,
     /// Copies of the request that wait for the rest of it.
@@ -153,6 +153,9 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return FilterStatus::Stopped };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return FilterStatus::Through };
+        if from >= http.filters.len() {
+            return FilterStatus::Through;
+        }
         let mut place = from;
         loop {
             match self.filter_request_until_rerouted(index, place, http, *resume, now) {
@@ -207,6 +210,7 @@ impl Exchange {
                 forwards: levels.forwards,
                 random: self.env.random.next(),
                 scratch: &mut self.env.scratch,
+                heads: &mut self.env.heads,
                 node_cluster: &self.snapshot.node.cluster,
                 drains: self.env.draining.is_on() || self.env.draining.health_fails(),
                 before: filters.as_deref().map_or(&[], |filters| &filters.watching),
@@ -455,7 +459,9 @@ impl Exchange {
         };
         let Some(Waiting { mut resume, .. }) = filters.waiting.take() else { return };
         let is_empty = stream.request_end == Progress::Ended && stream.body.len() == 0;
-        let mut kept = stream.body.take_kept().unwrap_or_default();
+        let mut kept = stream.body.take_kept();
+        let mut made = Kept::default();
+        let Kept { chunks, trailers, .. } = kept.as_deref_mut().unwrap_or(&mut made);
         let mut head = stream.request.take();
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
@@ -465,12 +471,13 @@ impl Exchange {
             head: &mut head,
             ends: stream.request_end == Progress::Ended,
             is_empty,
-            content: &mut kept.chunks,
+            content: chunks,
             facts: &facts,
             route: http.filters.get(place).map(|it| levels.of_filter(it)).unwrap_or_default(),
             forwards: levels.forwards,
             random: self.env.random.next(),
             scratch: &mut self.env.scratch,
+            heads: &mut self.env.heads,
             node_cluster: &self.snapshot.node.cluster,
             drains: self.env.draining.is_on() || self.env.draining.health_fails(),
             before: &[],
@@ -479,11 +486,11 @@ impl Exchange {
         };
         let watcher = filters.watching.iter_mut().find(|(at, _)| *at == place);
         let outcome = watcher.map_or(OnAnswer::GoOn, |(_, watcher)| {
-            if let Some(trailers) = &mut kept.trailers {
+            if let Some(trailers) = trailers {
                 watcher.lend_trailers(trailers);
             }
             let outcome = decide(&mut **watcher, &mut view);
-            if let Some(trailers) = &mut kept.trailers {
+            if let Some(trailers) = trailers {
                 watcher.return_trailers(trailers);
             }
             outcome
@@ -491,13 +498,20 @@ impl Exchange {
         let reroutes = view.reroutes;
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.request.put(head, &mut self.env.heads);
-        stream.body.restore(kept);
+        if let Some(kept) = kept {
+            stream.body.restore(kept);
+        } else if !made.chunks.is_empty() {
+            stream.body.restore(Box::new(made));
+        }
+        if matches!(outcome, OnAnswer::Done) {
+            filters.watching.retain(|(at, _)| *at != place);
+        }
         stream.filters = Some(filters);
         match outcome {
             OnAnswer::Reply(reply) => self.answer_by_filter(index, reply, now),
             OnAnswer::Ask(callout) => self.ask(index, place, resume, *callout, now),
             OnAnswer::Collect(limit) => self.collect(index, place, resume, limit, now),
-            OnAnswer::GoOn => {
+            OnAnswer::GoOn | OnAnswer::Done => {
                 if reroutes {
                     resume.wants_tls = stream.choose_route(http, &self.snapshot, resume.random);
                     self.retrace(index, http);
@@ -507,34 +521,13 @@ impl Exchange {
         }
     }
 
-    /// A request that waited at a place goes on: the filters behind see it and what has come of its content, then the
-    /// router.
-    pub(super) fn go_on_behind(
+    /// Shows what is kept of the content to the filters from a place on, as far as the one that waits.
+    pub(super) fn filter_kept(
         &mut self,
         index: StreamIndex,
-        place: usize,
-        mut resume: Resume,
+        from: usize,
         now: Instant,
-    ) {
-        let Some(context) = self.streams.get(index).map(|stream| stream.context.clone()) else {
-            return;
-        };
-        let progress = self.filter_request(index, place + 1, &mut resume, now);
-        if self.filter_kept(index, place + 1, now).is_ok() && progress == FilterStatus::Through {
-            self.route_filtered(index, &context, resume, now);
-        }
-        self.run_talks(index, now);
-    }
-
-    /// A request that was collected is complete: the filters behind see it, and the router.
-    pub(super) fn go_on_collected(&mut self, index: StreamIndex, waiting: Waiting, now: Instant) {
-        let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
-        let filter = FilterOf { stream: index, serial, place: waiting.place };
-        self.go_on_with(filter, |watcher, request| watcher.on_collected(request), now);
-    }
-
-    /// Shows what is kept of the content to the filters from a place on, as far as the one that waits.
-    fn filter_kept(&mut self, index: StreamIndex, from: usize, now: Instant) -> Result<(), ()> {
+    ) -> Result<(), ()> {
         let stream = self.streams.get_mut(index).ok_or(())?;
         let Some(mut filters) = stream.filters.take() else { return Ok(()) };
         let ended = stream.request_end == Progress::Ended;

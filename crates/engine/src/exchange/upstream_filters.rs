@@ -105,6 +105,7 @@ impl Exchange {
                 forwards: levels.forwards,
                 random: self.env.random.next(),
                 scratch: &mut self.env.scratch,
+                heads: &mut self.env.heads,
                 node_cluster: &self.snapshot.node.cluster,
                 drains: self.env.draining.is_on() || self.env.draining.health_fails(),
                 before: &[],

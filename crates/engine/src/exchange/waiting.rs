@@ -6,13 +6,37 @@ use towpath_proto::Instant;
 
 use crate::exchange::Exchange;
 use crate::exchange::callout::{Asker, FilterOf};
-use crate::exchange::filters::{FilterStatus, Resume, Until, Waiting, Walk};
+use crate::exchange::filters::{FilterStatus, Filters, Resume, Until, Waiting, Walk};
 use crate::exchange::names::{AtFilter, Waits};
-use crate::exchange::stream::Progress;
+use crate::exchange::stream::{Progress, Stream};
 use crate::exchange::subs;
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Resolve, Wait};
+use crate::grpc;
 use crate::ids::StreamIndex;
+
+impl Filters {
+    /// Whether none of them has anything more to do with a stream, of which this says whether it came by gRPC.
+    fn are_done(&self, came_as_grpc: bool) -> bool {
+        let Self { watching, waiting, held, is_past, talks, was_grpc, name, copies } = self;
+        watching.is_empty()
+            && waiting.is_none()
+            && held.is_none()
+            && !is_past
+            && talks.is_none()
+            && *was_grpc == came_as_grpc
+            && name.is_none()
+            && copies.is_none()
+    }
+}
+
+impl Stream {
+    /// Lets go of filters that are done, so that the stream goes on as one without any.
+    fn leave_filters(&mut self) {
+        let came_as_grpc = self.was_grpc || grpc::is_grpc(&self.request);
+        self.filters.take_if(|filters| filters.are_done(came_as_grpc));
+    }
+}
 
 impl Exchange {
     /// Lets a request wait for the name that it wants to go to, if it has to.
@@ -149,5 +173,34 @@ impl Exchange {
         } else if stream.request_end == Progress::Ended {
             self.go_on_collected(index, waiting, now);
         }
+    }
+
+    /// A request that waited at a place goes on: the filters behind see it and what has come of its content, then the
+    /// router.
+    pub(super) fn go_on_behind(
+        &mut self,
+        index: StreamIndex,
+        place: usize,
+        mut resume: Resume,
+        now: Instant,
+    ) {
+        let Some(context) = self.streams.get(index).map(|stream| stream.context.clone()) else {
+            return;
+        };
+        let progress = self.filter_request(index, place + 1, &mut resume, now);
+        if self.filter_kept(index, place + 1, now).is_ok() && progress == FilterStatus::Through {
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.leave_filters();
+            }
+            self.route_filtered(index, &context, resume, now);
+        }
+        self.run_talks(index, now);
+    }
+
+    /// A request that was collected is complete: the filters behind see it, and the router.
+    pub(super) fn go_on_collected(&mut self, index: StreamIndex, waiting: Waiting, now: Instant) {
+        let Some(serial) = self.streams.get(index).map(|stream| stream.serial) else { return };
+        let filter = FilterOf { stream: index, serial, place: waiting.place };
+        self.go_on_with(filter, |watcher, request| watcher.on_collected(request), now);
     }
 }

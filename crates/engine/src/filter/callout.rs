@@ -119,6 +119,8 @@ pub enum Failed {
 pub enum OnAnswer {
     /// It goes on.
     GoOn,
+    /// It goes on, and the filter has nothing more to do with it.
+    Done,
     /// Another server is asked first.
     Ask(Box<Callout>),
     /// It goes on once all of it is here, of at most so many bytes.

@@ -1,6 +1,6 @@
 //! Services that filters call by gRPC (Envoy `GrpcService`), each call with one message and one answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prost::Message;
@@ -25,7 +25,14 @@ pub struct GrpcService {
     pub skip_envoy_headers: bool,
     /// `retry_policy`.
     pub retry: Option<Arc<RetryPolicy>>,
+    /// The head of its calls.
+    pub head: CallHead,
 }
+
+/// The head of a service's calls, made with the first of them: where nothing of it depends on the request, all of one
+/// method and timeout have the same.
+#[derive(Debug, Default)]
+pub struct CallHead(OnceLock<(Duration, Head)>);
 
 impl GrpcService {
     /// By the servers of this cluster, which nothing else is said of.
@@ -37,6 +44,7 @@ impl GrpcService {
             metadata: HeaderOps::default(),
             skip_envoy_headers: false,
             retry: None,
+            head: CallHead::default(),
         }
     }
 
@@ -58,18 +66,9 @@ impl GrpcService {
         timeout: Duration,
         request: &mut RequestView<'_>,
     ) -> Callout {
-        let mut head =
-            Head::request(b"POST", b"http", self.authority.as_bytes(), method.as_bytes());
-        head.set(Name::Te, b"trailers");
-        head.set(Name::ContentType, b"application/grpc");
-        grpc::set_timeout(&mut head, timeout);
-        self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
-        if !self.skip_envoy_headers {
-            super::callout::mark(&mut head, timeout);
-        }
         Callout {
             cluster: Arc::clone(&self.cluster),
-            head,
+            head: self.call_head(method, timeout, request),
             body: bytes::Bytes::new(),
             timeout,
             max_bytes: MOST_ANSWER,
@@ -81,12 +80,47 @@ impl GrpcService {
 }
 
 impl GrpcService {
-    /// A call that goes on. As Envoy has it, it says nothing of its time.
-    pub(crate) fn talk(&self, method: &str, request: &mut RequestView<'_>) -> Callout {
-        let mut head =
-            Head::request(b"POST", b"http", self.authority.as_bytes(), method.as_bytes());
+    fn call_head(&self, method: &str, timeout: Duration, request: &mut RequestView<'_>) -> Head {
+        if self.metadata.is_empty() {
+            let fresh = || (timeout, self.make_head(method, timeout, None));
+            let (of, known) = self.head.0.get_or_init(fresh);
+            if *of == timeout && known.path() == method.as_bytes() {
+                let mut head = request.heads.take();
+                head.copy_from(known);
+                return head;
+            }
+        }
+        self.make_head(method, timeout, Some(request))
+    }
+
+    fn make_head(
+        &self,
+        method: &str,
+        timeout: Duration,
+        request: Option<&mut RequestView<'_>>,
+    ) -> Head {
+        let mut head = self.begin_head(method);
+        grpc::set_timeout(&mut head, timeout);
+        if let Some(request) = request {
+            self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
+        }
+        if !self.skip_envoy_headers {
+            super::callout::mark(&mut head, timeout);
+        }
+        head
+    }
+
+    fn begin_head(&self, method: &str) -> Head {
+        let authority = self.authority.as_bytes();
+        let mut head = Head::request(b"POST", b"http", authority, method.as_bytes());
         head.set(Name::Te, b"trailers");
         head.set(Name::ContentType, b"application/grpc");
+        head
+    }
+
+    /// A call that goes on. As Envoy has it, it says nothing of its time.
+    pub(crate) fn talk(&self, method: &str, request: &mut RequestView<'_>) -> Callout {
+        let mut head = self.begin_head(method);
         self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
         if !self.skip_envoy_headers {
             head.set(Name::XEnvoyInternal, b"true");

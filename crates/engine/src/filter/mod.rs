@@ -81,6 +81,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
+use towpath_proto::head::HeadPool;
 
 pub(crate) use self::callout::SpanName;
 pub use self::callout::{Answer, Callout, CalloutSpan, Failed, Joint, OnAnswer};
@@ -386,6 +387,8 @@ pub struct RequestView<'a> {
     pub random: u64,
     /// Memory for headers that are made.
     pub scratch: &'a mut Scratch,
+    /// Heads for requests of the filter's own.
+    pub heads: &'a mut HeadPool,
     /// The name of the node's own cluster.
     pub node_cluster: &'a str,
     /// This proxy wants no more traffic.

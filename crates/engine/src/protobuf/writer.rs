@@ -72,11 +72,15 @@ impl Writer {
             self.0[before] = length as u8;
             return;
         }
+        // The others are written again, behind room for the rest of the length.
         let end = self.0.len();
         self.varint(length as u64);
         let digits = self.0.len() - end;
-        self.0[before..].rotate_right(digits);
-        self.0.remove(before + digits);
+        let mut written = [0; LONGEST_VARINT];
+        written[..digits].copy_from_slice(&self.0[end..]);
+        self.0.pop();
+        self.0.copy_within(before + 1..end, before + digits);
+        self.0[before..before + digits].copy_from_slice(&written[..digits]);
     }
 
     /// A message within it that there is already.
@@ -100,6 +104,8 @@ impl Writer {
     }
 }
 
+/// A number of 64 bits.
+const LONGEST_VARINT: usize = 10;
 const VARINT: u32 = 0;
 const LENGTH_DELIMITED: u32 = 2;
 

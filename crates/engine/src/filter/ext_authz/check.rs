@@ -132,7 +132,7 @@ impl StreamFilter for Check {
             CheckStatus::Allowed => {
                 shared.count(cluster, |stats| stats.ok.inc());
                 self.allow(decision, request);
-                OnAnswer::GoOn
+                if self.response.is_empty() { OnAnswer::Done } else { OnAnswer::GoOn }
             }
             CheckStatus::Denied { status, body } => {
                 shared.count(cluster, |stats| stats.denied.inc());
@@ -150,7 +150,7 @@ impl StreamFilter for Check {
                     if config.tells_failure {
                         request.head.set_bytes(FAILURE_ALLOWED, b"true");
                     }
-                    return OnAnswer::GoOn;
+                    return OnAnswer::Done;
                 }
                 let (status, body) = match kind {
                     CheckStatus::Failed { status, body } if !is_invalid => (status, body),

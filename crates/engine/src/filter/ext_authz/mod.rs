@@ -7,11 +7,11 @@ mod stats;
 mod wire;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use towpath_proto::head::HeaderName;
 
 use self::check::Check;
@@ -230,7 +230,7 @@ struct Shared {
     stats: Arc<ExtAuthzStats>,
     scope: FilterScope,
     /// Those of the clusters of routes.
-    clusters: RefCell<HashMap<Arc<str>, Arc<ExtAuthzStats>>>,
+    clusters: RefCell<FxHashMap<Arc<str>, Arc<ExtAuthzStats>>>,
 }
 
 impl Shared {

@@ -197,11 +197,14 @@ fn put_raw(out: &mut Writer, name: &[u8], value: &[u8]) {
     });
 }
 
-/// `HttpRequest.headers`: those of one name are joined.
+/// `HttpRequest.headers`: those of one name are joined. Most differ in how long their names are.
 fn put_headers(out: &mut Writer, config: &ExtAuthz, head: &Head) {
     let mut all: Vec<(&[u8], &[u8])> = Vec::with_capacity(USUAL_FIELDS);
     all.extend(seen(config, head));
-    all.sort_by(|(a, _), (b, _)| in_small_letters(a).cmp(in_small_letters(b)));
+    all.sort_by(|(a, _), (b, _)| {
+        let by_length = a.len().cmp(&b.len());
+        by_length.then_with(|| in_small_letters(a).cmp(in_small_letters(b)))
+    });
     let mut joined = Vec::new();
     for same in all.chunk_by(|(a, _), (b, _)| a.eq_ignore_ascii_case(b)) {
         match same {
