@@ -231,10 +231,11 @@ impl Command {
     }
 }
 
-const STATS_PARAMETERS: [(&str, &str); 4] = [
+const STATS_PARAMETERS: [(&str, &str); 5] = [
     ("usedonly", "only what was ever written"),
     ("filter", "only names that match this regular expression"),
     ("invert_filter", "only names that do not match the filter"),
+    ("hidden", "only: those that are hidden, of which there are none"),
     ("histogram_buckets", "summary; for Prometheus cumulative or summary"),
 ];
 
@@ -294,6 +295,7 @@ static COMMANDS: [Command; 26] = [
         STATS_PARAMETERS[1],
         STATS_PARAMETERS[2],
         STATS_PARAMETERS[3],
+        STATS_PARAMETERS[4],
         ("format", "text, json or prometheus"),
         ("type", "All, Counters, Gauges, Histograms or TextReadouts"),
     ]),

@@ -69,8 +69,14 @@ fn wanted(query: &Query) -> Result<Wanted, Reply> {
         Some("TextReadouts") => Some(Kind::TextReadouts),
         Some(_) => return Err(refused("invalid &type= param".into())),
     };
-    let filter = query
-        .first("filter")
+    let only_hidden = match query.first("hidden") {
+        None | Some("" | "include" | "exclude") => false,
+        Some("only") => true,
+        Some(_) => return Err(refused("usage: /stats?hidden=(include|only|exclude)\n\n".into())),
+    };
+    // None is hidden.
+    let filter = if only_hidden { Some(NO_NAME) } else { query.first("filter") };
+    let filter = filter
         .filter(|filter| !filter.is_empty())
         .map(Regex::new)
         .transpose()
@@ -78,7 +84,7 @@ fn wanted(query: &Query) -> Result<Wanted, Reply> {
     Ok(Wanted {
         used_only: query.has("usedonly"),
         filter,
-        invert: query.has("invert_filter"),
+        invert: query.has("invert_filter") && !only_hidden,
         kind,
         shape: match query.first("histogram_buckets") {
             Some("summary" | "none") => Shape::Summary,
@@ -86,3 +92,6 @@ fn wanted(query: &Query) -> Result<Wanted, Reply> {
         },
     })
 }
+
+/// An expression that no name matches.
+const NO_NAME: &str = r"[^\s\S]";
