@@ -7,7 +7,7 @@ use towpath_engine::mesh::{
     Greetings, IstioMetric, MeshCluster, Reporter, Service, Telemetry, Workload,
 };
 use towpath_engine::snapshot::listener::Direction;
-use towpath_engine::stream_info::{Value as Held, read_json};
+use towpath_engine::stream_info::{Struct, Value as Held, read_json};
 
 use super::Converter;
 use super::extension::UPSTREAM_FILTER;
@@ -24,6 +24,8 @@ pub(crate) struct MeshNode {
     /// The namespace of HTTP's headers knows the locality, that of opaque bytes does not.
     pub(crate) located: Arc<Workload>,
     version: Arc<str>,
+    /// All that the node says of itself.
+    metadata: Struct,
 }
 
 impl MeshNode {
@@ -43,7 +45,20 @@ impl MeshNode {
             Some(Held::String(version)) => Arc::from(&**version),
             _ => Arc::from(""),
         };
-        Self { id: node.id.clone(), own: Arc::new(own), located: Arc::new(located), version }
+        let (own, located) = (Arc::new(own), Arc::new(located));
+        Self { id: node.id.clone(), own, located, version, metadata }
+    }
+
+    /// What stands below a name in the metadata; what is no text there is empty, as Envoy reads it.
+    pub(super) fn labels(&self, name: &str) -> Vec<(Box<str>, Box<str>)> {
+        let Some(Held::Struct(labels)) = self.metadata.get(name) else { return Vec::new() };
+        let text = |value: &Held| match value {
+            Held::String(text) => text.clone(),
+            Held::Null | Held::Bool(_) | Held::Number(_) | Held::Struct(_) | Held::List(_) => {
+                "".into()
+            }
+        };
+        labels.iter().map(|(name, value)| (name.clone(), text(value))).collect()
     }
 }
 

@@ -51,14 +51,25 @@ impl Command {
             Self::FilterState { name, form } => facts.info.is_some_and(|info| {
                 info.read_state(name, |object| {
                     let Some(object) = object else { return false };
+                    if let (StateForm::Typed, Some(json)) = (form, &object.json) {
+                        append(out, json);
+                        return true;
+                    }
                     match (form, &object.fields) {
                         (StateForm::Field(key), fields) => {
-                            let fields = fields.as_ref();
-                            let Some(Value::String(text)) = fields.and_then(|it| it.get(key))
-                            else {
-                                return false;
-                            };
-                            append(out, text.as_bytes());
+                            match fields.as_ref().and_then(|it| it.get(key)) {
+                                Some(Value::String(text)) => append(out, text.as_bytes()),
+                                Some(number @ Value::Number(_)) => {
+                                    number.write_json(out, JsonStyle::Plain);
+                                }
+                                Some(
+                                    Value::Null
+                                    | Value::Bool(_)
+                                    | Value::Struct(_)
+                                    | Value::List(_),
+                                )
+                                | None => return false,
+                            }
                         }
                         (StateForm::Plain, Some(_)) if object.value.is_empty() => return false,
                         // A text that is not their JSON is another form of them.
@@ -271,9 +282,10 @@ impl Command {
             return facts.info.is_some_and(|info| {
                 info.read_state(name, |object| {
                     let Some(object) = object else { return false };
-                    match &object.fields {
-                        Some(fields) => write_struct(out, fields, JsonStyle::Plain),
-                        None => json_string(out, &object.value[..shorter(&object.value)]),
+                    match (&object.json, &object.fields) {
+                        (Some(json), _) => out.extend_from_slice(json),
+                        (None, Some(fields)) => write_struct(out, fields, JsonStyle::Plain),
+                        (None, None) => json_string(out, &object.value[..shorter(&object.value)]),
                     }
                     true
                 })

@@ -36,6 +36,8 @@ pub struct StateObject {
     pub value: Box<[u8]>,
     /// Its fields, where it has some; then the text, if there is one, is their JSON.
     pub fields: Option<Struct>,
+    /// Its JSON, where neither its text nor that of its fields is it.
+    pub json: Option<Box<[u8]>>,
     /// Whether it goes along upstream.
     pub sharing: Sharing,
     /// It is not replaced.
@@ -205,7 +207,8 @@ impl StreamInfo {
 
 impl StateObject {
     fn weight(&self) -> usize {
-        size_of::<Self>() + self.value.len() + self.fields.as_ref().map_or(0, weight_of)
+        let json = self.json.as_ref().map_or(0, |json| json.len());
+        size_of::<Self>() + self.value.len() + self.fields.as_ref().map_or(0, weight_of) + json
     }
 }
 

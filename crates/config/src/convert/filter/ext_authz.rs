@@ -135,6 +135,8 @@ impl Converter<'_> {
                 Some(rules) => Some(self.mutation_rules(rules)?),
                 None => None,
             },
+            labels: self.mesh_node.labels(config.text("bootstrap_metadata_labels_key")),
+            shadow: config.flag("shadow_mode"),
         })
     }
 
@@ -242,16 +244,16 @@ const SUPPORT: &[Entry] = &[
             "validate_mutations",
             "decoder_header_mutation_rules",
             "encode_raw_headers",
+            "bootstrap_metadata_labels_key",
+            "shadow_mode",
         ],
         harmless: &[],
         changes: &[
             ("typed_metadata_context_namespaces", "metadata is a `Struct`"),
             ("route_typed_metadata_context_namespaces", "metadata is a `Struct`"),
-            ("bootstrap_metadata_labels_key", "the server is told no labels"),
             ("filter_metadata", "nothing reads it"),
             ("emit_filter_state_stats", "the filter state says nothing of it"),
             ("enforce_response_header_limits", "a refusal is passed on as it is"),
-            ("shadow_mode", "an answer counts"),
         ],
     },
     Entry {

@@ -9,7 +9,7 @@ use towpath_proto::{Head, Instant, Name};
 
 use super::{
     Body, Change, CheckStatus, Decision, ExtAuthz, How, MutationRules, ResponseAction,
-    RouteExtAuthz, Server, Service, Shared, grpc, http, is_value,
+    RouteExtAuthz, Server, Service, Shared, grpc, http, is_value, shadow,
 };
 use crate::filter::mutation_rules::{self, Operation, is_name};
 use crate::filter::{
@@ -89,6 +89,35 @@ impl Check {
         reply
     }
 
+    /// What would have ended the request is written down and counted (`shadow_mode`).
+    fn note(&self, kind: &CheckStatus, shown: &[shadow::Shown], request: &RequestView<'_>) {
+        let Shared { config, stats, .. } = &*self.shared;
+        let cluster = request.facts.cluster;
+        match kind {
+            CheckStatus::Denied { status, .. } => {
+                self.shared.count(cluster, |stats| stats.denied.inc());
+                stats.shadow_denied.inc();
+                if config.charges_cluster {
+                    self.shared.charge(cluster, *status);
+                }
+                shadow::note(request, shadow::DENIED, *status, shown);
+            }
+            CheckStatus::Failed { status, .. } if *status != 0 => {
+                self.note_error(*status, request);
+            }
+            CheckStatus::Failed { .. } | CheckStatus::Error => {
+                self.note_error(config.status_on_error, request);
+            }
+            CheckStatus::Allowed => {}
+        }
+    }
+
+    fn note_error(&self, status: u16, request: &RequestView<'_>) {
+        self.shared.count(request.facts.cluster, |stats| stats.error.inc());
+        self.shared.stats.shadow_error.inc();
+        shadow::note(request, shadow::ERROR, status, &[]);
+    }
+
     /// What the server has said beside its decision.
     fn keep_metadata(&self, decision: &mut Decision, request: &RequestView<'_>) {
         let Shared { config, stats, .. } = &*self.shared;
@@ -119,6 +148,10 @@ impl StreamFilter for Check {
     fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
+        let of_http = match &self.server.service {
+            Service::Http(service) if config.shadow => Some(http::shown(service, &answer)),
+            Service::Http(_) | Service::Grpc(_) => None,
+        };
         let mut decision = match &self.server.service {
             Service::Http(service) => http::decision(service, answer),
             Service::Grpc(_) => grpc::decision(answer),
@@ -127,10 +160,22 @@ impl StreamFilter for Check {
         self.keep_metadata(&mut decision, request);
         let is_invalid =
             (decision.is_invalid && config.validates) || !sift(&mut decision.changes, config);
-        match std::mem::take(&mut decision.kind) {
+        let kind = std::mem::take(&mut decision.kind);
+        if config.shadow && !matches!(kind, CheckStatus::Allowed) {
+            let of_grpc = || {
+                let fields = decision.set.iter().chain(&decision.append);
+                fields.map(|(name, value)| (name.as_bytes().to_vec(), value.clone())).collect()
+            };
+            self.note(&kind, &of_http.unwrap_or_else(of_grpc), request);
+            return OnAnswer::Done;
+        }
+        match kind {
             CheckStatus::Allowed if is_invalid => OnAnswer::Reply(shared.refuse_answer(cluster)),
             CheckStatus::Allowed => {
                 shared.count(cluster, |stats| stats.ok.inc());
+                if config.shadow {
+                    shadow::note(request, shadow::OK, 200, &[]);
+                }
                 self.allow(decision, request);
                 if self.response.is_empty() { OnAnswer::Done } else { OnAnswer::GoOn }
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use towpath_proto::{Head, Name, http1};
 
 use super::check::{Content, PARTIAL};
+use super::shadow::Shown;
 use super::{
     Change, CheckStatus, Decision, ExtAuthz, How, HttpService, ResponseAction, any, changeable,
 };
@@ -114,6 +115,19 @@ pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
     };
     decision.changes.sort_by_key(|change| change.how);
     decision
+}
+
+/// What a refusal says to a client whose request goes on all the same (`shadow_mode`), beside the fields that it would
+/// have had: Envoy has them as they came.
+pub(super) fn shown(service: &HttpService, answer: &Answer) -> Vec<Shown> {
+    let Answer::Response { head, .. } = answer else { return Vec::new() };
+    let status = (b":status".to_vec(), head.status().to_string().into_bytes());
+    let fields = head.iter().filter(|field| {
+        let name = field.name_bytes.to_ascii_lowercase();
+        name == b"content-length" || tells_client(service, &name)
+    });
+    let fields = fields.map(|field| (field.name_bytes.to_ascii_lowercase(), field.value.to_vec()));
+    std::iter::once(status).chain(fields).collect()
 }
 
 /// Whether the client sees a field of a refusal.

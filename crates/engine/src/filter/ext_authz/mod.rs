@@ -3,6 +3,7 @@
 mod check;
 mod grpc;
 mod http;
+mod shadow;
 mod stats;
 mod wire;
 
@@ -26,7 +27,7 @@ use crate::header_ops::HeaderOps;
 use crate::matcher::{MetadataMatcher, StringMatcher};
 use crate::record::Flags;
 use crate::retry_policy::RetryPolicy;
-use crate::stats::FilterNames;
+use crate::stats::{ClusterStats, FilterNames, Scope};
 
 /// Envoy `ExtAuthz`.
 #[derive(Debug)]
@@ -77,6 +78,10 @@ pub struct ExtAuthz {
     pub validates: bool,
     /// `decoder_header_mutation_rules`: what an answer may change of a request. Without it, all.
     pub rules: Option<MutationRules>,
+    /// What `bootstrap_metadata_labels_key` names of the node's metadata: the server is told.
+    pub labels: Vec<(Box<str>, Box<str>)>,
+    /// `shadow_mode`: what is decided is written down, and the request goes on.
+    pub shadow: bool,
 }
 
 impl ExtAuthz {
@@ -107,6 +112,8 @@ impl ExtAuthz {
             keeps_metadata: true,
             validates: false,
             rules: None,
+            labels: Vec::new(),
+            shadow: false,
         }
     }
 
@@ -242,6 +249,14 @@ impl Shared {
         reply
     }
 
+    /// Counts a response that was not sent among those of the route's cluster.
+    fn charge(&self, cluster: &str, status: u16) {
+        if !cluster.is_empty() {
+            let stats: Arc<ClusterStats> = self.scope.set(Scope::Cluster(cluster.into()));
+            stats.count_response(status, true);
+        }
+    }
+
     /// Counts for the filter, and for the route's cluster.
     fn count(&self, cluster: &str, count: impl Fn(&ExtAuthzStats)) {
         count(&self.stats);
@@ -277,6 +292,11 @@ impl HttpFilter for Instance {
         if !(taken && matched) {
             stats.disabled.inc();
             if !config.denies_disabled {
+                return OnRequest::Pass;
+            }
+            if config.shadow {
+                stats.shadow_denied.inc();
+                shadow::note(request, shadow::DENIED, config.status_on_error, &[]);
                 return OnRequest::Pass;
             }
             let mut reply = Reply::new(config.status_on_error, b"", "ext_authz_error");

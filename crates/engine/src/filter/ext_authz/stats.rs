@@ -12,5 +12,7 @@ stats! {
         Counter ignored_dynamic_metadata;
         Counter invalid;
         Counter ok;
+        Counter shadow_denied;
+        Counter shadow_error;
     }
 }

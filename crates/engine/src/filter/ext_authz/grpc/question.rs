@@ -60,6 +60,7 @@ fn put_attributes(
     out.message(2, |out| {
         let own = tls.and_then(|tls| tls.own.as_ref());
         put_peer(out, record.downstream_local.as_ref(), own);
+        put_labels(out, &config.labels);
     });
     out.message(4, |out| {
         let start = facts.epoch_unix_ns.saturating_add(record.start.as_nanos());
@@ -99,6 +100,16 @@ fn route_metadata(config: &ExtAuthz, told: Option<&Arc<Struct>>) -> protobuf::Me
     let wanted = config.route_namespaces.iter();
     let found = wanted.filter_map(|name| Some((name.to_string(), entries(&**name)?)));
     protobuf::Metadata { filter_metadata: found.collect() }
+}
+
+/// `AttributeContext.Peer.labels`.
+fn put_labels(out: &mut Writer, labels: &[(Box<str>, Box<str>)]) {
+    for (name, value) in labels {
+        out.message(3, |out| {
+            out.text(1, name.as_bytes());
+            out.text(2, value.as_bytes());
+        });
+    }
 }
 
 /// `AttributeContext.Peer`, without what only a client has.

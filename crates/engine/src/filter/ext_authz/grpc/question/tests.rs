@@ -45,6 +45,8 @@ struct HeaderMap {
 struct Peer {
     #[prost(message, optional, tag = "1")]
     address: Option<PeerAddress>,
+    #[prost(btree_map = "string, string", tag = "3")]
+    labels: BTreeMap<String, String>,
     #[prost(string, tag = "4")]
     principal: String,
 }
@@ -93,6 +95,14 @@ fn http(config: &ExtAuthz, content: Option<&Content>) -> HttpRequest {
     head.append_bytes(b"a", b"\xff");
     head.append_bytes(PARTIAL, b"true");
     read(|out| put_http(out, config, &head, 1 << 63, content))
+}
+
+#[test]
+fn labels_of_the_node_are_told() {
+    let labels = [("app", "one"), ("n", "")];
+    let own = labels.map(|(name, value)| (name.into(), value.into()));
+    let peer: Peer = read(|out| put_labels(out, &own));
+    assert_eq!(peer.labels, labels.map(|(name, value)| (name.into(), value.into())).into());
 }
 
 #[test]
