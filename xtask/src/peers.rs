@@ -51,6 +51,16 @@ enum Source {
     Crate,
 }
 
+/// A program of Go.
+const fn go(
+    name: &'static str,
+    version: &'static str,
+    folder: &'static str,
+    package: &'static str,
+) -> Peer {
+    Peer { name, source: Source::Go { folder, package }, version }
+}
+
 const PEERS: &[Peer] = &[
     Peer {
         name: "envoy",
@@ -80,60 +90,26 @@ const PEERS: &[Peer] = &[
         source: Source::Debian { packages: &["nghttp2-client"], program: "usr/bin/h2load" },
         version: "1.52.",
     },
-    Peer {
-        name: "vegeta",
-        source: Source::Go {
-            folder: "conformance/vegeta",
-            package: "github.com/tsenart/vegeta/v12",
-        },
-        version: "12.13.0",
-    },
-    Peer {
-        name: "ghz",
-        source: Source::Go { folder: "conformance/ghz", package: "github.com/bojand/ghz/cmd/ghz" },
-        version: "0.120.0",
-    },
+    go("vegeta", "12.13.0", "conformance/vegeta", "github.com/tsenart/vegeta/v12"),
+    go("ghz", "0.120.0", "conformance/ghz", "github.com/bojand/ghz/cmd/ghz"),
     Peer { name: "oha", source: Source::Crate, version: "1.16.0" },
     Peer {
         name: "nghttpx",
         source: Source::Debian { packages: &["nghttp2-proxy"], program: "usr/sbin/nghttpx" },
         version: "1.52.",
     },
-    Peer {
-        name: "h2spec",
-        source: Source::Go {
-            folder: "conformance/h2spec",
-            package: "github.com/summerwind/h2spec/cmd/h2spec",
-        },
-        version: "2.2.1",
-    },
-    Peer {
-        name: "h2specd",
-        source: Source::Go {
-            folder: "conformance/h2spec",
-            package: "github.com/summerwind/h2spec/cmd/h2specd",
-        },
-        version: "2.2.1",
-    },
-    Peer {
-        name: "go-peers",
-        source: Source::Go { folder: "conformance/go", package: "." },
-        version: "grpc 1.58.3, with loads, TLS",
-    },
-    Peer {
-        name: "services",
-        source: Source::Go { folder: "conformance/services", package: "." },
-        version: "ratelimit of 2026-01-22, go-control-plane 1.40.0",
-    },
-    Peer {
-        name: "go-control-plane",
-        // Its own integration test; built with the services, which have it among their modules.
-        source: Source::Go {
-            folder: "conformance/services",
-            package: "github.com/envoyproxy/go-control-plane/pkg/test/main",
-        },
-        version: "0.14.0",
-    },
+    go("h2spec", "2.2.1", "conformance/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
+    go("h2specd", "2.2.1", "conformance/h2spec", "github.com/summerwind/h2spec/cmd/h2specd"),
+    go("go-peers", "grpc 1.58.3, with loads, TLS", "conformance/go", "."),
+    go("services", "ratelimit of 2026-01-22, go-control-plane 1.40.0", "conformance/services", "."),
+    // Its own integration test; built with the services, which have it among their modules.
+    go(
+        "go-control-plane",
+        "0.14.0",
+        "conformance/services",
+        "github.com/envoyproxy/go-control-plane/pkg/test/main",
+    ),
+    go("jaeger", "1.76.0", "conformance/jaeger", "github.com/jaegertracing/jaeger/cmd/all-in-one"),
     Peer {
         name: "sslscan",
         source: Source::Debian { packages: &["sslscan"], program: "usr/bin/sslscan" },
