@@ -1,5 +1,6 @@
 //! What stands around filters in real deployments: the rate-limit service of Envoy's project, a check by
-//! go-control-plane's messages, a browser that asks before it asks, and grpc-web's client in it.
+//! go-control-plane's messages, a browser that asks before it asks, grpc-web's client in it, and Jaeger, which takes
+//! spans.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -10,13 +11,15 @@ mod origins;
 #[allow(dead_code, reason = "nothing stands between here")]
 mod server;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{PATIENCE, Proxy, Scratch, origin, until};
+use common::{PATIENCE, Proxy, Scratch, exchange, origin, until};
+use serde_json::Value;
 use server::Server;
 
 const ROUTER: &str = "- { name: router, typed_config: { \"@type\": \
@@ -78,7 +81,7 @@ fn access_log(path: &Path, line: &str) -> String {
     )
 }
 
-fn at(address: std::net::SocketAddr) -> String {
+fn at(address: SocketAddr) -> String {
     let (ip, port) = (address.ip(), address.port());
     format!("{{ socket_address: {{ address: {ip}, port_value: {port} }} }}")
 }
@@ -278,6 +281,161 @@ fn a_check_made_with_go_control_plane_decides() {
     assert_eq!(written, lines);
     assert_eq!(proxy.stat("cluster.app.ext_authz.ok"), Some(2));
     assert_eq!(proxy.stat("cluster.app.ext_authz.denied"), Some(2));
+}
+
+/// Jaeger with its spans in memory.
+struct Jaeger {
+    process: Child,
+    otlp_grpc: SocketAddr,
+    otlp_http: SocketAddr,
+    zipkin: SocketAddr,
+    query: SocketAddr,
+}
+
+impl Jaeger {
+    fn start() -> Option<Self> {
+        let program = origins::peer("jaeger")?;
+        // It does not tell which port it has, so it is given free ones.
+        let free: Vec<_> =
+            (0..8).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let free: Vec<_> = free.iter().map(|it| it.local_addr().unwrap()).collect();
+        let places = [
+            "collector.otlp.grpc.host-port",
+            "collector.otlp.http.host-port",
+            "collector.zipkin.host-port",
+            "query.http-server.host-port",
+            "query.grpc-server.host-port",
+            "collector.grpc-server.host-port",
+            "collector.http-server.host-port",
+            "admin.http.host-port",
+        ];
+        let flags = places.iter().zip(&free).map(|(place, address)| format!("--{place}={address}"));
+        let process =
+            Command::new(program).args(flags).stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+        let jaeger = Self {
+            process: process.unwrap(),
+            otlp_grpc: free[0],
+            otlp_http: free[1],
+            zipkin: free[2],
+            query: free[3],
+        };
+        until("it serves", || free.iter().all(|address| TcpStream::connect(address).is_ok()));
+        Some(jaeger)
+    }
+
+    /// The spans that it has of a trace once there are so many, by their kind, each with its service.
+    fn spans(&self, trace: &str, count: usize) -> BTreeMap<String, (String, Value)> {
+        let mut found = Value::Null;
+        until(&format!("{count} spans of {trace} are there"), || {
+            let path = format!("/api/traces/{trace}");
+            let answer = exchange(&self.query.to_string(), "GET", &path);
+            let answer = answer.map(|(_, text)| text).unwrap_or_default();
+            found = serde_json::from_str(&answer).unwrap_or_default();
+            found["data"][0]["spans"].as_array().is_some_and(|spans| spans.len() == count)
+        });
+        let trace = &found["data"][0];
+        let spans = trace["spans"].as_array().unwrap().iter().map(|span| {
+            let process = &trace["processes"][span["processID"].as_str().unwrap()];
+            let service = process["serviceName"].as_str().unwrap().to_owned();
+            (tag(span, "span.kind").as_str().unwrap().to_owned(), (service, span.clone()))
+        });
+        spans.collect()
+    }
+}
+
+impl Drop for Jaeger {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn tag<'a>(span: &'a Value, name: &str) -> &'a Value {
+    let tags = span["tags"].as_array().unwrap();
+    tags.iter().find(|tag| tag["key"] == name).map_or(&Value::Null, |tag| &tag["value"])
+}
+
+/// Jaeger has, of each way to send spans, those of a request and of its attempt below what the client has named.
+#[test]
+#[ignore = "needs Jaeger"]
+fn jaeger_shows_the_spans_of_requests() {
+    let Some(jaeger) = Jaeger::start() else { return };
+    let tracing = |name: &str, config: &str| {
+        format!(
+            "tracing: {{ spawn_upstream_span: true, provider: {{ name: envoy.tracers.{name}, typed_config: {{ \
+             {config} }} }} }}"
+        )
+    };
+    let otlp = |service: &str| {
+        let of = "\"@type\": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig";
+        tracing("opentelemetry", &format!("{of}, service_name: edge, {service}"))
+    };
+    let hosts = "\nroutes:\n- { match: { prefix: /gone }, route: { cluster: gone } }\n- { match: { prefix: / }, \
+                 route: { cluster: app } }";
+    let by_grpc = otlp("grpc_service: { envoy_grpc: { cluster_name: otlp_grpc } }");
+    let by_http = otlp(
+        "http_service: { http_uri: { uri: \"http://jaeger/v1/traces\", cluster: otlp_http, timeout: 5s } }",
+    );
+    let zipkin = tracing(
+        "zipkin",
+        "\"@type\": type.googleapis.com/envoy.config.trace.v3.ZipkinConfig, collector_cluster: zipkin, \
+         collector_endpoint: /api/v2/spans, collector_endpoint_version: HTTP_JSON, trace_id_128bit: true",
+    );
+    let ways = [("by_grpc", by_grpc), ("by_http", by_http), ("zipkin", zipkin)];
+    let listeners: Vec<_> =
+        ways.iter().map(|(name, more)| listener(name, "", hosts, more)).collect();
+    let text = bootstrap(
+        &listeners,
+        &[
+            cluster("app", &at(origin(Duration::ZERO)), false),
+            cluster("gone", &at(([127, 0, 0, 1], 1).into()), false),
+            cluster("otlp_grpc", &at(jaeger.otlp_grpc), true),
+            cluster("otlp_http", &at(jaeger.otlp_http), false),
+            cluster("zipkin", &at(jaeger.zipkin), false),
+        ],
+    );
+    let at_once = "layered_runtime: { layers: [ { name: now, static_layer: { tracing.zipkin.min_flush_spans: 1, \
+                   tracing.opentelemetry.min_flush_spans: 1 } } ] }\n";
+    let proxy = Proxy::start(&(text + at_once), &[]);
+    for (number, (way, _)) in ways.iter().enumerate() {
+        let at = proxy.listener(way);
+        for (path, status) in [("/", 200), ("/gone", 503)] {
+            let trace = format!("{:032x}", 0xabc0_0000_u64 + (number as u64) * 1000 + status);
+            let parent = "00f067aa0ba902b7";
+            let fields = match *way {
+                "zipkin" => {
+                    format!("x-b3-traceid: {trace}\nx-b3-spanid: {parent}\nx-b3-sampled: 1")
+                }
+                _ => format!("traceparent: 00-{trace}-{parent}-01"),
+            };
+            let (got, answer) = ask(&at, &format!("GET {path}"), &fields);
+            assert_eq!(u64::from(got), status, "{answer}");
+            let spans = jaeger.spans(&trace, 2);
+            let ((service, request), (_, attempt)) = (&spans["server"], &spans["client"]);
+            assert_eq!(service, if *way == "zipkin" { "tests" } else { "edge" });
+            // Of Zipkin's both ends of a request share a span.
+            let told = if *way == "zipkin" {
+                &request["spanID"]
+            } else {
+                &request["references"][0]["spanID"]
+            };
+            assert_eq!(told, parent, "{way}: {request}");
+            assert_eq!(attempt["references"][0]["spanID"], request["spanID"], "{way}: {attempt}");
+            // The attempt has none: it reached no server.
+            let of_attempt = if status == 503 { 0 } else { status };
+            for (span, status) in [(request, status), (attempt, of_attempt)] {
+                assert_eq!(tag(span, "component"), "proxy", "{way}: {span}");
+                assert_eq!(tag(span, "http.status_code"), &status.to_string(), "{way}: {span}");
+                let is_error = tag(span, "error") != &Value::Null;
+                assert_eq!(is_error, status != 200, "{way}: {span}");
+            }
+            assert_eq!(tag(request, "http.url"), &format!("http://a.test{path}"), "{way}");
+            assert_eq!(
+                tag(attempt, "upstream_cluster"),
+                if status == 503 { "gone" } else { "app" }
+            );
+        }
+    }
 }
 
 /// A page in Chromium asks another origin by `fetch` and by grpc-web's own client: the browser sends the preflights,

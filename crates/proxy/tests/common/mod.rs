@@ -276,8 +276,8 @@ pub(crate) fn exchange(address: &str, method: &str, path: &str) -> std::io::Resu
     let answer = exchange_whole(address, method, path)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let body =
-        if head.contains("transfer-encoding: chunked") { unchunk(body) } else { body.to_owned() };
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let body = if chunked { unchunk(body) } else { body.to_owned() };
     Ok((status, body))
 }
 
