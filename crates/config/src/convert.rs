@@ -43,6 +43,7 @@ pub(crate) mod log_service;
 mod matcher;
 mod matcher_tree;
 mod metadata;
+mod nearest;
 mod original_dst;
 mod outlier;
 mod overload;

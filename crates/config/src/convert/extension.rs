@@ -1,6 +1,7 @@
 //! Extensions: an `Any` that names its type.
 
 use super::Converter;
+use super::nearest::nearest;
 use crate::message::{Any, At, Message, bare_extension};
 
 /// A kind of extension.
@@ -123,7 +124,10 @@ impl Converter<'_> {
             return None;
         }
         if !is_known {
-            self.report.unsupported(at, format!("{what} `{name}` ({}) is not there", any.name));
+            let near = nearest(&any.name).map(|near| format!("; {near} comes nearest"));
+            let near = near.unwrap_or_default();
+            self.report
+                .unsupported(at, format!("{what} `{name}` ({}) is not there{near}", any.name));
             return None;
         }
         self.accept(message);
