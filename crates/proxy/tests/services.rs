@@ -296,9 +296,10 @@ impl Jaeger {
     fn start() -> Option<Self> {
         let program = origins::peer("jaeger")?;
         // It does not tell which port it has, so it is given free ones.
-        let free: Vec<_> =
+        let held: Vec<_> =
             (0..8).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-        let free: Vec<_> = free.iter().map(|it| it.local_addr().unwrap()).collect();
+        let free: Vec<_> = held.iter().map(|it| it.local_addr().unwrap()).collect();
+        drop(held);
         let places = [
             "collector.otlp.grpc.host-port",
             "collector.otlp.http.host-port",
