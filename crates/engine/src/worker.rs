@@ -36,7 +36,7 @@ impl Machine for Worker {
                 self.exchange.on_received(connection, chunk, now);
             }
             Input::Sent { connection, bytes } => {
-                // It holds nothing, which the compiler asks at run time.
+                // It owns nothing. Without this the compiler asks at run time which kind of input is to be dropped.
                 std::mem::forget(input);
                 self.exchange.on_sent(connection, bytes, now);
             }

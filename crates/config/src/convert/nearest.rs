@@ -36,7 +36,7 @@ const BYTES: &str = "`tcp_proxy`, which passes bytes on,";
 const SINKS: &str = "`statsd`, `dog_statsd` or `open_telemetry`";
 const TRACERS: &str = "`opentelemetry` or `zipkin`";
 
-/// What to write in place of a type that is not supported, for those who read; nothing where nothing is near.
+/// What a configuration may ask for in place of a type that is not supported; nothing where nothing is near.
 pub(super) fn nearest(type_name: &str) -> Option<&'static str> {
     let rest = type_name.strip_prefix("envoy.")?;
     NEAREST.iter().find(|(of, _)| rest.starts_with(of)).map(|(_, near)| *near)
