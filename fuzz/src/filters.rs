@@ -14,7 +14,7 @@ use towpath_engine::header_ops::Scratch;
 use towpath_engine::record::Record;
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::stats::Registry;
-use towpath_proto::{Head, Instant};
+use towpath_proto::{Head, HeadPool, Instant};
 
 /// The first filter of a chain, as a configuration has it.
 pub fn of_chain(fields: &str) -> Option<Arc<dyn FilterConfig>> {
@@ -69,6 +69,7 @@ impl Watched {
         let facts = facts(&record);
         let mut request = RequestView {
             head,
+            heads: &mut HeadPool::default(),
             ends: false,
             is_empty: false,
             content: &mut Vec::new(),

@@ -108,7 +108,11 @@ impl<'scope> Aside<'scope> {
         println!("== {name}: started beside the next steps");
         let timed = move || {
             let start = Instant::now();
-            work().map(|()| start.elapsed()).map_err(|error| format!("{name}: {error}"))
+            work().map(|()| start.elapsed()).map_err(|error| {
+                // The steps beside it take half an hour.
+                println!("== {name}: failed: {error}");
+                format!("{name}: {error}")
+            })
         };
         Self { name, work: scope.spawn(timed) }
     }
