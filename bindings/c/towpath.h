@@ -217,7 +217,7 @@ typedef struct towpath_engine_options {
      * TOWPATH_ERROR_URL where it is no https. The system is asked for the server's own name, for names below local,
      * localhost and onion, and for none that the server does not answer. Not with on_question, which answers itself. */
     const char *doh_url;
-    const char *doh_addresses; /* since 1.8: the server's addresses, as "192.0.2.1,2001:db8::1"; then nobody is asked */
+    const char *doh_addresses; /* since 1.8: the server's addresses, as "192.0.2.1,2001:db8::1"; then no resolver is asked for it */
     uint32_t doh_timeout_ms;   /* since 1.8: how long the server may take: 10000 */
     uint32_t doh_or_system;    /* since 1.8: not 0: the system is asked for names that the server does not answer */
 

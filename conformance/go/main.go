@@ -43,7 +43,7 @@ func serve(by func(net.Listener)) {
 	}
 	go by(listener)
 	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
-	// Whoever started it has gone.
+	// The process that started it has gone.
 	io.Copy(io.Discard, os.Stdin)
 }
 

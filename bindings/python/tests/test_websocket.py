@@ -364,7 +364,7 @@ def test_a_cancelled_task_loses_no_message_and_leaves_nothing(chat: str, server:
                     await asyncio.gather(task, return_exceptions=True)
                 await socket.send("kept")
                 assert await socket.receive() == "kept"
-                assert not socket._hub._waiting, "nobody waits any more"
+                assert not socket._hub._waiting, "no call waits any more"
             opening = [asyncio.create_task(_enter(client, f"{chat}/late/20")) for _ in range(5)]
             inside = [asyncio.create_task(_enter(client, chat)) for _ in range(5)]
             before = server.seen["late"]

@@ -162,7 +162,7 @@ fn a_request_waits_so_long_and_no_longer() {
     let sent = String::from_utf8(scene.bench.wait(200)).unwrap();
     assert!(sent.starts_with("HTTP/1.1 503") && sent.ends_with("Sub cluster warming timeout"));
     let asked = scene.asked();
-    assert_eq!(scene.make(&asked[0], &[1]), "", "nobody waits any more");
+    assert_eq!(scene.make(&asked[0], &[1]), "", "no stream waits any more");
     assert!(scene.get("a.test").contains("host: a.test"));
     assert!(scene.bench.wait(10_000).is_empty(), "it waits for its answer alone");
 }

@@ -24,10 +24,10 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct State {
-    lanes: HashMap<Origin, Lane>,
+    queues: HashMap<Origin, Queue>,
     known: HashMap<CallId, Known>,
     waiting: usize,
-    /// When somebody looks for those whose time is over.
+    /// When the timer runs that ends those whose time is over.
     look: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ struct Known {
 }
 
 #[derive(Default)]
-struct Lane {
+struct Queue {
     under_way: usize,
     waiting: VecDeque<Waiting>,
 }
@@ -56,7 +56,7 @@ struct Waiting {
 pub(crate) enum Entered {
     /// It is sent now.
     Turn(Box<Open>),
-    /// It waits; somebody has to look then, unless that is known.
+    /// It waits; the timer is to run then, unless it does so anyway.
     Waits(Option<Instant>),
     /// Too many wait.
     Full,
@@ -75,10 +75,10 @@ impl Turns {
         let mut state = self.state();
         let (id, origin) = (open.call, open.origin.clone());
         let state = &mut *state;
-        let lane = state.lanes.entry(origin.clone()).or_default();
+        let queue = state.queues.entry(origin.clone()).or_default();
         // Who waits goes first, also where there is room: a turn is handed on while this is locked.
-        if lane.under_way < self.most {
-            lane.under_way += 1;
+        if queue.under_way < self.most {
+            queue.under_way += 1;
             state.known.insert(id, Known { origin, waits: false });
             return Entered::Turn(open);
         }
@@ -87,7 +87,7 @@ impl Turns {
         }
         let (due, why) = due(open.options.total, limit, now);
         let said = Vec::new();
-        lane.waiting.push_back(Waiting { open, said, since: now, due, why });
+        queue.waiting.push_back(Waiting { open, said, since: now, due, why });
         state.known.insert(id, Known { origin, waits: true });
         state.waiting += 1;
         Entered::Waits(state.look_at(due))
@@ -126,10 +126,10 @@ impl Turns {
         let mut state = self.state();
         let state = &mut *state;
         let Some(Known { origin, waits: false }) = state.known.remove(&id) else { return lost };
-        let Some(lane) = state.lanes.get_mut(&origin) else { return lost };
-        lane.under_way -= 1;
-        while lane.under_way < self.most
-            && let Some(next) = lane.waiting.pop_front()
+        let Some(queue) = state.queues.get_mut(&origin) else { return lost };
+        queue.under_way -= 1;
+        while queue.under_way < self.most
+            && let Some(next) = queue.waiting.pop_front()
         {
             state.waiting -= 1;
             let id = next.open.call;
@@ -137,7 +137,7 @@ impl Turns {
             match next.begin(now).and_then(|commands| commands.into_iter().try_for_each(&mut send))
             {
                 Ok(()) => {
-                    lane.under_way += 1;
+                    queue.under_way += 1;
                     state.known.insert(id, Known { origin: origin.clone(), waits: false });
                 }
                 Err(error) => {
@@ -146,8 +146,8 @@ impl Turns {
                 }
             }
         }
-        if lane.under_way == 0 {
-            state.lanes.remove(&origin);
+        if queue.under_way == 0 {
+            state.queues.remove(&origin);
         }
         lost
     }
@@ -156,7 +156,7 @@ impl Turns {
     pub(crate) fn look(&self, now: Instant) -> (Lost, Option<Instant>) {
         let mut state = self.state();
         state.look = None;
-        let waiting = || state.lanes.values().flat_map(|lane| &lane.waiting);
+        let waiting = || state.queues.values().flat_map(|queue| &queue.waiting);
         let late = waiting().filter(|it| it.due.is_some_and(|due| due <= now));
         let lost: Lost = late.map(|it| (it.open.call, it.why.into())).collect();
         let next = waiting().filter_map(|it| it.due).filter(|due| *due > now).min();
@@ -178,20 +178,20 @@ impl Turns {
 impl State {
     fn find(&mut self, id: CallId) -> Option<&mut Waiting> {
         let known = self.known.get(&id).filter(|known| known.waits)?;
-        let lane = self.lanes.get_mut(&known.origin)?;
-        lane.waiting.iter_mut().find(|waiting| waiting.open.call == id)
+        let queue = self.queues.get_mut(&known.origin)?;
+        queue.waiting.iter_mut().find(|waiting| waiting.open.call == id)
     }
 
     /// Takes one out that waits.
     fn remove(&mut self, id: CallId) {
         let Some(known) = self.known.remove(&id) else { return };
-        let Some(lane) = self.lanes.get_mut(&known.origin) else { return };
-        let before = lane.waiting.len();
-        lane.waiting.retain(|waiting| waiting.open.call != id);
-        self.waiting -= before - lane.waiting.len();
+        let Some(queue) = self.queues.get_mut(&known.origin) else { return };
+        let before = queue.waiting.len();
+        queue.waiting.retain(|waiting| waiting.open.call != id);
+        self.waiting -= before - queue.waiting.len();
     }
 
-    /// Whether somebody has to be told to look then.
+    /// What the timer has to be set to, where it is to run earlier than it would.
     fn look_at(&mut self, due: Option<Instant>) -> Option<Instant> {
         let due = due?;
         if self.look.is_some_and(|look| look <= due) {
@@ -310,7 +310,7 @@ mod tests {
             let under_way: usize = plain.under_way.iter().map(Vec::len).sum();
             let waiting: usize = plain.waiting.iter().map(VecDeque::len).sum();
             assert_eq!((state.known.len(), state.waiting), (under_way + waiting, waiting));
-            assert!(state.lanes.len() <= 3);
+            assert!(state.queues.len() <= 3);
         }
     }
 
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(told, [("open", 3), ("end", 3)]);
         assert!(turns.leave(CallId(3), now, |_| Ok(())).is_empty());
         assert!(turns.leave(CallId(3), now, |_| Ok(())).is_empty(), "a turn is given back once");
-        assert!(turns.state().lanes.is_empty() && turns.state().known.is_empty());
+        assert!(turns.state().queues.is_empty() && turns.state().known.is_empty());
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(lost, [(CallId(6), Failed::Overflow.into())]);
         assert_eq!(next, Some(now + s(5)));
         let mut left = Vec::new();
-        // Its time is over, though nobody has looked.
+        // Its time is over, though the timer has not run.
         let lost = turns.leave(CallId(1), now + s(6), |command| {
             if let Command::Open(open) = command {
                 left.push((open.call.0, open.options.total));

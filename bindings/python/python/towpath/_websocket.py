@@ -124,7 +124,7 @@ class _BaseLasting:
     """What several connections after one another have in common."""
 
     def __init__(self) -> None:
-        # The open one's native half: it knows nothing of this, so that both go when nobody has them.
+        # The open one's native half: it knows nothing of this, so that both go once the app holds neither.
         self._current: _towpath.Socket | None = None
         self._opened: list[_towpath.Socket] = []
 
@@ -171,7 +171,7 @@ class WebSocket(_BaseWebSocket):
 
     def ping(self, timeout: float | None = None) -> float:
         """Asks the server for a sign of life, and tells how many seconds its answer took. The answer stands behind what
-        the server has sent before, and is not seen while nobody takes that."""
+        the server has sent before, and is not seen before the app has received that."""
         try:
             took = self._native.ping().wait(self._native, timeout)
         except _towpath.Failure as failure:
@@ -327,7 +327,7 @@ class AsyncWebSocket(_BaseWebSocket):
 
     async def ping(self) -> float:
         """Asks the server for a sign of life, and tells how many seconds its answer took. The answer stands behind what
-        the server has sent before, and is not seen while nobody takes that."""
+        the server has sent before, and is not seen before the app has received that."""
         try:
             ping = self._native.ping()
             while (took := ping.wait(self._native)) is None:

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(subs.waiters(PARENT, &name), []);
         let third = subs.wait(PARENT, &name, waiter(3));
         drop(third);
-        assert!(subs.of.borrow()[&PARENT].asked.is_empty(), "what nobody waits for is not kept");
+        assert!(subs.of.borrow()[&PARENT].asked.is_empty(), "what no stream waits for is not kept");
     }
 
     #[test]

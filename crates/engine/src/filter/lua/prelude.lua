@@ -5,7 +5,7 @@ local yield, error, type = coroutine.yield, error, type
 
 local match, tostring = string.match, tostring
 
--- Whoever has used up its instructions is not to go on by catching the error. What is caught is a text, as in Envoy.
+-- A script that has used up its instructions is not to go on by catching the error. What is caught is a text, as in Envoy.
 local function guarded(is_well, ...)
     spent()
     if not is_well and type((...)) == "userdata" then

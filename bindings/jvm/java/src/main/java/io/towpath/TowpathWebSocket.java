@@ -123,7 +123,7 @@ final class TowpathWebSocket implements WebSocket {
     try {
       executor.execute(task);
     } catch (RejectedExecutionException error) {
-      // The client's executor was shut down: nobody can be told any more.
+      // The client's executor was shut down: its listener can be told no more.
       cancel();
       end();
     }
