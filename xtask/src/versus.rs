@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) json: Option<PathBuf>,
     /// Take the release programs as they are.
     pub(crate) no_build: bool,
+    /// `towpath-proxy` of another build, to be measured beside this one.
+    pub(crate) before: Option<PathBuf>,
 }
 
 const JOBS: &[&str] = &[
@@ -71,8 +73,10 @@ cargo xtask versus [--quick] [--jobs http,tcp,stream,open,idle,tls,tls-new,tls-i
                    tls-h2-to-h1,h2-1,h2-large,grpc,h2-held,h2-abuse,ext-authz,clusters]
                    [--only floor,towpath,nginx,haproxy,envoy,nghttpx]
                    [--connections 16,64,256] [--rounds N] [--seconds S] [--json FILE] [--no-build]
+                   [--before TOWPATH-PROXY: one of another build, beside the others]
 cargo xtask versus --count [--jobs plain,edge,log,fields,large,tcp,routes,access,jwt,json,ext-authz,spans-1,
                    spans-100] [--only towpath,nginx,haproxy,envoy] [--no-build]
+                   [--before TOWPATH-PROXY]
                    user instructions of the whole process for one request, by callgrind";
 
 impl Plan {
@@ -87,6 +91,7 @@ impl Plan {
             idle_connections: 10_000,
             json: None,
             no_build: false,
+            before: None,
         }
     }
 
@@ -114,6 +119,7 @@ impl Plan {
                 }
                 "--rounds" => plan.rounds = value.parse::<usize>()?.max(1),
                 "--seconds" => plan.seconds = value.parse::<u64>()?.max(1),
+                "--before" => plan.before = Some(value.into()),
                 "--json" => plan.json = Some(value.into()),
                 _ => return Err(format!("no option '{word}'\n{HELP}").into()),
             }
@@ -209,6 +215,7 @@ fn programs(plan: &Plan) -> Result<Programs> {
         };
         contenders.push(Contender { name, program });
     }
+    contenders.extend(plan.before.clone().map(Contender::before));
     Ok(Programs {
         nginx: peers::ensure("nginx")?,
         wrk: peers::ensure("wrk")?,

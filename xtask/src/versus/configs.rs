@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::contender;
 use super::filters::Parts;
 
 /// What a proxy looks at.
@@ -75,7 +76,7 @@ impl Kind {
     /// speaks HTTP/2 to origins of gRPC alone, and a server that is asked by gRPC is Envoy's way.
     pub(super) fn suits(self, contender: &str, has_parts: bool) -> bool {
         match contender {
-            "towpath" | "envoy" => true,
+            "towpath" | contender::BEFORE | "envoy" => true,
             _ if has_parts || self == Self::Asked => false,
             "floor" => !self.is_h2() && !self.is_tls(),
             "nginx" => self != Self::H2ToH2,

@@ -12,6 +12,9 @@ use super::process::{Process, await_port, pinned};
 /// In the order of the table: the first is what the others are compared with.
 pub(super) const NAMES: &[&str] = &["floor", "towpath", "nginx", "haproxy", "envoy", "nghttpx"];
 
+/// Another build of Towpath, of `--before`.
+pub(super) const BEFORE: &str = "before";
+
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
@@ -28,6 +31,10 @@ pub(super) struct Running {
 const PROXY_CORE: usize = 0;
 
 impl Contender {
+    pub(super) fn before(program: PathBuf) -> Self {
+        Self { name: BEFORE, program }
+    }
+
     /// Starts it before `upstream` and waits until it listens. Where it needs a certificate, that is in `folder`.
     pub(super) fn start(
         &self,

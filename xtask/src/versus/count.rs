@@ -68,6 +68,7 @@ const ANSWER: Duration = Duration::from_secs(120);
 /// `--count` and what is to be left out.
 pub(super) fn run(words: &[String]) -> Result<()> {
     let (mut jobs, mut contenders, mut build) = (Vec::new(), Vec::new(), true);
+    let mut before = None;
     let mut words = words.iter().filter(|word| *word != "--count");
     while let Some(word) = words.next() {
         let mut list = || -> Result<Vec<String>> {
@@ -78,6 +79,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
             "--jobs" => jobs = super::among(list()?, &JOBS.map(|job| job.name))?,
             "--only" => contenders = super::among(list()?, &contender::NAMES[1..5])?,
             "--no-build" => build = false,
+            "--before" => before = Some(words.next().ok_or("--before wants a program")?.into()),
             _ => return Err(format!("no option '{word}'\n{}", super::HELP).into()),
         }
     }
@@ -96,6 +98,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
             chosen.push(Contender { name, program });
         }
     }
+    chosen.extend(before.map(Contender::before));
     println!(
         "user instructions for one request, {CONNECTIONS} connections in lock-step, and × the first's"
     );
