@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Notify, mpsc, oneshot};
 use towpath_config::Prints;
+use towpath_engine::health::Monitor;
 use towpath_engine::message::{ClusterDescription, Drain, ToMonitor, ToWorker};
 use towpath_engine::names::SubQuestion;
 use towpath_engine::snapshot::cluster::Endpoint;
@@ -271,6 +272,18 @@ impl Control {
         if let Some(monitor) = &*self.monitor.borrow() {
             monitor.tell(message);
         }
+    }
+
+    /// Starts the monitor of hosts where clusters want one and there is none.
+    pub(crate) fn start_monitor_for(&self, snapshot: &Snapshot) -> Result<(), String> {
+        if Monitor::is_wanted(snapshot) && self.monitor.borrow().is_none() {
+            let (registry, news) = (self.registry.clone(), self.news.clone());
+            let monitor = MonitorThread::start(registry, self.started, news)
+                .map_err(|error| format!("cannot start the monitor of hosts: {error}"))?;
+            self.monitor.replace(Some(monitor));
+            self.tell_monitor_time();
+        }
+        Ok(())
     }
 
     /// Gives workers what to obey; they open their listeners.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 use towpath_config::{Base, Patch, Prints, Runtime};
-use towpath_engine::health::Monitor;
 use towpath_engine::message::{ToMonitor, ToWorker};
 use towpath_engine::snapshot::{ClusterId, Listener, SinkId, Snapshot};
 use towpath_io::listeners::Prepared;
@@ -19,7 +18,6 @@ use crate::control::{Control, Phase, find, keeps};
 use crate::discovery::{Built, Refused};
 use crate::listen_failure::describe;
 use crate::loading::{self, Boot, Configuration, Kind, targets};
-use crate::monitor::MonitorThread;
 use crate::secret_files::SecretFiles;
 use crate::serve::{WARM_BOUND, dns_clusters, resolve};
 use crate::{access_log, bulk, log};
@@ -344,13 +342,7 @@ fn apply(
 ) -> Outcome {
     resolve(&control.dns, &mut snapshot);
     let after = Arc::new(snapshot);
-    if Monitor::is_wanted(&after) && control.monitor.borrow().is_none() {
-        let (registry, news) = (control.registry.clone(), control.news.clone());
-        let monitor = MonitorThread::start(registry, control.started, news)
-            .map_err(|error| format!("cannot start the monitor of hosts: {error}"))?;
-        control.monitor.replace(Some(monitor));
-        control.tell_monitor_time();
-    }
+    control.start_monitor_for(&after)?;
     let before = control.snapshot.replace(after.clone());
     let rotated = control.prints.borrow().secrets().ne(prints.secrets());
     control.secrets.replace(SecretFiles::of(&prints, &boot.runtime));

@@ -310,6 +310,7 @@ impl Server {
                             continue;
                         }
                         let snapshot = self.resolved(snapshot);
+                        control.start_monitor_for(&snapshot)?;
                         if control.monitor.borrow().is_some() {
                             control.check_wall_clock();
                             control.tell_monitor(ToMonitor::Snapshot(snapshot.clone()));

@@ -220,6 +220,29 @@ fn what_a_control_plane_sends_serves() {
 }
 
 #[test]
+fn hosts_are_checked_though_the_bootstrap_has_no_checks() {
+    for form in FORMS {
+        let plane = planned(origin(Duration::ZERO));
+        let checks = ", health_checks: [ { timeout: 1s, interval: 0.1s, no_traffic_interval: 0.1s, \
+                      unhealthy_threshold: 1, healthy_threshold: 1, http_health_check: { path: / } } ], \
+                      common_lb_config: { healthy_panic_threshold: {} } }";
+        let checked = cluster("app");
+        let checked = format!("{}{checks}", checked.strip_suffix(" }").unwrap());
+        plane.set(Type::Cluster, "c1", &[("app", &checked)]);
+        let proxy = Proxy::start(&bootstrap(&tcp(plane.address), form), &[]);
+        until("it is healthy", || ask(&proxy, "web").0 == 200);
+        let attempts = || proxy.stat("cluster.app.health_check.attempt").unwrap_or(0);
+        until("it is checked again", || attempts() > 1);
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let dead = silent.local_addr().unwrap();
+        drop(silent);
+        plane.set(Type::Endpoints, "e2", &[("app", &endpoints("app", dead))]);
+        let flag = format!("app::{dead}::health_flags::/failed_active_hc");
+        until("the new host fails", || proxy.get("/clusters").1.lines().any(|it| it == flag));
+    }
+}
+
+#[test]
 fn the_start_waits_for_each_kind_in_its_turn() {
     let plane = ControlPlane::start();
     let proxy = Proxy::launch(Scratch::new(), &bootstrap(&tcp(plane.address), "GRPC"), &[]);
