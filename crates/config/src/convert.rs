@@ -62,6 +62,7 @@ pub(crate) mod stats_sink;
 mod subset;
 mod tcp_proxy;
 mod tls;
+mod tls_parameters;
 mod tracing;
 mod upstream;
 mod zone;

@@ -264,6 +264,38 @@ fn service_flags_stand_before_the_file() {
 }
 
 #[test]
+fn signature_algorithms_are_told_by_their_names() {
+    let outcome = |names: &str| {
+        let text = format!(
+            "
+static_resources:
+  clusters:
+  - name: c
+    transport_socket:
+      name: tls
+      typed_config:
+        '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        common_tls_context: {{ tls_params: {{ signature_algorithms: [ {names} ] }} }}
+"
+        );
+        let sources = Sources::file(Source::yaml("t", &text));
+        load(&sources, &Options::default()).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(outcome("rsa_pss_rsae_sha256, ed25519"), Ok(()));
+    assert_eq!(outcome("'ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384'"), Ok(()));
+    assert_eq!(outcome("rsa_pss_rsae_sha256, rsa_pkcs1_sha1"), Ok(()), "the weak one is left out");
+    for (names, expected) in [
+        ("rsa_pkcs1_sha1", "none of these signature algorithms is there"),
+        ("ed25519, ed25519", "Failed to initialize TLS signature algorithms ed25519"),
+        ("unheard", "Failed to initialize TLS signature algorithms unheard"),
+        ("RSA+SHA256", "write `RSA+SHA256` as RFC 8446 does"),
+    ] {
+        let error = outcome(names).unwrap_err();
+        assert!(error.ends_with(expected), "{error}");
+    }
+}
+
+#[test]
 fn the_node_that_asks_for_secrets_may_be_left_to_flags() {
     let text = "
 static_resources:

@@ -253,3 +253,32 @@ fn the_secrets_of_connections_are_written_where_that_is_asked_for() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0, "others may not read it");
 }
+
+/// Of connections from and to other addresses none is written.
+#[test]
+fn the_secrets_of_some_connections_are_written() {
+    let (scratch, ours) = (Scratch::new(), Authority::new("ours"));
+    let (chain, key) = ours.sign("first.test");
+    let (chain, key) = (scratch.write("chain.pem", &chain), scratch.write("key.pem", &key));
+    for (local, remote, is_written) in [
+        ("127.0.0.0/8", "127.0.0.1/32", true),
+        ("127.0.0.0/8", "192.0.2.0/24", false),
+        ("192.0.2.0/24", "127.0.0.1/32", false),
+    ] {
+        let file = scratch.path(&format!("keys-{}", local.len() + remote.len()));
+        let range = |text: &str| {
+            let (prefix, length) = text.split_once('/').unwrap();
+            format!("[ {{ address_prefix: {prefix}, prefix_len: {length} }} ]")
+        };
+        let asked = format!(
+            "            key_log: {{ path: {}, local_address_range: {}, remote_address_range: {} }}",
+            file.display(),
+            range(local),
+            range(remote)
+        );
+        let proxy = Proxy::start(&secured(&chain, &key, &asked), &[]);
+        ask(&mut connect(&proxy.listener("ingress"), &ours, None).unwrap()).unwrap();
+        assert_eq!(file.exists(), is_written, "{local} {remote}");
+        let _ = std::fs::remove_file(&file);
+    }
+}

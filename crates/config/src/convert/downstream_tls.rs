@@ -64,9 +64,7 @@ impl Converter<'_> {
         let identities = self.server_identities(config, common);
         let clients = self.client_certificates(config, common);
         let parameters = common.and_then(|common| common.message("tls_params"));
-        let versions = self.versions(parameters, SERVER_VERSIONS);
-        let cipher_suites = self.cipher_suites(parameters);
-        let groups = self.groups(parameters);
+        let chosen = self.parameters(parameters, SERVER_VERSIONS);
         let alpn = match http {
             Some(http) if http.http2.is_none() => self.http1_alpn(common),
             _ => alpn(common),
@@ -74,11 +72,13 @@ impl Converter<'_> {
         let tickets = self.tickets(config);
         let ClientCertificates { trust, are_required, hides_roots } = clients?;
         let defaults = ServerSettings::default();
+        let chosen = chosen?;
         let settings = ServerSettings {
-            versions: versions?,
-            cipher_suites: cipher_suites?,
+            versions: chosen.versions,
+            cipher_suites: chosen.cipher_suites,
             prefers_client_ciphers: config.flag("prefer_client_ciphers"),
-            groups: groups?,
+            groups: chosen.groups,
+            signature_algorithms: chosen.signature_algorithms,
             alpn,
             identities: identities?,
             staple_policy: match config.choice("ocsp_staple_policy").as_str() {
@@ -165,7 +165,10 @@ impl Converter<'_> {
     ) -> Option<ClientCertificates> {
         let contexts = self.validation_contexts(common)?;
         let is_required = config.flag("require_client_certificate");
-        let trust = self.trust(&contexts)?;
+        let depth = contexts.iter().rev().find_map(|context| context.number("max_verify_depth"));
+        // With 0, too, Envoy 1.40 takes a certificate that a trusted one has signed.
+        let max_depth = depth.map(|depth| u32::try_from(depth).unwrap_or(u32::MAX).max(1));
+        let trust = Trust { max_depth, ..self.trust(&contexts)? };
         let pins = trust.spki_sha256.len() + trust.certificate_sha256.len();
         let is_particular = pins > 0 || !matches!(trust.names, Names::Any);
         let is_asked = trust.roots.is_some() || is_particular || trust.accept_untrusted;

@@ -82,12 +82,13 @@ impl Converter<'_> {
                 Filter::Deciding => {}
             }
         }
-        if count == 0 {
-            // Envoy takes such a chain and closes its connections at once.
-            self.report.unsupported(&chain.at, "a filter chain without filters is not there");
-        }
         let socket = chain.message("transport_socket");
-        let tls = socket.and_then(|socket| self.downstream_socket(socket, terminal.as_ref()));
+        let mut tls = socket.and_then(|socket| self.downstream_socket(socket, terminal.as_ref()));
+        if count == 0 {
+            // Connections end at once, before any handshake, and are counted like those of a chain that lacks a filter.
+            before.is_missing = true;
+            (terminal, tls) = (Some(Terminal::Answer(Answer::Fixed(Vec::new().into()))), None);
+        }
         Some(FilterChain {
             name: Arc::from(chain.text("name")),
             matches: matches.unwrap_or_default(),

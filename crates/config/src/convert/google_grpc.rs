@@ -233,8 +233,14 @@ impl Converter<'_> {
             versions: (Version::Tls12, Version::Tls13),
             cipher_suites: Vec::new(),
             groups: self.groups(None)?,
+            signature_algorithms: Vec::new(),
             alpn: vec![b"h2".to_vec()],
-            trust: Trust { roots: Some(roots), names: Names::Server, ..Trust::default() },
+            trust: Trust {
+                roots: Some(roots),
+                names: Names::Server,
+                checks_key_usage: true,
+                ..Trust::default()
+            },
             identity,
             stored_sessions: 1,
             key_log: None,

@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use towpath_engine::snapshot::listener::Prefix;
+use towpath_proto::Address;
 use towpath_proto::tls::KeyLines;
 
 use super::Converter;
@@ -17,6 +19,9 @@ use crate::message::Message;
 struct KeyFile {
     path: PathBuf,
     file: OnceLock<Option<File>>,
+    /// Those of connections from and to these are written; all where there is none.
+    local: Vec<Prefix>,
+    remote: Vec<Prefix>,
 }
 
 impl KeyLines for KeyFile {
@@ -28,12 +33,28 @@ impl KeyLines for KeyFile {
             let _ = file.write_all(line.as_bytes());
         }
     }
+
+    fn is_partial(&self) -> bool {
+        !self.local.is_empty() || !self.remote.is_empty()
+    }
+
+    fn wants(&self, local: &Address, remote: &Address) -> bool {
+        is_among(&self.local, local) && is_among(&self.remote, remote)
+    }
+}
+
+fn is_among(ranges: &[Prefix], address: &Address) -> bool {
+    let contains = |ip| ranges.iter().any(|range| range.contains(ip));
+    ranges.is_empty() || address.ip().is_some_and(|address| contains(address.ip()))
 }
 
 impl Converter<'_> {
     /// Where a TLS context has its secrets written.
     pub(super) fn key_log(&mut self, common: Option<&Message>) -> Option<Arc<dyn KeyLines>> {
-        let path = common?.message("key_log")?.text("path").into();
-        Some(Arc::new(KeyFile { path, file: OnceLock::new() }))
+        let log = common?.message("key_log")?;
+        let local = self.prefixes(log, "local_address_range");
+        let remote = self.prefixes(log, "remote_address_range");
+        let path = log.text("path").into();
+        Some(Arc::new(KeyFile { path, file: OnceLock::new(), local, remote }))
     }
 }

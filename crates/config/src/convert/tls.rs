@@ -12,8 +12,8 @@ use towpath_engine::snapshot::tls::{AskedName, Certificates, ShownCertificate};
 use towpath_engine::snapshot::{Http2, UpstreamTls};
 use towpath_proto::tls::object_id;
 use towpath_proto::tls::{
-    Certificate, CipherSuite, ClientSettings, ClientTemplate, Group, Identity, NameMatcher, Names,
-    Revocations, Roots, ServerName, SettingsError, Trust, Version,
+    Certificate, ClientSettings, ClientTemplate, Identity, NameMatcher, Names, Revocations, Roots,
+    ServerName, SettingsError, Trust, Version,
 };
 
 use super::Converter;
@@ -85,14 +85,14 @@ impl Converter<'_> {
         let sni = config.text("sni");
         let trust = self.upstream_trust(config, common, sni);
         let parameters = common.and_then(|common| common.message("tls_params"));
-        let versions = self.versions(parameters, CLIENT_VERSIONS);
-        let cipher_suites = self.cipher_suites(parameters);
-        let groups = self.groups(parameters);
+        let chosen = self.parameters(parameters, CLIENT_VERSIONS);
         let identity = common.map_or(Some(None), |common| self.identity(common));
+        let chosen = chosen?;
         let settings = ClientSettings {
-            versions: versions?,
-            cipher_suites: cipher_suites?,
-            groups: groups?,
+            versions: chosen.versions,
+            cipher_suites: chosen.cipher_suites,
+            groups: chosen.groups,
+            signature_algorithms: chosen.signature_algorithms,
             alpn: upstream_alpn(common, http2),
             trust: trust?,
             identity: identity?,
@@ -142,6 +142,10 @@ impl Converter<'_> {
                 "'auto_sni_san_validation' was configured without configuring a trusted CA",
             );
         }
+        if let Some(context) = contexts.iter().find(|it| it.has("max_verify_depth")) {
+            let reason = "as in Envoy, a chain that a server shows may be longer";
+            self.report.finding(context.at("max_verify_depth"), Rank::Harmless, reason);
+        }
         let trust = self.trust(&contexts)?;
         // Envoy: with `auto_sni_san_validation` the name that is sent replaces all matchers, if one is sent.
         let sends_name = !sni.is_empty() || config.flag("auto_host_sni");
@@ -152,7 +156,11 @@ impl Converter<'_> {
     /// What these `CertificateValidationContext`s say together: of one value the last, of lists all.
     pub(super) fn trust(&mut self, contexts: &[&Message]) -> Option<Trust> {
         let source = contexts.iter().rev().find_map(|context| context.message("trusted_ca"));
-        let mut trust = Trust::default();
+        let mut trust = Trust {
+            ignores_dates: contexts.iter().any(|it| it.flag("allow_expired_certificate")),
+            checks_key_usage: true,
+            ..Trust::default()
+        };
         if let Some(source) = source {
             (trust.roots, trust.revocations) = self.roots(source)?;
         }
@@ -323,76 +331,6 @@ impl Converter<'_> {
         Some(digests)
     }
 
-    /// `default` is what stands for `TLS_AUTO`.
-    pub(super) fn versions(
-        &mut self,
-        parameters: Option<&Message>,
-        default: (Version, Version),
-    ) -> Option<(Version, Version)> {
-        let Some(parameters) = parameters else { return Some(default) };
-        let mut version = |field: &str, default| match parameters.choice(field).as_str() {
-            "TLSv1_2" => Some(Version::Tls12),
-            "TLSv1_3" => Some(Version::Tls13),
-            "TLSv1_0" | "TLSv1_1" => {
-                self.report
-                    .unsupported(parameters.at(field), "versions of TLS before 1.2 are not spoken");
-                None
-            }
-            _ => Some(default),
-        };
-        let least = version("tls_minimum_protocol_version", default.0);
-        let most = version("tls_maximum_protocol_version", default.1);
-        Some((least?, most?))
-    }
-
-    /// BoringSSL's lists: names behind each other, or between `[`, `|` and `]` when they are equally good. A client has
-    /// no use for that, and a server here goes by their order.
-    pub(super) fn cipher_suites(
-        &mut self,
-        parameters: Option<&Message>,
-    ) -> Option<Vec<CipherSuite>> {
-        let mut found = Vec::new();
-        let mut missed = None;
-        let texts = parameters.into_iter().flat_map(|it| it.texts("cipher_suites"));
-        for (text, at) in texts {
-            for name in text.split([':', '|', '[', ']']).filter(|name| !name.is_empty()) {
-                match CipherSuite::named(name) {
-                    Some(suite) => found.push(suite),
-                    None if OLD_SUITES.contains(&name) => {
-                        let text = format!("`{name}` is not offered: it is too weak");
-                        self.report.finding(at, Rank::Harmless, text);
-                        missed = Some(at);
-                    }
-                    None => {
-                        self.report.unsupported(at, format!("`{name}` is not there"));
-                        return None;
-                    }
-                }
-            }
-        }
-        if let Some(at) = missed.filter(|_| found.is_empty()) {
-            self.report.unsupported(at, "none of these cipher suites is there");
-            return None;
-        }
-        Some(found)
-    }
-
-    pub(super) fn groups(&mut self, parameters: Option<&Message>) -> Option<Vec<Group>> {
-        let mut groups = Vec::new();
-        let texts = parameters.into_iter().flat_map(|it| it.texts("ecdh_curves"));
-        for (text, at) in texts {
-            for name in text.split(':').filter(|name| !name.is_empty()) {
-                let group = Group::named(name);
-                if group.is_none() {
-                    self.report.unsupported(at, format!("`{name}` is not there"));
-                }
-                groups.push(group?);
-            }
-        }
-        let default = || DEFAULT_GROUPS.into_iter().filter_map(Group::named).collect();
-        Some(if groups.is_empty() { default() } else { groups })
-    }
-
     fn identity(&mut self, common: &Message) -> Option<Option<Identity>> {
         match &*self.certificates(common)? {
             [] => Some(None),
@@ -489,20 +427,6 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
     whole.then_some(digest)
 }
 
-/// Suites without forward secrecy, or with CBC or 3DES, which no client needs that knows another of a list.
-const OLD_SUITES: [&str; 9] = [
-    "AES128-GCM-SHA256",
-    "AES256-GCM-SHA384",
-    "AES128-SHA",
-    "AES256-SHA",
-    "DES-CBC3-SHA",
-    "ECDHE-ECDSA-AES128-SHA",
-    "ECDHE-ECDSA-AES256-SHA",
-    "ECDHE-RSA-AES128-SHA",
-    "ECDHE-RSA-AES256-SHA",
-];
-/// What Envoy 1.40 offers.
-const DEFAULT_GROUPS: [&str; 3] = ["X25519MLKEM768", "X25519", "P-256"];
 /// Envoy's for clients.
 const CLIENT_VERSIONS: (Version, Version) = (Version::Tls12, Version::Tls12);
 const CRL: &[u8] = b"-----BEGIN X509 CRL-----";

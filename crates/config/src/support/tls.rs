@@ -12,11 +12,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "auto_sni_san_validation",
             "max_session_keys",
         ],
-        harmless: &[],
-        changes: &[
-            ("allow_renegotiation", "a server that wants to renegotiate is left"),
-            ("enforce_rsa_key_usage", "the keyUsage of a certificate is not looked at"),
-        ],
+        harmless: &[(
+            "enforce_rsa_key_usage",
+            "as in Envoy 1.40, the keyUsage of a certificate is always looked at",
+        )],
+        changes: &[("allow_renegotiation", "a server that wants to renegotiate is left")],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
@@ -66,12 +66,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.TlsKeyLog",
-        honoured: &["path"],
+        honoured: &["path", "local_address_range", "remote_address_range"],
         harmless: &[],
-        changes: &[
-            ("local_address_range", "the secrets of all connections are written"),
-            ("remote_address_range", "the secrets of all connections are written"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext",
@@ -113,12 +110,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "tls_maximum_protocol_version",
             "cipher_suites",
             "ecdh_curves",
+            "signature_algorithms",
+            "compliance_policies",
         ],
         harmless: &[],
-        changes: &[
-            ("signature_algorithms", "signature algorithms cannot be chosen"),
-            ("compliance_policies", "write versions, cipher suites and curves"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.tls.v3.TlsCertificate",
@@ -146,18 +142,21 @@ pub(super) const ENTRIES: &[Entry] = &[
             "suppress_client_ca_list",
             "crl",
             "only_verify_leaf_cert_crl",
+            "allow_expired_certificate",
+            "max_verify_depth",
         ],
         harmless: &[("watched_directory", WATCHED)],
         changes: &[
             ("ca_certificate_provider_instance", PROVIDER),
-            ("system_root_certs", "write a trusted_ca with the platform's file"),
+            (
+                "system_root_certs",
+                "no version of Envoy reads it: write a trusted_ca with the platform's file",
+            ),
             (
                 "require_signed_certificate_timestamp",
                 "reserved in Envoy's API: no version of Envoy reads it",
             ),
-            ("allow_expired_certificate", "an expired certificate is refused"),
             ("custom_validator_config", "TLS extensions are not there"),
-            ("max_verify_depth", "the depth of a chain cannot be chosen"),
         ],
     },
     Entry {

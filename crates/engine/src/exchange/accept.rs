@@ -160,11 +160,12 @@ impl Exchange {
         }
         let role = Role::Downstream(downstream);
         let mux = Mux::Raw(Raw::default());
+        let server = context.tls.as_ref().and_then(|tls| tls.server.as_ref());
+        let tls = server.map(|server| Box::new(server.between(&local, &peer).accept()));
         let connection = Connection::new(id, mux, role, local, peer, limit.bytes, now);
         let made = self.conns.table.insert(connection);
         made.trace_accepted();
-        let server = context.tls.as_ref().and_then(|tls| tls.server.as_ref());
-        made.tls = server.map(|server| Box::new(server.accept()));
+        made.tls = tls;
         self.conns.push(limit.of_reads(id), &mut self.env);
         self.set_state(id, Moment::Accepted, now);
         if let Some(delay) = refused {

@@ -40,7 +40,12 @@ impl Exchange {
             None => tls.name.of(&pool.hostname),
         };
         let layer = match (&tls.client, &tls.secrets) {
-            (Some(client), _) => client.connect_offering(cluster.offer(pool), &name),
+            (Some(client), _) => {
+                let peer = self.upstreams.attempts.address(id);
+                let peer = peer.as_ref().unwrap_or(&pool.address);
+                let client = client.between(&reached.local, peer);
+                client.connect_offering(cluster.offer(pool), &name)
+            }
             (None, secrets) => {
                 if let Some(secrets) = secrets {
                     secrets.upstream_context_secrets_not_ready.inc();

@@ -372,6 +372,7 @@ impl Monitor {
             false => Offer::Instead(alpn),
         };
         let name = config.name.of(&session.hostname);
+        let client = client.map(|client| client.between(local, &session.target));
         let layer = client.map(|client| client.connect_offering(offer, &name));
         match layer {
             Some(Ok(layer)) => {

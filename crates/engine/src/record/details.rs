@@ -289,6 +289,8 @@ const fn tls_words(fault: Fault) -> (&'static str, &'static str, &'static str) {
             ),
             Distrust::Signature => distrusted!("certificate signature failure"),
             Distrust::Purpose => distrusted!("unsupported certificate purpose"),
+            Distrust::Depth => distrusted!("certificate chain too long"),
+            Distrust::KeyUsage => ssl!("268435758", "KEY_USAGE_BIT_INCORRECT"),
             Distrust::Name => refused!("SAN matcher"),
             Distrust::Pin => refused!("cert hash and spki"),
             Distrust::Missing => refused!("empty cert chain"),

@@ -685,6 +685,8 @@ impl TlsStats {
             Fault::Certificate(Distrust::Name) => self.fail_verify_san.inc(),
             Fault::Certificate(Distrust::Pin) => self.fail_verify_cert_hash.inc(),
             Fault::Certificate(Distrust::Missing) => self.fail_verify_no_cert.inc(),
+            // To BoringSSL a key for something else breaks the protocol.
+            Fault::Certificate(Distrust::KeyUsage) => self.connection_error.inc(),
             Fault::Certificate(_) => self.fail_verify_error.inc(),
             Fault::Ended | Fault::Reset => {}
             Fault::Alert(_)

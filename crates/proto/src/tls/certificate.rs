@@ -23,6 +23,7 @@ pub struct Certificate<'a> {
     key: &'a [u8],
     names: Option<&'a [u8]>,
     must_staple: bool,
+    signs: bool,
 }
 
 /// Another name of a certificate's subject (RFC 5280 §4.2.1.6).
@@ -79,11 +80,12 @@ impl<'a> Certificate<'a> {
         let key = body.element(SEQUENCE)?;
         body.skip_if(ISSUER_ID)?;
         body.skip_if(SUBJECT_ID)?;
-        let Extensions { names, must_staple } = match body.0 {
+        let Extensions { names, must_staple, no_signatures } = match body.0 {
             [] => Extensions::default(),
             _ => Extensions::read(body.enter(EXTENSIONS)?)?,
         };
-        Some(Self { serial, issuer, validity, subject, key, names, must_staple })
+        let signs = !no_signatures;
+        Some(Self { serial, issuer, validity, subject, key, names, must_staple, signs })
     }
 
     /// The first certificate (DER) in a PEM file, if there is one.
@@ -126,6 +128,12 @@ impl<'a> Certificate<'a> {
     /// Whether it demands that its server shows what its authority says of it (RFC 7633).
     pub(super) const fn must_staple(&self) -> bool {
         self.must_staple
+    }
+
+    /// Whether its key may sign handshakes (RFC 5280 §4.2.1.3, `digitalSignature`): it does not say what its key is for,
+    /// or says that among others.
+    pub(super) const fn signs(&self) -> bool {
+        self.signs
     }
 
     /// Whom it is for, as RFC 2253 writes it.
@@ -230,6 +238,8 @@ struct Extensions<'a> {
     /// The content of `subjectAltName`.
     names: Option<&'a [u8]>,
     must_staple: bool,
+    /// A `keyUsage` without `digitalSignature`.
+    no_signatures: bool,
 }
 
 impl<'a> Extensions<'a> {
@@ -244,6 +254,11 @@ impl<'a> Extensions<'a> {
             let mut value = extension.enter(OCTET_STRING)?;
             match id {
                 SUBJECT_ALT_NAME => found.names = Some(value.enter(SEQUENCE)?.0),
+                KEY_USAGE => {
+                    // Behind the number of bits that do not count.
+                    let first = value.enter(BIT_STRING)?.0.get(1).copied().unwrap_or_default();
+                    found.no_signatures = first & DIGITAL_SIGNATURE == 0;
+                }
                 TLS_FEATURE => {
                     let mut features = value.enter(SEQUENCE)?;
                     while !features.0.is_empty() {
@@ -372,6 +387,7 @@ fn two_digits(text: &[u8]) -> Option<(u8, &[u8])> {
 
 const BOOLEAN: u8 = 0x01;
 pub(super) const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
 pub(super) const OCTET_STRING: u8 = 0x04;
 pub(super) const OBJECT_ID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
@@ -385,6 +401,10 @@ const EXTENSIONS: u8 = 0xa3;
 const OTHER_NAME_VALUE: u8 = 0xa0;
 /// 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// 2.5.29.15.
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+/// The first bit.
+const DIGITAL_SIGNATURE: u8 = 0x80;
 /// 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// 1.3.6.1.5.5.7.1.24.

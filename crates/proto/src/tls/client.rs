@@ -11,16 +11,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::VerifierBuilderError;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, SupportedProtocolVersion};
+use rustls::{ClientConfig, NoKeyLog, SupportedProtocolVersion};
+
+use crate::Address;
 
 use super::any_name::{is_expressible, read_back, spell};
 use super::fault::Fault;
-use super::key_log::{KeyLines, Lines};
+use super::key_log::{KeyLines, Lines, Quiet};
 use super::layer::Layer;
 use super::sessions::Sessions;
 use super::staple::Staple;
-use super::suites::{CipherSuite, Group, Version};
-use super::transcript::Signing;
+use super::suites::{CipherSuite, Group, SignatureAlgorithm, Version};
+use super::transcript::{Choosing, Signing};
 use super::verify::{Trust, Verifier};
 
 /// What is wanted of TLS towards servers. The default speaks 1.2 and 1.3 and trusts any certificate: say which to
@@ -33,6 +35,8 @@ pub struct ClientSettings {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups, best first; X25519, P-256 and P-384 when empty.
     pub groups: Vec<Group>,
+    /// How handshakes are signed, by servers too, best first; in all ways when empty.
+    pub signature_algorithms: Vec<SignatureAlgorithm>,
     /// Protocols to offer (RFC 7301), best first; 1 to 255 bytes each.
     pub alpn: Vec<Vec<u8>>,
     /// Whom to believe.
@@ -51,6 +55,7 @@ impl Default for ClientSettings {
             versions: (Version::Tls12, Version::Tls13),
             cipher_suites: Vec::new(),
             groups: Vec::new(),
+            signature_algorithms: Vec::new(),
             alpn: Vec::new(),
             trust: Trust::default(),
             identity: None,
@@ -183,6 +188,8 @@ pub struct ClientTemplate {
     config: Arc<ClientConfig>,
     verifier: Arc<Verifier>,
     stored_sessions: usize,
+    /// What is told the secrets of some connections only.
+    partial_log: Option<Arc<dyn KeyLines>>,
 }
 
 impl ClientSettings {
@@ -194,7 +201,8 @@ impl ClientSettings {
         let provider = Arc::new(provider(&self.cipher_suites, &self.groups));
         let versions = versions(self.versions)?;
         check_alpn(&self.alpn)?;
-        let verifier = Arc::new(Verifier::new(self.trust, &provider)?);
+        let schemes: Vec<_> = self.signature_algorithms.iter().map(|chosen| chosen.0).collect();
+        let verifier = Arc::new(Verifier::new(self.trust, &schemes, &provider)?);
         let config =
             ClientConfig::builder_with_details(Arc::clone(&provider), Clock::default().provider())
                 .with_protocol_versions(&versions)
@@ -206,16 +214,17 @@ impl ClientSettings {
             Some(Identity { chain, key, .. }) => {
                 let mut certified = CertifiedKey::from_der(chain, key, &provider)
                     .map_err(|_| SettingsError::WrongKey)?;
-                certified.key = Arc::new(Signing(certified.key));
+                certified.key = Choosing::among(Arc::new(Signing(certified.key)), &schemes);
                 config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
             }
         };
         config.alpn_protocols = self.alpn;
+        let partial_log = self.key_log.clone().filter(|lines| lines.is_partial());
         if let Some(lines) = self.key_log {
             config.key_log = Arc::new(Lines(lines));
         }
         let (config, stored_sessions) = (Arc::new(config), self.stored_sessions);
-        Ok(ClientTemplate { config, verifier, stored_sessions })
+        Ok(ClientTemplate { config, verifier, stored_sessions, partial_log })
     }
 }
 
@@ -251,7 +260,14 @@ impl ClientTemplate {
             most => Resumption::store(Arc::new(Sessions::new(most)))
                 .tls12_resumption(Tls12Resumption::SessionIdOrTickets),
         };
-        Client { config: Arc::new(config), verifier: Arc::clone(&self.verifier) }
+        let quiet = self.partial_log.as_ref().map(|lines| {
+            let mut config = config.clone();
+            config.key_log = Arc::new(NoKeyLog {});
+            let (config, verifier) = (Arc::new(config), Arc::clone(&self.verifier));
+            let instead = Arc::new(Client { config, verifier, quiet: None });
+            Quiet { lines: Arc::clone(lines), instead }
+        });
+        Client { config: Arc::new(config), verifier: Arc::clone(&self.verifier), quiet }
     }
 }
 
@@ -260,9 +276,16 @@ impl ClientTemplate {
 pub struct Client {
     config: Arc<ClientConfig>,
     verifier: Arc<Verifier>,
+    quiet: Option<Quiet<Self>>,
 }
 
 impl Client {
+    /// What begins TLS on a connection between these addresses.
+    #[must_use]
+    pub fn between(&self, local: &Address, remote: &Address) -> &Self {
+        self.quiet.as_ref().and_then(|quiet| quiet.between(local, remote)).unwrap_or(self)
+    }
+
     /// A layer for a new connection to `server`; its first bytes wait in [`Layer::take_output`].
     ///
     /// # Errors

@@ -70,6 +70,12 @@ pub enum Distrust {
     /// A signature is wrong, or of a kind that is not accepted.
     #[error("bad signature")]
     Signature,
+    /// More certificates lead to a trusted one than the settings allow.
+    #[error("chain too long")]
+    Depth,
+    /// Its key is not for signatures, and so not for a handshake.
+    #[error("key not for signatures")]
+    KeyUsage,
     /// It is for something else than this.
     #[error("wrong purpose")]
     Purpose,
@@ -172,6 +178,8 @@ impl Distrust {
             | Self::SelfSigned
             | Self::Signature
             | Self::Purpose
+            | Self::Depth
+            | Self::KeyUsage
             | Self::Pin
             | Self::Missing
             | Self::Invalid => {

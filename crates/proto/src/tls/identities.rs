@@ -13,6 +13,7 @@ use super::any_name::read_back;
 use super::certificate::Certificate;
 use super::client::{Clock, Identity, SettingsError};
 use super::staple::{Staple, StaplePolicy, Stapling};
+use super::transcript::Choosing;
 
 /// The certificates of a server, in the order of its settings.
 #[derive(Debug)]
@@ -43,12 +44,14 @@ impl Known {
     fn new(
         identity: Identity,
         policy: StaplePolicy,
+        schemes: &[SignatureScheme],
         provider: &CryptoProvider,
     ) -> Result<(Self, Vec<Vec<u8>>), SettingsError> {
         let Identity { chain, key, staple } = identity;
-        let certified = CertifiedKey::from_der(chain, key, provider)
-            .map_err(|_| SettingsError::WrongKey)
-            .map(Arc::new)?;
+        let mut certified =
+            CertifiedKey::from_der(chain, key, provider).map_err(|_| SettingsError::WrongKey)?;
+        certified.key = Choosing::among(certified.key, schemes);
+        let certified = Arc::new(certified);
         let leaf = certified.cert.first().and_then(|leaf| Certificate::parse(leaf));
         let leaf = leaf.ok_or(SettingsError::NoCertificate)?;
         match &staple {
@@ -94,11 +97,12 @@ impl Identities {
     pub(super) fn new(
         identities: Vec<Identity>,
         policy: StaplePolicy,
+        schemes: &[SignatureScheme],
         provider: &CryptoProvider,
     ) -> Result<Self, SettingsError> {
         let (mut all, mut by_name) = (Vec::new(), HashMap::<_, Vec<_>>::new());
         for identity in identities {
-            let (known, names) = Known::new(identity, policy, provider)?;
+            let (known, names) = Known::new(identity, policy, schemes, provider)?;
             let known = Arc::new(known);
             for name in names {
                 let suffix = if name.starts_with(b"*.") { &name[1..] } else { &name };

@@ -7,10 +7,36 @@ use std::sync::Arc;
 
 use rustls::KeyLog;
 
+use crate::Address;
+
 /// Takes the lines, each with its end. Envoy `TlsKeyLog`. With them the connections that they are of can be read.
 pub trait KeyLines: fmt::Debug + Send + Sync {
     /// One more line.
     fn write(&self, line: &str);
+
+    /// Whether it is told the secrets of some connections only.
+    fn is_partial(&self) -> bool {
+        false
+    }
+
+    /// Whether it is told those of a connection between these addresses; asked only where it is partial.
+    fn wants(&self, _local: &Address, _remote: &Address) -> bool {
+        true
+    }
+}
+
+/// What speaks on the connections whose secrets are not written, where those of others are.
+#[derive(Clone, Debug)]
+pub(super) struct Quiet<T> {
+    pub(super) lines: Arc<dyn KeyLines>,
+    pub(super) instead: Arc<T>,
+}
+
+impl<T> Quiet<T> {
+    /// What speaks between these addresses, if their secrets are not written.
+    pub(super) fn between(&self, local: &Address, remote: &Address) -> Option<&T> {
+        (!self.lines.wants(local, remote)).then_some(&*self.instead)
+    }
 }
 
 /// Makes lines of what rustls tells.

@@ -55,6 +55,6 @@ pub use layer::Layer;
 pub use other_name::object_id;
 pub use server::{Server, ServerSettings, ServerTemplate, Tickets};
 pub use staple::{Staple, StaplePolicy, Stapling};
-pub use suites::{CipherSuite, Group, Version};
+pub use suites::{CipherSuite, Group, SignatureAlgorithm, Version};
 pub use tickets::TicketKey;
 pub use verify::{NameMatcher, Names, Platform, Revocations, Roots, Trust};

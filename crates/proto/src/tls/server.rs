@@ -3,19 +3,21 @@
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{NoKeyLog, ServerConfig};
+
+use crate::Address;
 
 use super::client::{Clock, Identity, SettingsError, check_alpn, provider, versions};
 use super::fault::Fault;
 use super::hello::Offer;
 use super::identities::{Choice, Identities};
-use super::key_log::{KeyLines, Lines};
+use super::key_log::{KeyLines, Lines, Quiet};
 use super::layer::Layer;
 use super::staple::StaplePolicy;
-use super::suites::{CipherSuite, Group, Version};
+use super::suites::{CipherSuite, Group, SignatureAlgorithm, Version};
 use super::tickets::{KeptSessions, Rotation, SessionIds, TicketKey, TicketKeys, Ticketer};
 use super::verify::{ClientVerifier, Trust};
 
@@ -31,6 +33,8 @@ pub struct ServerSettings {
     pub prefers_client_ciphers: bool,
     /// Groups, best first; X25519, P-256 and P-384 when empty.
     pub groups: Vec<Group>,
+    /// How handshakes are signed, by clients too, best first; in all ways when empty.
+    pub signature_algorithms: Vec<SignatureAlgorithm>,
     /// Protocols (RFC 7301), best first; 1 to 255 bytes each. The first that a client offers is chosen. A client that
     /// offers others alone gets none, and is served all the same.
     pub alpn: Vec<Vec<u8>>,
@@ -69,6 +73,7 @@ impl Default for ServerSettings {
             cipher_suites: Vec::new(),
             prefers_client_ciphers: false,
             groups: Vec::new(),
+            signature_algorithms: Vec::new(),
             alpn: Vec::new(),
             identities: Vec::new(),
             staple_policy: StaplePolicy::default(),
@@ -108,6 +113,8 @@ pub struct ServerTemplate {
     stored_sessions: usize,
     /// In seconds.
     session_lifetime: u32,
+    /// What is told the secrets of some connections only.
+    partial_log: Option<Arc<dyn KeyLines>>,
 }
 
 impl ServerSettings {
@@ -119,7 +126,9 @@ impl ServerSettings {
         let provider = Arc::new(provider(&self.cipher_suites, &self.groups));
         let versions = versions(self.versions)?;
         check_alpn(&self.alpn)?;
-        let mut identities = Identities::new(self.identities, self.staple_policy, &provider)?;
+        let schemes: Vec<_> = self.signature_algorithms.iter().map(|chosen| chosen.0).collect();
+        let (own, policy) = (self.identities, self.staple_policy);
+        let mut identities = Identities::new(own, policy, &schemes, &provider)?;
         if self.scans_all_identities {
             identities.scan_all();
         }
@@ -130,9 +139,9 @@ impl ServerSettings {
             Some(trust) => {
                 if trust.accept_untrusted {
                     let trust = Trust { accept_untrusted: false, ..trust.clone() };
-                    strict = Some(Arc::new(ClientVerifier::new(trust, &provider)?));
+                    strict = Some(Arc::new(ClientVerifier::new(trust, &schemes, &provider)?));
                 }
-                let mut verifier = ClientVerifier::new(trust, &provider)?;
+                let mut verifier = ClientVerifier::new(trust, &schemes, &provider)?;
                 if self.requires_certificate {
                     verifier.require();
                 }
@@ -151,6 +160,7 @@ impl ServerSettings {
             );
         config.ignore_client_order = !self.prefers_client_ciphers;
         config.alpn_protocols = self.alpn;
+        let partial_log = self.key_log.clone().filter(|lines| lines.is_partial());
         if let Some(lines) = self.key_log {
             config.key_log = Arc::new(Lines(lines));
         }
@@ -173,6 +183,7 @@ impl ServerSettings {
             sessions: Arc::default(),
             stored_sessions: self.stored_sessions,
             session_lifetime: u32::try_from(lifetime).unwrap_or(u32::MAX),
+            partial_log,
         })
     }
 }
@@ -197,11 +208,15 @@ impl ServerTemplate {
                 Arc::new(SessionIds { kept, most, clock, lifetime })
             }
         };
-        let mut without_alpn = config.clone();
-        without_alpn.alpn_protocols.clear();
         let (clients, strict) = (Arc::clone(&self.clients), self.strict.clone());
         let guard = Guard { clients, strict, clock: clock.clone() };
-        Server { config: Arc::new(config), without_alpn: Arc::new(without_alpn), guard, choice }
+        let quiet = self.partial_log.as_ref().map(|lines| {
+            let mut config = config.clone();
+            config.key_log = Arc::new(NoKeyLog {});
+            let instead = Server::new(config, guard.clone(), choice.clone());
+            Quiet { lines: Arc::clone(lines), instead: Arc::new(instead) }
+        });
+        Server { quiet, ..Server::new(config, guard, choice) }
     }
 }
 
@@ -213,6 +228,7 @@ pub struct Server {
     without_alpn: Arc<ServerConfig>,
     guard: Guard,
     choice: Choice,
+    quiet: Option<Quiet<Self>>,
 }
 
 /// Judges the certificates of clients by a worker's clock.
@@ -248,10 +264,23 @@ impl Guard {
 }
 
 impl Server {
+    fn new(config: ServerConfig, guard: Guard, choice: Choice) -> Self {
+        let mut without_alpn = config.clone();
+        without_alpn.alpn_protocols.clear();
+        let (config, without_alpn) = (Arc::new(config), Arc::new(without_alpn));
+        Self { config, without_alpn, guard, choice, quiet: None }
+    }
+
+    /// What begins TLS on a connection between these addresses.
+    #[must_use]
+    pub fn between(&self, local: &Address, remote: &Address) -> &Self {
+        self.quiet.as_ref().and_then(|quiet| quiet.between(local, remote)).unwrap_or(self)
+    }
+
     /// A layer for a new connection, which waits for the client's first bytes.
     #[must_use]
     pub fn accept(&self) -> Layer {
-        Layer::server(self.clone())
+        Layer::server(Self { quiet: None, ..self.clone() })
     }
 
     pub(super) const fn guard(&self) -> &Guard {

@@ -6,7 +6,7 @@ use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::crypto::{ActiveKeyExchange, GetRandomFailed, SharedSecret, SupportedKxGroup};
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{
-    Error, NamedGroup, PeerMisbehaved, ProtocolVersion, SupportedCipherSuite,
+    Error, NamedGroup, PeerMisbehaved, ProtocolVersion, SignatureScheme, SupportedCipherSuite,
     SupportedProtocolVersion,
 };
 
@@ -79,16 +79,42 @@ impl CipherSuite {
         Self(suite)
     }
 
-    /// Those of TLS 1.3, which cannot be chosen, and these of TLS 1.2; all when these are none.
+    /// These; all when these are none, and all of TLS 1.3 when there is none of it among them.
     pub(super) fn with_tls13(chosen: &[Self]) -> Vec<SupportedCipherSuite> {
         let suites = SUITES.iter().map(|(_, suite)| *suite);
         if chosen.is_empty() {
             return suites.collect();
         }
-        let tls13 = suites.filter(|suite| suite.tls13().is_some());
+        let is_chosen = chosen.iter().any(|suite| suite.0.tls13().is_some());
+        let tls13 = suites.filter(|suite| suite.tls13().is_some() && !is_chosen);
         tls13.chain(chosen.iter().map(|suite| suite.0)).collect()
     }
 }
+
+/// How a handshake is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignatureAlgorithm(pub(super) SignatureScheme);
+
+impl SignatureAlgorithm {
+    /// The algorithm that RFC 8446 §4.2.3 calls so, such as `rsa_pss_rsae_sha256`, if it is spoken here.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        SIGNATURES.iter().find(|(known, _)| *known == name).map(|(_, scheme)| Self(*scheme))
+    }
+}
+
+const SIGNATURES: &[(&str, SignatureScheme)] = &[
+    ("ecdsa_secp256r1_sha256", SignatureScheme::ECDSA_NISTP256_SHA256),
+    ("ecdsa_secp384r1_sha384", SignatureScheme::ECDSA_NISTP384_SHA384),
+    ("ecdsa_secp521r1_sha512", SignatureScheme::ECDSA_NISTP521_SHA512),
+    ("ed25519", SignatureScheme::ED25519),
+    ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
+    ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
+    ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
+    ("rsa_pkcs1_sha256", SignatureScheme::RSA_PKCS1_SHA256),
+    ("rsa_pkcs1_sha384", SignatureScheme::RSA_PKCS1_SHA384),
+    ("rsa_pkcs1_sha512", SignatureScheme::RSA_PKCS1_SHA512),
+];
 
 /// A group for the exchange of keys.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 mod any_name;
 mod fingerprint;
+mod judged;
 mod revoked;
 mod server;
 
@@ -167,7 +168,7 @@ fn certificates_are_judged() {
     // A platform's judgement stands in for roots, and pins are looked at beside it.
     let judged = |trust: Trust| {
         let make = |provider| {
-            let made = Verifier::new(trust, &provider);
+            let made = Verifier::new(trust, &[], &provider);
             made.map_err(|error| rustls::Error::General(error.to_string()))
         };
         Trust { platform: Some(Platform::new(make).unwrap()), ..Trust::default() }

@@ -80,6 +80,41 @@ impl SigningKey for Signing {
     }
 }
 
+/// A key that signs by these algorithms alone, best first.
+#[derive(Debug)]
+pub(super) struct Choosing {
+    pub(super) key: Arc<dyn SigningKey>,
+    pub(super) schemes: Vec<SignatureScheme>,
+}
+
+impl Choosing {
+    /// The key as it is where none are chosen.
+    pub(super) fn among(
+        key: Arc<dyn SigningKey>,
+        chosen: &[SignatureScheme],
+    ) -> Arc<dyn SigningKey> {
+        match chosen {
+            [] => key,
+            chosen => Arc::new(Self { key, schemes: chosen.to_vec() }),
+        }
+    }
+}
+
+impl SigningKey for Choosing {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let wanted = self.schemes.iter().filter(|scheme| offered.contains(scheme));
+        wanted.copied().find_map(|scheme| self.key.choose_scheme(&[scheme]))
+    }
+
+    fn public_key(&self) -> Option<rustls::pki_types::SubjectPublicKeyInfoDer<'_>> {
+        self.key.public_key()
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.key.algorithm()
+    }
+}
+
 #[derive(Debug)]
 struct Signs(Box<dyn Signer>);
 

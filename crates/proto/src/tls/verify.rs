@@ -2,7 +2,9 @@
 //! combines them.
 
 use std::fmt::Debug;
+use std::iter;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
@@ -17,9 +19,10 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    SignatureScheme, SupportedCipherSuite,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved,
+    RootCertStore, SignatureScheme, SupportedCipherSuite,
 };
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use super::any_name::{read_back, restore};
 use super::certificate::{AlternativeName, Certificate};
@@ -44,6 +47,13 @@ pub struct Trust {
     pub spki_sha256: Vec<[u8; 32]>,
     /// SHA-256 of certificates of which it must be one, unless `spki_sha256` has it. Envoy `verify_certificate_hash`.
     pub certificate_sha256: Vec<[u8; 32]>,
+    /// Does not look at the dates of certificates and of `revocations`. A chain must have had a time when all of it was
+    /// valid. Envoy `allow_expired_certificate`.
+    pub ignores_dates: bool,
+    /// How many certificates a chain may have above the peer's own, with the trusted one. Envoy `max_verify_depth`.
+    pub max_depth: Option<u32>,
+    /// Refuses a certificate whose key is not for signatures (RFC 5280 §4.2.1.3), as BoringSSL does.
+    pub checks_key_usage: bool,
     /// Takes whatever certificate comes. Envoy `trust_chain_verification: ACCEPT_UNTRUSTED`.
     pub accept_untrusted: bool,
 }
@@ -187,20 +197,29 @@ impl Revocations {
 pub(super) struct Verifier {
     trust: Trust,
     algorithms: WebPkiSupportedAlgorithms,
+    /// How handshakes may be signed, best first.
+    schemes: Vec<SignatureScheme>,
     /// Follows chains with an eye on `trust.revocations`, if there are any.
     revocations: Option<Arc<WebPkiServerVerifier>>,
 }
 
 impl Verifier {
-    pub(super) fn new(trust: Trust, provider: &Arc<CryptoProvider>) -> Result<Self, SettingsError> {
+    /// `schemes` are how handshakes may be signed; in all ways when empty.
+    pub(super) fn new(
+        trust: Trust,
+        schemes: &[SignatureScheme],
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, SettingsError> {
         let revocations = match (&trust.roots, &trust.revocations) {
             (Some(Roots { store, .. }), Some(Revocations { lists, leaf_only })) => {
                 let mut builder = WebPkiServerVerifier::builder_with_provider(
                     Arc::clone(store),
                     Arc::clone(provider),
                 )
-                .with_crls(lists.iter().cloned())
-                .enforce_revocation_expiration();
+                .with_crls(lists.iter().cloned());
+                if !trust.ignores_dates {
+                    builder = builder.enforce_revocation_expiration();
+                }
                 if *leaf_only {
                     builder = builder.only_check_end_entity_revocation();
                 }
@@ -209,7 +228,11 @@ impl Verifier {
             _ => None,
         };
         let algorithms = provider.signature_verification_algorithms;
-        Ok(Self { trust, algorithms, revocations })
+        let schemes = match schemes {
+            [] => algorithms.supported_schemes(),
+            chosen => chosen.to_vec(),
+        };
+        Ok(Self { trust, algorithms, schemes, revocations })
     }
 
     /// Whether a chain that was judged for one name would do for another.
@@ -256,16 +279,66 @@ impl Verifier {
     /// `is_signed` says whether one of the roots has signed the certificate, by way of others or not.
     fn judge(
         &self,
-        leaf: &CertificateDer<'_>,
+        chain: Chain<'_>,
         server: Option<&ServerName<'_>>,
-        is_signed: impl FnOnce(&Roots) -> Result<(), Error>,
+        is_signed: impl Fn(&Roots, UnixTime) -> Result<(), Error>,
         now: UnixTime,
     ) -> Result<(), Error> {
         if let Some(roots) = &self.trust.roots {
-            judge_chain(roots, self.trust.revocations.is_some(), leaf, is_signed, now)?;
+            self.judge_chain(roots, chain, is_signed, now)?;
         }
-        self.judge_names(leaf, server)?;
-        self.judge_pins(leaf)
+        self.judge_names(chain.leaf, server)?;
+        self.judge_pins(chain.leaf)
+    }
+
+    fn judge_chain(
+        &self,
+        roots: &Roots,
+        chain: Chain<'_>,
+        is_signed: impl Fn(&Roots, UnixTime) -> Result<(), Error>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let is_root = roots.fingerprints.contains(&sha256(chain.leaf));
+        let ignores_dates = self.trust.ignores_dates;
+        if is_root && self.trust.revocations.is_none() {
+            return if ignores_dates { Ok(()) } else { judge_validity(chain.leaf, now) };
+        }
+        let most = self.trust.max_depth.filter(|_| !is_root);
+        let at = |time| {
+            is_signed(roots, time)?;
+            most.map_or(Ok(()), |most| chain.judge_depth(most, roots, self.algorithms, time))
+        };
+        let mut judged = at(now);
+        if ignores_dates && is_about_dates(&judged) {
+            // Where there was a time when all of a chain was valid, it began with one of its certificates.
+            let mut times = chain.beginnings().map(at);
+            judged = times.find(|judged| !is_about_dates(judged)).unwrap_or(judged);
+        }
+        judged.map_err(|error| match Certificate::parse(chain.leaf) {
+            Some(leaf)
+                if leaf.is_self_issued()
+                    && error == Error::InvalidCertificate(CertificateError::UnknownIssuer) =>
+            {
+                Distrust::SelfSigned.error()
+            }
+            Some(_) | None => error,
+        })
+    }
+
+    /// Whether the key of a certificate may be used for what it is used for here, whether it is believed or not.
+    fn judge_usage(&self, leaf: &CertificateDer<'_>) -> Result<(), Error> {
+        if !self.trust.checks_key_usage {
+            return Ok(());
+        }
+        let signs = Certificate::parse(leaf).is_none_or(|leaf| leaf.signs());
+        signs.then_some(()).ok_or_else(|| Distrust::KeyUsage.error())
+    }
+
+    /// A peer must sign as it was told to (RFC 8446 §4.4.3).
+    fn judge_scheme(&self, signed: &DigitallySignedStruct) -> Result<(), Error> {
+        let is_offered = self.schemes.contains(&signed.scheme);
+        let wrong = PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme;
+        is_offered.then_some(()).ok_or_else(|| wrong.into())
     }
 
     fn judge_names(
@@ -309,25 +382,48 @@ impl Verifier {
     }
 }
 
-fn judge_chain(
-    roots: &Roots,
-    looks_at_revocations: bool,
-    leaf: &CertificateDer<'_>,
-    is_signed: impl FnOnce(&Roots) -> Result<(), Error>,
-    now: UnixTime,
-) -> Result<(), Error> {
-    if roots.fingerprints.contains(&sha256(leaf)) && !looks_at_revocations {
-        return judge_validity(leaf, now);
+/// What a peer has shown.
+#[derive(Clone, Copy)]
+struct Chain<'a> {
+    leaf: &'a CertificateDer<'a>,
+    intermediates: &'a [CertificateDer<'a>],
+    usage: KeyUsage,
+}
+
+impl Chain<'_> {
+    /// Whether at most so many certificates lead from its own to a root, with that.
+    fn judge_depth(
+        self,
+        most: u32,
+        roots: &Roots,
+        algorithms: WebPkiSupportedAlgorithms,
+        time: UnixTime,
+    ) -> Result<(), Error> {
+        let leaf = EndEntityCert::try_from(self.leaf).map_err(|_| Distrust::Malformed.error())?;
+        let fits = |path: &VerifiedPath<'_>| {
+            let above = path.intermediate_certificates().count() + 1;
+            let fits = u32::try_from(above).is_ok_and(|above| above <= most);
+            fits.then_some(()).ok_or(webpki::Error::MaximumPathDepthExceeded)
+        };
+        let (all, anchors) = (algorithms.all, &roots.store.roots);
+        leaf.verify_for_usage(all, anchors, self.intermediates, time, self.usage, None, Some(&fits))
+            .map(drop)
+            .map_err(|_| Distrust::Depth.error())
     }
-    is_signed(roots).map_err(|error| match Certificate::parse(leaf) {
-        Some(leaf)
-            if leaf.is_self_issued()
-                && error == Error::InvalidCertificate(CertificateError::UnknownIssuer) =>
-        {
-            Distrust::SelfSigned.error()
-        }
-        Some(_) | None => error,
-    })
+
+    /// When each of its certificates began to be valid.
+    fn beginnings(self) -> impl Iterator<Item = UnixTime> {
+        let all = iter::once(self.leaf).chain(self.intermediates).take(MAX_DATED);
+        all.filter_map(|certificate| {
+            let (not_before, _) = Certificate::parse(certificate)?.validity();
+            Some(UnixTime::since_unix_epoch(Duration::from_secs(not_before.try_into().ok()?)))
+        })
+    }
+}
+
+fn is_about_dates(judged: &Result<(), Error>) -> bool {
+    let fault = judged.as_ref().map_err(Fault::of);
+    matches!(fault, Err(Fault::Certificate(Distrust::Expired | Distrust::NotYetValid)))
 }
 
 /// A certificate that is trusted by itself needs no signature, but must be of its time.
@@ -350,6 +446,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        self.judge_usage(end_entity)?;
         if !self.trust.accept_untrusted {
             if let Some(Platform(platform)) = &self.trust.platform {
                 platform.verify_server_cert(
@@ -360,10 +457,12 @@ impl ServerCertVerifier for Verifier {
                     now,
                 )?;
             }
-            let is_signed = |roots: &Roots| {
-                self.judge_server_chain(roots, (end_entity, intermediates), server_name, now)
+            let usage = KeyUsage::server_auth();
+            let chain = Chain { leaf: end_entity, intermediates, usage };
+            let is_signed = |roots: &Roots, time| {
+                self.judge_server_chain(roots, (end_entity, intermediates), server_name, time)
             };
-            self.judge(end_entity, Some(server_name), is_signed, now)?;
+            self.judge(chain, Some(server_name), is_signed, now)?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -374,6 +473,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        self.judge_scheme(dss)?;
         verify_tls12_signature(message, cert, dss, &self.algorithms)
     }
 
@@ -383,11 +483,12 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        self.judge_scheme(dss)?;
         verify_tls13_signature(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        self.schemes.clone()
     }
 }
 
@@ -404,7 +505,11 @@ pub(super) struct ClientVerifier {
 
 impl ClientVerifier {
     /// Lets clients without a certificate pass, and tells clients the names of the roots.
-    pub(super) fn new(trust: Trust, provider: &Arc<CryptoProvider>) -> Result<Self, SettingsError> {
+    pub(super) fn new(
+        trust: Trust,
+        schemes: &[SignatureScheme],
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, SettingsError> {
         if matches!(trust.names, Names::Server) {
             return Err(SettingsError::Names);
         }
@@ -415,7 +520,10 @@ impl ClientVerifier {
                 Arc::clone(provider),
             );
             if let Some(Revocations { lists, leaf_only }) = &trust.revocations {
-                builder = builder.with_crls(lists.iter().cloned()).enforce_revocation_expiration();
+                builder = builder.with_crls(lists.iter().cloned());
+                if !trust.ignores_dates {
+                    builder = builder.enforce_revocation_expiration();
+                }
                 if *leaf_only {
                     builder = builder.only_check_end_entity_revocation();
                 }
@@ -423,7 +531,7 @@ impl ClientVerifier {
             chains = Some(builder.build().map_err(SettingsError::of_verifier)?);
             hints = store.subjects();
         }
-        let verifier = Verifier::new(trust, provider)?;
+        let verifier = Verifier::new(trust, schemes, provider)?;
         Ok(Self { verifier, chains, hints, is_mandatory: false })
     }
 
@@ -452,19 +560,25 @@ impl ClientCertVerifier for ClientVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let trust = &self.verifier.trust;
+        self.verifier.judge_usage(end_entity)?;
         if !trust.accept_untrusted {
             // A client has no name that would have been asked for, so nothing is left to judge it by.
             if trust.is_indifferent() {
                 return Err(Distrust::UnknownIssuer.error());
             }
-            let is_signed = |_: &Roots| {
+            let usage = KeyUsage::client_auth();
+            let chain = Chain { leaf: end_entity, intermediates, usage };
+            let is_signed = |_: &Roots, time| {
                 let chains = self.chains.as_ref().ok_or_else(|| Distrust::UnknownIssuer.error())?;
-                chains.verify_client_cert(end_entity, intermediates, now).map(drop)
+                chains.verify_client_cert(end_entity, intermediates, time).map(drop)
             };
-            self.verifier.judge(end_entity, None, is_signed, now).map_err(|error| {
+            self.verifier.judge(chain, None, is_signed, now).map_err(|error| {
                 // A client is told so of both (RFC 8446 §6.2, `unknown_ca`).
-                let is_alone = Fault::of(&error) == Fault::Certificate(Distrust::SelfSigned);
-                if is_alone { Distrust::UnknownIssuer.error() } else { error }
+                let is_unknown = matches!(
+                    Fault::of(&error),
+                    Fault::Certificate(Distrust::SelfSigned | Distrust::Depth)
+                );
+                if is_unknown { Distrust::UnknownIssuer.error() } else { error }
             })?;
         }
         Ok(ClientCertVerified::assertion())
@@ -476,6 +590,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.judge_scheme(dss)?;
         let restored = restore(message);
         let message = restored.as_deref().unwrap_or(message);
         verify_tls12_signature(message, cert, dss, &self.verifier.algorithms)
@@ -487,13 +602,18 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.judge_scheme(dss)?;
         verify_tls13_signature(message, cert, dss, &self.verifier.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.algorithms.supported_schemes()
+        self.verifier.schemes.clone()
     }
 }
+
+/// Of so many certificates of a chain the dates are tried: webpki follows six that lead to a root, and a peer may send
+/// others beside them.
+const MAX_DATED: usize = 8;
 
 /// SHA-256, by the cryptography library.
 pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {

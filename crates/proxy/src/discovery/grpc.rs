@@ -165,20 +165,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket for S {}
 
 async fn connect(target: &Target) -> Result<Box<dyn Socket>, String> {
     let failed = |error: io::Error| error.to_string();
-    let socket: Box<dyn Socket> = match &target.address {
+    let (socket, local): (Box<dyn Socket>, Address) = match &target.address {
         Address::Ip(ip) => {
             let stream = TcpStream::connect(ip).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
-            Box::new(stream)
+            let local = Address::Ip(stream.local_addr().map_err(failed)?);
+            (Box::new(stream), local)
         }
         Address::Unix(path) => {
-            Box::new(UnixStream::connect(Path::new(&**path)).await.map_err(failed)?)
+            let stream = UnixStream::connect(Path::new(&**path)).await.map_err(failed)?;
+            (Box::new(stream), Address::Unix(Arc::from(Path::new(""))))
         }
         Address::Internal(_) => return Err("a listener of our own is no control plane".to_owned()),
     };
     match &target.tls {
         None => Ok(socket),
-        Some((template, name)) => Ok(Box::new(Secured::connect(socket, template, name).await?)),
+        Some((template, name)) => {
+            let ends = (&local, &target.address);
+            Ok(Box::new(Secured::connect(socket, template, name, ends).await?))
+        }
     }
 }
 

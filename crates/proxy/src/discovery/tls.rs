@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use towpath_proto::Address;
 use towpath_proto::tls::{ClientTemplate, Clock, Layer, Offer, ServerName};
 
 /// What is spoken inside.
@@ -32,6 +33,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<S> {
         mut socket: S,
         template: &ClientTemplate,
         name: &ServerName,
+        (local, remote): (&Address, &Address),
     ) -> Result<Self, String> {
         let clock = Clock::default();
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -39,6 +41,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Secured<S> {
         let client = template.client(&clock);
         let failed = |error: io::Error| error.to_string();
         let fault = |fault| format!("TLS: {fault}");
+        let client = client.between(local, remote);
         let mut layer = client.connect_offering(Offer::Otherwise(&ALPN), name).map_err(fault)?;
         let mut plain = BytesMut::new();
         let mut chunk = vec![0; CHUNK];

@@ -110,6 +110,7 @@ suites!(
     internal_headers,
     tls,
     tls_downstream,
+    tls_judged,
     tls_revoked,
     http2,
     inspectors,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
-    KeyIdMethod, KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RevokedCertParams, RsaKeySize,
-    SanType, SerialNumber,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, PublicKeyData as _, RevokedCertParams,
+    RsaKeySize, SanType, SerialNumber,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -76,8 +76,33 @@ fn certificates() -> &'static Certificates {
         let rsa = params(&["app.test", "rsa.test"], (2020, 2040)).signed_by(&key, &ours).unwrap();
         let rsa =
             Leaf { pem: rsa.pem(), spki: key.subject_public_key_info(), key: key.serialize_pem() };
+        // Below the root, and with what is between them.
+        let (key, mut below) = (KeyPair::generate().unwrap(), params(&[], (2020, 2040)));
+        below.distinguished_name.push(rcgen::DnType::CommonName, "between");
+        below.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let between = below.signed_by(&key, &ours).unwrap().pem();
+        let between_issuer = Issuer::new(below, key);
+        let deep = |years| {
+            let key = KeyPair::generate().unwrap();
+            let made = params(&["app.test"], years).signed_by(&key, &between_issuer).unwrap();
+            let (pem, spki) = (made.pem() + &between, key.subject_public_key_info());
+            Leaf { pem, spki, key: key.serialize_pem() }
+        };
+        let (deep, deep_expired) = (deep((2020, 2040)), deep((2020, 2021)));
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        let mut encrypts = params(&["app.test"], (2020, 2040));
+        encrypts.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
+        let encrypts = encrypts.signed_by(&key, &ours).unwrap().pem();
+        let encrypts =
+            Leaf { pem: encrypts, spki: key.subject_public_key_info(), key: key.serialize_pem() };
+        let mut agrees = params(&["app.test"], (2020, 2040));
+        agrees.key_usages = vec![KeyUsagePurpose::KeyAgreement];
         let stranger = Leaf { pem: stranger, spki: Vec::new(), key: String::new() };
         let leaves = BTreeMap::from([
+            ("agrees", signed(agrees)),
+            ("deep", deep),
+            ("deep_expired", deep_expired),
+            ("encrypts", encrypts),
             ("good", signed(good)),
             ("expired", signed(params(&["app.test"], (2020, 2021)))),
             ("future", signed(params(&["app.test"], (2038, 2040)))),
@@ -241,7 +266,8 @@ fn config(secure: &Secure) -> ServerConfig {
         config.with_no_client_auth()
     };
     let leaf = &certificates.leaves[secure.certificate.as_str()];
-    let chain = vec![CertificateDer::from_pem_slice(leaf.pem.as_bytes()).unwrap()];
+    let chain = CertificateDer::pem_slice_iter(leaf.pem.as_bytes());
+    let chain = chain.collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes()).unwrap();
     let mut config = config.with_single_cert(chain, key).unwrap();
     config.alpn_protocols = secure.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();

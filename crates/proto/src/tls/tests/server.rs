@@ -625,7 +625,7 @@ fn plain_client(name: &str, kinds: &[SignatureScheme]) -> ClientConnection {
     provider.signature_verification_algorithms.mapping = mapping.leak();
     let provider = Arc::new(provider);
     let trust_all: Arc<dyn ServerCertVerifier> =
-        Arc::new(Verifier::new(Trust::default(), &provider).unwrap());
+        Arc::new(Verifier::new(Trust::default(), &[], &provider).unwrap());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
