@@ -284,6 +284,18 @@ impl Head {
         self.0.fields.len() != before
     }
 
+    /// Whether there is a field of one of these names: one look when there is none.
+    #[must_use]
+    #[inline(always)]
+    pub fn has_any(&self, names: &[Name]) -> bool {
+        let bits = names.iter().fold(0, |bits, name| bits | name.bit());
+        self.0.present & bits != 0 && self.has_field(names)
+    }
+
+    fn has_field(&self, names: &[Name]) -> bool {
+        self.0.fields.iter().any(|field| field.name != Name::Custom && names.contains(&field.name))
+    }
+
     /// Removes every field of each of these names: one look when none of them is there.
     #[inline]
     pub fn remove_each(&mut self, names: &[Name]) {

@@ -125,6 +125,8 @@ impl Converter<'_> {
             | Discovery::Named(_)
             | Discovery::SubClusters(_) => false,
         };
+        let shows_weights = message.has("eds_cluster_config")
+            || matches!(&discovery, Discovery::Dns(dns) if !dns.logical);
         let health_check = self.active_check(message, http2.as_deref());
         let name: Arc<str> = Arc::from(name);
         let stat_name = match stat_name.replace(':', "_") {
@@ -141,6 +143,7 @@ impl Converter<'_> {
                 }
                 other => other,
             },
+            shows_weights,
             endpoints: endpoints.addresses.into(),
             balancing,
             subsets,

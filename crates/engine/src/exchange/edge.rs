@@ -294,11 +294,12 @@ fn write_names(out: &mut Vec<u8>, what: &[u8], names: &[Box<[u8]>]) {
 
 /// What a client of the first proxy must not say.
 pub(crate) fn strip_edge(head: &mut Head) {
-    const OURS: [Name; 5] = [
+    const OURS: [Name; 6] = [
         Name::XEnvoyInternal,
         Name::XEnvoyDecoratorOperation,
         Name::XEnvoyDownstreamServiceCluster,
         Name::XEnvoyDownstreamServiceNode,
+        Name::XEnvoyOriginalHost,
         Name::XEnvoyOriginalPath,
     ];
     head.remove_each(&OURS);
@@ -306,7 +307,7 @@ pub(crate) fn strip_edge(head: &mut Head) {
 
 /// What only a peer from inside may say, whatever stands between it and us.
 pub(crate) fn strip_external(head: &mut Head) {
-    const OURS: [Name; 13] = [
+    const OURS: [Name; 15] = [
         Name::XEnvoyRetryOn,
         Name::XEnvoyRetryGrpcOn,
         Name::XEnvoyMaxRetries,
@@ -320,6 +321,8 @@ pub(crate) fn strip_external(head: &mut Head) {
         Name::XEnvoyExpectedRqTimeoutMs,
         Name::XEnvoyForceTrace,
         Name::XEnvoyIpTags,
+        Name::XEnvoyOriginalUrl,
+        Name::XEnvoyUpstreamStreamDurationMs,
     ];
     head.remove_each(&OURS);
 }

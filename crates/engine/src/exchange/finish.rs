@@ -412,11 +412,12 @@ impl Exchange {
                 {
                     self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
                 }
+                let late = self.streams.get(index).map(Stream::late_reply);
+                let Some((status, text)) = late else { return };
                 if unanswered && is_under_way {
-                    self.charge(index, 504);
+                    self.charge(index, status);
                 }
-                let text = b"upstream request timeout";
-                self.reply_or_abandon(index, 504, text, details::RESPONSE_TIMEOUT, now);
+                self.reply_or_abandon(index, status, text, details::RESPONSE_TIMEOUT, now);
             }
             HttpTimer::PerTry => self.end_late_attempt(index, now),
             HttpTimer::PerTryIdle if stream.hedges() => {

@@ -174,6 +174,7 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let limit = self.upstreams.clusters.get(stream.cluster);
         let limit = limit.and_then(|cluster| cluster.config.max_stream_duration);
+        let limit = stream.longest_attempt(limit);
         let first_sent = stream.times.upstream_first_sent;
         let beside = Beside {
             upstream: before,
@@ -382,9 +383,10 @@ impl Exchange {
     /// The route's time is over for the earlier attempts too.
     #[cold]
     pub(super) fn time_out_beside(&mut self, index: StreamIndex, now: Instant) {
+        let Some((status, _)) = self.streams.get(index).map(Stream::late_reply) else { return };
         self.each_beside(index, now, |exchange| {
             exchange.count_timeout(index, |stats| &stats.upstream_rq_timeout);
-            exchange.charge(index, 504);
+            exchange.charge(index, status);
         });
     }
 

@@ -37,6 +37,7 @@ mod mirror;
 pub(crate) mod names;
 pub(crate) mod offer;
 mod overload;
+mod overrides;
 mod passing;
 pub(crate) mod plain;
 mod proxy_status;

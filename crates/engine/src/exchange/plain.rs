@@ -15,6 +15,7 @@ use crate::exchange::Exchange;
 use crate::exchange::choice::choose_own_host;
 use crate::exchange::edge::Origin;
 use crate::exchange::hedging::Hedging;
+use crate::exchange::overrides::OVERRIDES;
 use crate::exchange::router::{SHORTEST_WAIT, timeouts_from_headers};
 use crate::exchange::rpc::Bridging;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
@@ -240,10 +241,15 @@ fn is_plain_request(stream: &Stream) -> bool {
         && stream.body.len() == 0
         && stream.upgrade == Upgrade::No
         && !stream.recorder.follows_attempts()
-        && stream.request.get(Name::Upgrade).is_none()
-        && stream.request.get(Name::Expect).is_none()
+        && !stream.request.has_any(&UNUSUAL)
         && matches!(stream.kind, Kind::Http(_))
 }
+
+/// What no plain request has.
+const UNUSUAL: [Name; 2 + OVERRIDES.len()] = {
+    let [alt, late, longest] = OVERRIDES;
+    [Name::Upgrade, Name::Expect, alt, late, longest]
+};
 
 /// Whether a stream is over as it should be, and speaks HTTP on both sides.
 fn is_plain(stream: &Stream) -> bool {

@@ -21,6 +21,7 @@ use crate::conn::Connections;
 use crate::conn::spans::Phase;
 use crate::exchange::Exchange;
 use crate::exchange::hedging::{Beside, Hedging};
+use crate::exchange::overrides::Overrides;
 use crate::exchange::redirect::Redirected;
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
@@ -138,6 +139,8 @@ pub(crate) struct Tried {
     pub(crate) beside: Vec<Beside>,
     /// The host of the latest attempt was told that it is late.
     pub(crate) is_late: bool,
+    /// What its own headers say of how it is routed.
+    pub(super) overrides: Option<Box<Overrides>>,
     /// What is taken off its host was not needed.
     pub(crate) is_given_up: bool,
 }
@@ -587,8 +590,9 @@ impl Exchange {
                 } else {
                     details::UPSTREAM_PER_TRY_IDLE_TIMEOUT
                 };
-                self.charge(index, 504);
-                return self.local_reply(index, 504, b"upstream request timeout", details, now);
+                let (status, text) = stream.late_reply();
+                self.charge(index, status);
+                return self.local_reply(index, status, text, details, now);
             }
             ResetReason::MaxStreamDuration => {
                 // Envoy does not take a request of its own for one that has come.
@@ -665,6 +669,9 @@ impl Exchange {
                 zone.upstream_rq.count(status);
             }
             stream.count(|stats| stats.upstream_rq.count(status));
+            if let Some(alt) = stream.alt_stats() {
+                alt.count_response(status, internal);
+            }
         }
     }
 }

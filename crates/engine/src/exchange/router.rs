@@ -18,6 +18,7 @@ use crate::exchange::edge::Origin;
 use crate::exchange::filters::{FilterStatus, Resume};
 use crate::exchange::hedging::Hedging;
 use crate::exchange::log::{DOWNSTREAM_START, Setting};
+use crate::exchange::overrides::OVERRIDES;
 use crate::exchange::retry::parse_number;
 use crate::exchange::rewrite::{set_host, written};
 use crate::exchange::rpc::Bridging;
@@ -336,6 +337,9 @@ impl Exchange {
         let per_try = forward.retry.as_deref().and_then(|retry| retry.per_try_timeout);
         stream.per_try_timeout = per_try.into();
         timeouts_from_headers(stream, origin);
+        if stream.request.present().is_some_and(|head| head.has_any(&OVERRIDES)) {
+            stream.take_overrides(&self.upstreams.clusters, &self.env);
+        }
         if let Some(timeout) = stream.frame.as_ref().and_then(Frame::timeout) {
             stream.response_timeout = Some(timeout).into();
         }

@@ -81,7 +81,7 @@ impl Exchange {
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.request_began(pool_key, now);
             stream.count(|stats| stats.upstream_rq_total.inc());
-            let longest = cluster.config.max_stream_duration;
+            let longest = stream.longest_attempt(cluster.config.max_stream_duration);
             stream.bound_attempt(index, longest, now, &mut self.env.timers);
             let limit = cluster.config.max_requests_per_connection;
             if limit > 0
@@ -704,6 +704,9 @@ fn count_response(
     let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);
     stream.count(|stats| stats.upstream_rq.count(status));
+    if let Some(alt) = stream.alt_stats() {
+        alt.count_response(status, internal);
+    }
     if let Some(began) = stream.times.upstream_first_sent {
         let took = now.millis_since(began);
         cluster.stats.count_time(took, internal);
@@ -711,6 +714,9 @@ fn count_response(
             zone.upstream_rq_time.record(took);
         }
         stream.count(|stats| stats.upstream_rq_time.record(took));
+        if let Some(alt) = stream.alt_stats() {
+            alt.count_time(took, internal);
+        }
     }
 }
 

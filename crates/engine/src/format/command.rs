@@ -1,5 +1,6 @@
 //! The commands: their names, what they take, and what they mean.
 
+use super::Part;
 use super::time::TimeFormat;
 use crate::field::Field;
 use crate::format::cel::Expression;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     StartTime(TimeFormat),
     /// `EMIT_TIME`.
     EmitTime(TimeFormat),
+    /// `COALESCE`: what the first of these says that says anything.
+    Coalesce(Box<[Part]>),
     /// `ENVIRONMENT`, which becomes a literal.
     Environment(String),
     /// `RESPONSE_CODE_DETAILS`, with or without white space.
@@ -369,6 +372,7 @@ commands! {
     "EMIT_TIME" => Lookup::Command(Takes, |p| TimeFormat::new(p).map(Command::EmitTime)),
     "START_TIME_LOCAL" => Lookup::Command(Takes, |p| TimeFormat::local(p).map(Command::StartTime)),
     "EMIT_TIME_LOCAL" => Lookup::Command(Takes, |p| TimeFormat::local(p).map(Command::EmitTime)),
+    "COALESCE" => Lookup::Command(Needs, |_| Ok(Command::Coalesce(Box::default()))),
     "ENVIRONMENT" => Lookup::Command(Needs, |p| Ok(Command::Environment(p.to_owned()))),
     "RESPONSE_CODE_DETAILS" => Lookup::Command(Takes, |p| {
         Ok(Command::ResponseCodeDetails { spaces: p == "ALLOW_WHITESPACES" })
@@ -717,7 +721,10 @@ impl TimePoint {
 
 impl Command {
     /// Whether it asks what is shown on a connection to a cluster under TLS.
-    pub(super) const fn asks_upstream_tls(&self) -> bool {
+    pub(super) fn asks_upstream_tls(&self) -> bool {
+        if let Self::Coalesce(parts) = self {
+            return parts.iter().any(Part::asks_upstream_tls);
+        }
         matches!(
             self,
             Self::UpstreamCertificate(..) | Self::UpstreamPeerValidity(..) | Self::UpstreamTls(_)
@@ -744,7 +751,6 @@ const TLS_ONLY: &[&str] = &[
 
 /// Envoy's commands that are refused, because their answer would be a guess.
 const UNSUPPORTED: &[&str] = &[
-    "COALESCE",
     "DOWNSTREAM_CX_RTT",
     "DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256",
     "ROUTE_RESOLUTION_COUNT",

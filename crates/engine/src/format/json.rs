@@ -42,6 +42,8 @@ pub(super) enum Node {
         max_length: Option<usize>,
         is_plain: bool,
     },
+    /// The first of these that is something.
+    First(Box<[Self]>),
     /// Several pieces: a string.
     Text(Box<[Part]>),
     /// Keys with their quotes and colon, and the comma before them where none is left out.
@@ -83,7 +85,10 @@ impl Node {
     fn text(parts: Vec<Part>) -> Self {
         match <[Part; 1]>::try_from(parts) {
             Ok([Part::Command { before, command, max_length }]) if before == Short::default() => {
-                if command.is_typed() {
+                if let Command::Coalesce(parts) = command {
+                    let parts = parts.into_iter().map(|part| part.shortened(max_length));
+                    Self::First(parts.map(|part| Self::text(vec![part])).collect())
+                } else if command.is_typed() {
                     Self::Typed { command, max_length }
                 } else if command.is_number() {
                     Self::Number(command)
@@ -138,6 +143,19 @@ impl Node {
                     escape_tail(out, start + 1);
                 }
                 out.push(b'"');
+            }
+            Self::First(nodes) => {
+                let start = out.len();
+                let is_some = |out: &mut Vec<u8>, node: &Self| {
+                    let is_some = node.write(out, facts, true) && &out[start..] != b"\"\"";
+                    if !is_some {
+                        out.truncate(start);
+                    }
+                    is_some
+                };
+                if !nodes.iter().any(|node| is_some(out, node)) {
+                    return null(out, omit_empty);
+                }
             }
             Self::Text(parts) => {
                 out.push(b'"');

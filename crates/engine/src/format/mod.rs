@@ -9,6 +9,7 @@ pub mod cel;
 #[cfg(not(feature = "serving"))]
 #[path = "cel/absent.rs"]
 pub mod cel;
+mod coalesce;
 mod command;
 mod error;
 mod facts;
@@ -66,6 +67,7 @@ impl Node {
     fn asks_upstream_tls(&self) -> bool {
         match self {
             Self::Literal(_) | Self::Null => false,
+            Self::First(nodes) => nodes.iter().any(Self::asks_upstream_tls),
             Self::Typed { command, .. } | Self::Number(command) | Self::String { command, .. } => {
                 command.asks_upstream_tls()
             }

@@ -1,6 +1,7 @@
 //! Takes a format string apart: `%NAME%`, `%NAME(…)%`, `%NAME(…):LENGTH%` and `%%`.
 
 use super::append::{Literal, Short};
+use super::coalesce::operators;
 use super::command::{Lookup, Usage, is_of_close, is_of_downstream_tls, lookup};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 use crate::format::cel::Expression;
@@ -52,11 +53,11 @@ fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
 }
 
 /// A command as it is written.
-struct Spelt<'a> {
-    name: &'a str,
-    parameter: Option<&'a str>,
-    max_length: Option<usize>,
-    rest: &'a str,
+pub(super) struct Spelt<'a> {
+    pub(super) name: &'a str,
+    pub(super) parameter: Option<&'a str>,
+    pub(super) max_length: Option<usize>,
+    pub(super) rest: &'a str,
 }
 
 impl<'a> Spelt<'a> {
@@ -79,7 +80,7 @@ impl<'a> Spelt<'a> {
         })
     }
 
-    fn compile(&self, options: &FormatOptions<'_>) -> Result<Part, FormatReason> {
+    pub(super) fn compile(&self, options: &FormatOptions<'_>) -> Result<Part, FormatReason> {
         if options.downstream_tls && is_of_downstream_tls(self.name)
             || options.of_connections && is_of_close(self.name)
         {
@@ -107,6 +108,9 @@ impl<'a> Spelt<'a> {
             (&mut command, options.zone)
         {
             format.set_zone(zone);
+        }
+        if let Command::Coalesce(parts) = &mut command {
+            *parts = operators(parameter, options)?;
         }
         if let Command::Environment(name) = &command {
             let value = options.environment.and_then(|environment| environment(name));

@@ -29,6 +29,7 @@ impl Command {
         let record = facts.record;
         match self {
             Self::Absent | Self::Environment(_) => false,
+            Self::Coalesce(parts) => parts.iter().any(|part| part.write_some(out, facts)),
             Self::Empty => true,
             Self::Cel { expression, .. } => {
                 expression.value(facts).inspect(|value| value.print(out)).is_some()

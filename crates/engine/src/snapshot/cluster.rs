@@ -37,6 +37,8 @@ pub struct Cluster {
     pub discovery: Discovery,
     /// Endpoints of a static cluster, and what a DNS cluster starts with.
     pub endpoints: Arc<[Endpoint]>,
+    /// Its gauge `max_host_weight` is kept, as in Envoy of `EDS` and `STRICT_DNS` alone.
+    pub shows_weights: bool,
     /// How a host is chosen.
     pub balancing: Balancing,
     /// `node.locality.zone`: requests are counted from there to the zones of hosts.
@@ -124,6 +126,7 @@ impl Cluster {
             name,
             discovery: Discovery::Static,
             endpoints,
+            shows_weights: false,
             balancing: Balancing::new(Balancer::RoundRobin),
             connect_timeout: Duration::from_secs(5),
             connect: Arc::default(),
@@ -285,6 +288,7 @@ impl Cluster {
             stat_name: stat_name.unwrap_or_else(|| Arc::from(name.replace(':', "_"))),
             discovery: Discovery::Dns(Box::new(Dns { names, ..subs.dns.clone() })),
             endpoints: Arc::from([]),
+            shows_weights: !subs.dns.logical,
             balancing: subs.balancing,
             own_zone: self.own_zone.clone(),
             zones: None,

@@ -78,6 +78,13 @@ impl Listener {
     pub fn is_under_tls(&self) -> bool {
         self.chains.iter().chain(&self.default_chain).any(|chain| chain.tls.is_some())
     }
+
+    /// Whether a chain of it ends in a connection manager.
+    #[must_use]
+    pub fn has_routes(&self) -> bool {
+        let mut chains = self.chains.iter().chain(&self.default_chain);
+        chains.any(|chain| matches!(chain.terminal, Terminal::Http(_)))
+    }
 }
 
 /// What looks at a connection's first bytes before its filter chain is chosen.

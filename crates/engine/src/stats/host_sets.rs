@@ -1,6 +1,6 @@
 //! What is counted and shown of a cluster's hosts beside their number.
 
-use super::sets::stats;
+use super::sets::{count_by_origin, stats};
 
 stats! {
     /// `cluster.<name>.ring_hash_lb.…`
@@ -33,3 +33,17 @@ stats! {
         Histogram upstream_rq_time;
     }
 }
+
+stats! {
+    /// `cluster.<name>.<another name>.…`: of requests that say the other name.
+    pub AltStats {
+        Codes external_upstream_rq = "external.upstream_rq";
+        Histogram external_upstream_rq_time = "external.upstream_rq_time";
+        Codes internal_upstream_rq = "internal.upstream_rq";
+        Histogram internal_upstream_rq_time = "internal.upstream_rq_time";
+        Codes upstream_rq;
+        Histogram upstream_rq_time;
+    }
+}
+
+count_by_origin! { AltStats }

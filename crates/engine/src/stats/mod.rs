@@ -40,7 +40,7 @@ pub use filter_sets::{
 };
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
-pub use host_sets::{MaglevStats, RingStats, SocketMatchStats, ZonePairStats};
+pub use host_sets::{AltStats, MaglevStats, RingStats, SocketMatchStats, ZonePairStats};
 pub use http_sets::HttpStats;
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;

@@ -60,6 +60,13 @@ pub enum Scope {
         /// The match (`default` is the cluster's own socket), or both zones.
         name: Arc<str>,
     },
+    /// `cluster.<name>.<another name>`, which requests say.
+    ClusterAlt {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The other name.
+        name: Arc<str>,
+    },
     /// `cluster.<name>.ssl`.
     ClusterTls(Arc<str>),
     /// `cluster.<name>.client_ssl_socket_factory`.
@@ -273,6 +280,7 @@ impl Scope {
         | Self::ClusterTls(name)
         | Self::ClusterTlsContext(name)
         | Self::ClusterZones(name)
+        | Self::ClusterAlt { cluster: name, .. }
         | Self::ClusterPart { cluster: name, .. }
         | Self::ClusterCertificate { cluster: name, .. }) = self
         else {
@@ -312,7 +320,9 @@ impl fmt::Display for Scope {
             Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
             Self::ClusterOutliers(name) => write!(f, "cluster.{name}.outlier_detection"),
             Self::ClusterRing(name) => write!(f, "cluster.{name}.ring_hash_lb"),
-            Self::ClusterPart { cluster, name } => write!(f, "cluster.{cluster}.{name}"),
+            Self::ClusterAlt { cluster, name } | Self::ClusterPart { cluster, name } => {
+                write!(f, "cluster.{cluster}.{name}")
+            }
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
                 write!(f, "extension_config_discovery.{family}.{name}")
             }
@@ -417,7 +427,10 @@ impl Scope {
         if let Self::Istio { metric, .. } = self {
             return metric.name().to_owned();
         }
-        let part = if let Self::ClusterPart { name: part, .. } | Self::Overload(part) = self {
+        let part = if let Self::ClusterAlt { name: part, .. }
+        | Self::ClusterPart { name: part, .. }
+        | Self::Overload(part) = self
+        {
             &**part
         } else {
             ""
@@ -454,7 +467,10 @@ impl Scope {
             Self::ClusterMaglev(_) => "cluster_maglev_lb",
             Self::ClusterOutliers(_) => "cluster_outlier_detection",
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
-            Self::ClusterPart { .. } | Self::ClusterSubsets(_) | Self::ClusterZones(_) => "cluster",
+            Self::ClusterAlt { .. }
+            | Self::ClusterPart { .. }
+            | Self::ClusterSubsets(_)
+            | Self::ClusterZones(_) => "cluster",
             Self::ClusterTls(_) => "cluster_ssl",
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
             Self::ClusterCertificate { .. } => "cluster_ssl_certificate",

@@ -729,29 +729,40 @@ pub(super) use count_response;
 
 count_response! { AdminHttpStats ListenerHttpStats }
 
+/// Counts responses in all, and apart those to requests from inside and from outside.
+macro_rules! count_by_origin {
+    ($($set:ident)+) => {
+        $(impl $set {
+            /// Counts a response's head.
+            #[inline]
+            pub fn count_response(&self, status: u16, internal: bool) {
+                self.upstream_rq.count(status);
+                if internal {
+                    self.internal_upstream_rq.count(status);
+                } else {
+                    self.external_upstream_rq.count(status);
+                }
+            }
+
+            /// Counts what a response took, in milliseconds.
+            #[inline]
+            pub fn count_time(&self, took: u64, internal: bool) {
+                self.upstream_rq_time.record(took);
+                if internal {
+                    self.internal_upstream_rq_time.record(took);
+                } else {
+                    self.external_upstream_rq_time.record(took);
+                }
+            }
+        })+
+    };
+}
+
+pub(super) use count_by_origin;
+
+count_by_origin! { ClusterStats }
+
 impl ClusterStats {
-    /// Counts a response's head.
-    #[inline]
-    pub fn count_response(&self, status: u16, internal: bool) {
-        self.upstream_rq.count(status);
-        if internal {
-            self.internal_upstream_rq.count(status);
-        } else {
-            self.external_upstream_rq.count(status);
-        }
-    }
-
-    /// Counts what a response took, in milliseconds.
-    #[inline]
-    pub fn count_time(&self, took: u64, internal: bool) {
-        self.upstream_rq_time.record(took);
-        if internal {
-            self.internal_upstream_rq_time.record(took);
-        } else {
-            self.external_upstream_rq_time.record(took);
-        }
-    }
-
     /// Counts a connection that ended with a request on it.
     pub fn count_cut(&self, by_peer: bool) {
         self.upstream_cx_destroy_with_active_rq.inc();

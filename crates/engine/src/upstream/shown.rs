@@ -75,8 +75,7 @@ impl ClusterState {
     /// Shows its hosts.
     pub(crate) fn show_hosts(&self) {
         let stats = &*self.stats;
-        // Weights decide nothing where each request knows its host.
-        if self.destinations.is_none() && self.named.is_none() && !self.has_subs {
+        if self.config.shows_weights {
             let heaviest = self.hosts.iter().map(|host| host.endpoint.weight).max();
             stats.max_host_weight.set(heaviest.unwrap_or(0).into());
         }

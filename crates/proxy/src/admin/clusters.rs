@@ -48,7 +48,7 @@ pub(super) async fn clusters(control: &Control, query: &Query) -> Reply {
 }
 
 /// The hosts of a cluster over all workers, in the order of the first.
-fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescription> {
+pub(super) fn hosts(cluster: &str, workers: &[Vec<ClusterDescription>]) -> Vec<HostDescription> {
     let mut hosts: Vec<HostDescription> = Vec::new();
     let described = workers.iter().flatten().filter(|description| *description.name == *cluster);
     for host in described.flat_map(|description| &description.hosts) {
@@ -146,7 +146,6 @@ fn status(bootstrap: &Value, cluster: &Cluster, hosts: &[HostDescription]) -> Va
 }
 
 fn host_status(host: &HostDescription) -> Value {
-    let [region, zone, sub_zone] = locality(&host.endpoint.locality);
     let counters = counters(&host.counts).into_iter().map(|(name, value)| stat(None, name, value));
     let gauges =
         gauges(&host.counts).into_iter().map(|(name, value)| stat(Some("GAUGE"), name, value));
@@ -162,14 +161,16 @@ fn host_status(host: &HostDescription) -> Value {
     if host.endpoint.priority > 0 {
         status.insert("priority".to_owned(), json!(host.endpoint.priority));
     }
-    let parts = [("region", region), ("zone", zone), ("sub_zone", sub_zone)];
-    let locality: Map<String, Value> = parts
-        .into_iter()
-        .filter(|(_, part)| !part.is_empty())
-        .map(|(name, part)| (name.into(), json!(part)))
-        .collect();
-    status.insert("locality".to_owned(), locality.into());
+    status.insert("locality".to_owned(), locality_json(&host.endpoint.locality));
     status.into()
+}
+
+/// A `Locality`.
+pub(super) fn locality_json(text: &str) -> Value {
+    let [region, zone, sub_zone] = locality(text);
+    let parts = [("region", region), ("zone", zone), ("sub_zone", sub_zone)];
+    let known = parts.into_iter().filter(|(_, part)| !part.is_empty());
+    known.map(|(name, part)| (name.to_owned(), json!(part))).collect::<Map<_, _>>().into()
 }
 
 /// A `SimpleMetric`; proto JSON leaves zeros out and writes 64-bit numbers as strings.
@@ -197,8 +198,13 @@ fn thresholds(limits: &Limits) -> [(&'static str, u32); 4] {
 
 /// Whether a cluster is one of the bootstrap's, not a control plane's.
 fn is_of_bootstrap(bootstrap: &Value, cluster: &str) -> bool {
+    config_of(bootstrap, cluster).is_some()
+}
+
+/// The bootstrap's text of a cluster.
+pub(super) fn config_of<'a>(bootstrap: &'a Value, cluster: &str) -> Option<&'a Value> {
     let clusters = bootstrap["static_resources"]["clusters"].as_array();
-    clusters.into_iter().flatten().any(|config| config["name"] == cluster)
+    clusters.into_iter().flatten().find(|config| config["name"] == cluster)
 }
 
 fn counters(counts: &HostCounts) -> [(&'static str, u64); 6] {
@@ -242,6 +248,21 @@ fn health_flags(host: &HostDescription) -> String {
     ];
     let text: String = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
     if text.is_empty() { "healthy".to_owned() } else { text }
+}
+
+/// What is left of a host's flags where there are three states.
+pub(super) fn coarse_health(host: &HostDescription) -> Health {
+    let found = host.health_flags;
+    if found.failed_check || found.ejected || host.endpoint.health == Health::Unhealthy {
+        Health::Unhealthy
+    } else if found.degraded
+        || found.degraded_by_answers
+        || host.endpoint.health == Health::Degraded
+    {
+        Health::Degraded
+    } else {
+        Health::Healthy
+    }
 }
 
 fn health_status(host: &HostDescription) -> Value {

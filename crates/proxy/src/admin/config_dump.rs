@@ -7,6 +7,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 use towpath_config::Kind;
 
+use super::endpoints::assignments;
 use super::query::Query;
 use super::reply::Reply;
 use crate::control::Control;
@@ -15,11 +16,13 @@ use crate::loading::{Boot, Kind as Part};
 use crate::logger::format::Civil;
 
 /// Dumps everything, or what `resource`, `mask` and `name_regex` leave of it.
-pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
+pub(super) async fn config_dump(control: &Control, query: &Query) -> Reply {
+    let workers = if query.has("include_eds") { control.describe().await } else { Vec::new() };
     let boot = control.boot.borrow();
     let mut bootstrap = boot.bootstrap();
     bootstrap["node"] = super::server_info::node(control);
-    let generation = control.snapshot.borrow().generation;
+    let snapshot = control.snapshot.borrow();
+    let generation = snapshot.generation;
     let refused = control.refused.borrow();
     let resources = control.shown.borrow();
     let is_driven = control.is_driven;
@@ -29,6 +32,8 @@ pub(super) fn config_dump(control: &Control, query: &Query) -> Reply {
         refused: refused.as_ref(),
         is_driven,
         resources: &resources,
+        assignments: assignments(&bootstrap, &snapshot, &workers),
+        has_routes: snapshot.listeners.iter().any(|listener| listener.has_routes()),
     };
     match dump(&bootstrap, &served, query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
@@ -49,6 +54,10 @@ struct Served<'a> {
     is_driven: bool,
     /// Its resources.
     resources: &'a Dump,
+    /// The hosts of the bootstrap's clusters, by the names of their assignments.
+    assignments: Vec<(String, Value)>,
+    /// A listener has a connection manager. Envoy has the parts of routes only then.
+    has_routes: bool,
 }
 
 impl Served<'_> {
@@ -69,9 +78,12 @@ fn dump(bootstrap: &Value, served: &Served<'_>, query: &Query) -> Result<Vec<Val
     let names = query.first("name_regex").map(whole_name).transpose()?;
     let wanted = |name: &str| names.as_ref().is_none_or(|regex| regex.is_match(name));
     let resource = query.first("resource");
-    let endpoints = query.has("include_eds") || resource.is_some();
-    let sections =
-        SECTIONS.iter().filter(|section| section.kind != Some(Kind::Endpoints) || endpoints);
+    let endpoints = query.has("include_eds");
+    let sections = SECTIONS.iter().filter(|section| match section.kind {
+        Some(Kind::Endpoints) => endpoints,
+        Some(Kind::Routes) => served.has_routes,
+        _ => section.message != SCOPED_ROUTES || served.has_routes,
+    });
     let sections: Vec<_> =
         sections.map(|section| (section, section.dump(bootstrap, served, &wanted))).collect();
     let mask = query.first("mask");
@@ -117,7 +129,10 @@ enum Which {
     Awaited,
 }
 
-const SECTIONS: [Section; 7] = [
+/// Always empty.
+const SCOPED_ROUTES: &str = "ScopedRoutesConfigDump";
+
+const SECTIONS: [Section; 8] = [
     Section {
         message: "BootstrapConfigDump",
         field: "",
@@ -150,7 +165,7 @@ const SECTIONS: [Section; 7] = [
         field: "endpoint_config",
         of: "envoy.config.endpoint.v3.ClusterLoadAssignment",
         kind: Some(Kind::Endpoints),
-        statics: None,
+        statics: Some(("static_endpoint_configs", "StaticEndpointConfig")),
         dynamics: &[(("dynamic_endpoint_configs", "DynamicEndpointConfig"), Which::Active)],
     },
     Section {
@@ -161,6 +176,7 @@ const SECTIONS: [Section; 7] = [
         statics: Some(("static_listeners", "StaticListener")),
         dynamics: &[(("dynamic_listeners", "DynamicListener"), Which::States)],
     },
+    Section { message: SCOPED_ROUTES, field: "", of: "", kind: None, statics: None, dynamics: &[] },
     Section {
         message: "RoutesConfigDump",
         field: "route_config",
@@ -186,6 +202,9 @@ impl Section {
     fn dump(&self, bootstrap: &Value, served: &Served<'_>, wanted: &dyn Fn(&str) -> bool) -> Value {
         let message = admin_type(self.message);
         let Some(kind) = self.kind else {
+            if self.message == SCOPED_ROUTES {
+                return json!({"@type": message});
+            }
             let loaded = Civil::of(served.boot.loaded).rfc3339_millis();
             let mut section =
                 json!({"@type": message, "bootstrap": bootstrap, "last_updated": loaded});
@@ -201,18 +220,23 @@ impl Section {
             section.insert("version_info".to_owned(), json!(version));
         }
         if let Some((list, _)) = self.statics {
-            let elements: Vec<Value> = resources(bootstrap, self.field)
-                .into_iter()
-                .filter(|resource| wanted(name(resource)))
-                .map(|resource| {
-                    let typed = typed(self.of, resource);
-                    if kind == Kind::Secret {
-                        return json!({"name": name(resource), self.field: typed});
-                    }
-                    let updated = served.updated(self.field, resource);
-                    json!({self.field: typed, "last_updated": updated})
-                })
-                .collect();
+            let elements: Vec<Value> = if kind == Kind::Endpoints {
+                let all = served.assignments.iter().filter(|(name, _)| wanted(name));
+                all.map(|(_, assignment)| json!({self.field: typed(self.of, assignment)})).collect()
+            } else {
+                resources(bootstrap, self.field)
+                    .into_iter()
+                    .filter(|resource| wanted(name(resource)))
+                    .map(|resource| {
+                        let typed = typed(self.of, resource);
+                        if kind == Kind::Secret {
+                            return json!({"name": name(resource), self.field: typed});
+                        }
+                        let updated = served.updated(self.field, resource);
+                        json!({self.field: typed, "last_updated": updated})
+                    })
+                    .collect()
+            };
             if !elements.is_empty() {
                 section.insert(list.to_owned(), elements.into());
             }
@@ -427,8 +451,15 @@ mod tests {
     fn dumped(query: &str) -> Result<Value, Refusal> {
         let boot = Boot::of_nothing();
         let resources = &Dump::default();
-        let served =
-            Served { boot: &boot, generation: 1, refused: None, is_driven: false, resources };
+        let served = Served {
+            boot: &boot,
+            generation: 1,
+            refused: None,
+            is_driven: false,
+            resources,
+            assignments: vec![("local".to_owned(), json!({"cluster_name": "local"}))],
+            has_routes: true,
+        };
         dump(&bootstrap(), &served, &Query::parse(query)).map(Value::from)
     }
 
@@ -441,7 +472,21 @@ mod tests {
             all[2]["static_listeners"][0]["listener"]["@type"],
             "type.googleapis.com/envoy.config.listener.v3.Listener"
         );
-        assert_eq!(all[3]["static_route_configs"][0]["route_config"]["name"], "table");
+        let scoped = "type.googleapis.com/envoy.admin.v3.ScopedRoutesConfigDump";
+        assert_eq!(all[3], json!({"@type": scoped}));
+        assert_eq!(all[4]["static_route_configs"][0]["route_config"]["name"], "table");
+    }
+
+    #[test]
+    fn endpoints_are_shown_where_they_are_asked_for() {
+        let endpoints = |query: &str| dumped(query).unwrap()[2]["static_endpoint_configs"].take();
+        assert_eq!(endpoints(""), Value::Null);
+        let shown = &endpoints("include_eds")[0]["endpoint_config"];
+        assert_eq!(shown["cluster_name"], "local");
+        let found = dumped("include_eds&resource=static_endpoint_configs&name_regex=other");
+        assert_eq!(found.unwrap(), json!([]));
+        let refused = dumped("resource=static_endpoint_configs").unwrap_err();
+        assert_eq!(refused.0, StatusCode::NOT_FOUND);
     }
 
     #[test]

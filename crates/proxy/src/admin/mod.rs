@@ -8,6 +8,7 @@ mod certs;
 mod clusters;
 mod config_dump;
 mod counted;
+mod endpoints;
 mod help;
 mod listeners;
 mod logging;
@@ -80,7 +81,7 @@ async fn run(what: What, control: &Control, query: &Query) -> Reply {
         What::Help => Reply::text(help::text()),
         What::Certs => certs::certs(control),
         What::Clusters => clusters::clusters(control, query).await,
-        What::ConfigDump => config_dump::config_dump(control, query),
+        What::ConfigDump => config_dump::config_dump(control, query).await,
         What::ConfigReload => reload(control).await,
         What::Contention => {
             Reply::text("Mutex contention is not traced: the data path has no mutex.")

@@ -73,6 +73,7 @@ suites!(
     destinations,
     messages,
     routes,
+    router_headers,
     direct_bodies,
     header_mutation,
     mutations,

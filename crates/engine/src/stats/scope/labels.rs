@@ -24,7 +24,9 @@ impl Scope {
             | Self::ClusterZones(name)
             | Self::ClusterTls(name)
             | Self::ClusterTlsContext(name) => vec![label("envoy_cluster_name", name)],
-            Self::ClusterPart { cluster, .. } => vec![label("envoy_cluster_name", cluster)],
+            Self::ClusterAlt { cluster, .. } | Self::ClusterPart { cluster, .. } => {
+                vec![label("envoy_cluster_name", cluster)]
+            }
             Self::Filter { names, .. } => {
                 names.labels.iter().map(|(name, value)| label(name, value)).collect()
             }
