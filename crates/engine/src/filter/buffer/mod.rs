@@ -56,3 +56,6 @@ impl StreamFilter for Collected {
         OnAnswer::GoOn
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;
