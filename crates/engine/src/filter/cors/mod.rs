@@ -184,3 +184,78 @@ const MAX_AGE: &[u8] = b"access-control-max-age";
 const REQUEST_HEADERS: &[u8] = b"access-control-request-headers";
 const REQUEST_METHOD: &[u8] = b"access-control-request-method";
 const REQUEST_PRIVATE_NETWORK: &[u8] = b"access-control-request-private-network";
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+
+    const PREFLIGHT: [(&str, &str); 2] =
+        [("origin", "http://a"), ("access-control-request-method", "PUT")];
+
+    fn policy(origin: &str) -> CorsPolicy {
+        CorsPolicy {
+            origins: vec![StringMatcher::exact(origin, false)],
+            methods: "*".into(),
+            credentials: Some(true),
+            ..CorsPolicy::default()
+        }
+    }
+
+    fn asked(stream: &mut Stream) -> OnRequest {
+        let filter = Cors.start(&scope());
+        stream.request(|view| filter.on_request(view))
+    }
+
+    #[test]
+    fn a_preflight_of_an_allowed_origin_is_answered_here() {
+        let mut stream = Stream::new(b"OPTIONS", &PREFLIGHT).on_route(policy("http://a"));
+        let OnRequest::Answer(reply) = asked(&mut stream) else { panic!("it is answered") };
+        assert_eq!(reply.head.status(), 200);
+        assert_eq!(reply.head.get(Name::AccessControlAllowOrigin), Some(&b"http://a"[..]));
+        assert_eq!(reply.head.get_bytes(ALLOW_METHODS), Some(&b"PUT"[..]));
+        stream.forwards = false;
+        assert!(matches!(asked(&mut stream), OnRequest::Pass), "the route answers itself");
+    }
+
+    #[test]
+    fn a_preflight_of_another_origin_is_allowed_nothing() {
+        let mut stream = Stream::new(b"OPTIONS", &PREFLIGHT).on_route(policy("http://b"));
+        assert!(matches!(asked(&mut stream), OnRequest::Pass));
+        let kept = CorsPolicy { forwards_others: Some(false), ..policy("http://b") };
+        let mut stream = Stream::new(b"OPTIONS", &PREFLIGHT).on_route(kept);
+        let OnRequest::Answer(reply) = asked(&mut stream) else { panic!("it is answered") };
+        assert_eq!(reply.head.get(Name::AccessControlAllowOrigin), None);
+    }
+
+    #[test]
+    fn a_response_names_the_origin_only_where_it_is_allowed() {
+        for (allowed, origin, goes_on) in [
+            ("http://a", "http://a", true),
+            ("*", "null", true),
+            ("http://a", "http://a.test", false),
+            ("http://a", "", false),
+        ] {
+            let mut stream = Stream::new(b"GET", &[("origin", origin)]).on_route(policy(allowed));
+            let OnRequest::Watch(mut filter) = asked(&mut stream) else {
+                assert!(!goes_on, "{allowed} {origin}");
+                continue;
+            };
+            assert!(goes_on, "{allowed} {origin}");
+            let head = stream.response(200, &mut *filter);
+            assert_eq!(head.get(Name::AccessControlAllowOrigin), Some(origin.as_bytes()));
+            assert_eq!(head.get_bytes(ALLOW_CREDENTIALS), Some(&b"true"[..]));
+        }
+    }
+
+    #[test]
+    fn what_is_only_counted_changes_nothing() {
+        let share = |numerator| Some(Fraction { numerator, denominator: 100 });
+        let shadowed = CorsPolicy { enabled: share(0), shadow: share(100), ..policy("http://a") };
+        let mut stream = Stream::new(b"GET", &[("origin", "http://a")]).on_route(shadowed);
+        let filter = Instance { stats: scope().stats("http_cors") };
+        let passed = stream.request(|view| filter.on_request(view));
+        assert!(matches!(passed, OnRequest::Pass));
+        assert_eq!(filter.stats.origin_valid.value(), 1);
+    }
+}
