@@ -79,3 +79,40 @@ impl HttpFilter for Instance {
         OnRequest::Answer(Reply::new(401, text, "failed_to_inject_credential"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+
+    /// What a request shows, or the status that it is answered with.
+    fn shown(secret: &[u8], overwrites: bool, passes_without: bool, own: &str) -> (u16, String) {
+        let header = HeaderName::new("authorization").unwrap();
+        let value = Credential::new("Bearer ", secret);
+        assert!(!format!("{value:?}").contains("secret"));
+        let config =
+            CredentialInjector { overwrites, passes_without, header: header.clone(), value };
+        let filter = config.start(&scope());
+        let fields = [("authorization", own)];
+        let fields = if own.is_empty() { &[][..] } else { &fields };
+        let mut stream = Stream::new(b"GET", fields);
+        let outcome = stream.request(|view| filter.on_request(view));
+        let status = if let OnRequest::Answer(reply) = outcome { reply.head.status() } else { 0 };
+        let value = stream.head.get_named(&header).unwrap_or_default();
+        (status, String::from_utf8(value.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_credential_is_added_or_takes_the_place_of_another() {
+        assert_eq!(shown(b"secret", false, false, ""), (0, "Bearer secret".into()));
+        assert_eq!(shown(b"secret", false, false, "own"), (0, "own".into()));
+        assert_eq!(shown(b"secret", true, false, "own"), (0, "Bearer secret".into()));
+    }
+
+    #[test]
+    fn without_a_credential_requests_go_on_only_where_they_may() {
+        assert_eq!(shown(b"", false, false, ""), (401, String::new()));
+        assert_eq!(shown(b"", false, true, ""), (0, String::new()));
+        assert_eq!(shown(b"", true, false, "own"), (401, "own".into()));
+    }
+}
