@@ -72,3 +72,44 @@ impl Instance {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+    use crate::stream_info::{MOST_BYTES, Value};
+
+    fn config(key: &str, text: &str, joins: bool) -> SetMetadata {
+        let value = [(key.into(), Value::text(text.as_bytes()))].into_iter().collect();
+        SetMetadata { entries: [Entry { namespace: "n".into(), value, joins }].into() }
+    }
+
+    fn run(config: SetMetadata, stream: &mut Stream) -> u64 {
+        let filter = Instance { config, stats: scope().stats("http_set_metadata") };
+        let passed = stream.request(|view| filter.on_request(view));
+        assert!(matches!(passed, OnRequest::Pass));
+        filter.stats.overwrite_denied.value()
+    }
+
+    fn said(stream: &Stream, key: &str) -> Option<Value> {
+        stream.info.read_metadata("n", &[key.into()], |value| value.cloned())
+    }
+
+    #[test]
+    fn a_namespace_is_written_once_unless_it_may_be_joined() {
+        let mut stream = Stream::new(b"GET", &[]).on_route(config("b", "2", false));
+        assert_eq!(run(config("a", "1", false), &mut stream), 1, "the route comes second");
+        assert_eq!((said(&stream, "a"), said(&stream, "b")), (Some(Value::text(b"1")), None));
+        let mut stream = Stream::new(b"GET", &[]).on_route(config("b", "2", true));
+        assert_eq!(run(config("a", "1", false), &mut stream), 0);
+        let both = (said(&stream, "a"), said(&stream, "b"));
+        assert_eq!(both, (Some(Value::text(b"1")), Some(Value::text(b"2"))));
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_stream_is_left_out() {
+        let mut stream = Stream::new(b"GET", &[]);
+        run(config("a", &"x".repeat(MOST_BYTES), false), &mut stream);
+        assert_eq!(said(&stream, "a"), None);
+    }
+}
