@@ -61,3 +61,36 @@ impl HttpFilter for ForwardProxy {
         OnRequest::Resolve(Box::new(Resolve { cache, host, by_state, within }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+
+    fn asked(mut stream: Stream) -> Option<Resolve> {
+        let within = Duration::from_secs(5);
+        let config = ForwardProxy { cache: "c".into(), by_state: true, within };
+        let filter = config.start(&scope());
+        let outcome = stream.request(|view| filter.on_request(view));
+        if let OnRequest::Resolve(resolve) = outcome { Some(*resolve) } else { None }
+    }
+
+    #[test]
+    fn a_route_says_which_host_is_meant() {
+        let header = || RouteHost::Header(HeaderName::new("x-to").unwrap());
+        let host = |stream| asked(stream).unwrap().host;
+        let to = [("x-to", "b"), ("x-to", "c")];
+        assert_eq!(host(Stream::new(b"GET", &to)), None);
+        let literal = Stream::new(b"GET", &to).on_route(RouteHost::Literal("a".into()));
+        assert_eq!(host(literal).as_deref(), Some(&b"a"[..]));
+        assert_eq!(host(Stream::new(b"GET", &to).on_route(header())).as_deref(), Some(&b"b"[..]));
+        assert_eq!(host(Stream::new(b"GET", &[]).on_route(header())), None);
+    }
+
+    #[test]
+    fn what_is_answered_here_waits_for_no_name() {
+        let mut stream = Stream::new(b"GET", &[]);
+        stream.forwards = false;
+        assert!(asked(stream).is_none());
+    }
+}
