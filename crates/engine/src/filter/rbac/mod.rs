@@ -110,3 +110,55 @@ impl Instance {
 }
 
 const NAMESPACE: &str = "envoy.filters.http.rbac";
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+    use crate::rbac::{Action, Policy, Rule};
+
+    fn rules(action: Action, rule: Rule) -> Rules {
+        Rules::new(action, vec![Policy::new("p", vec![rule], vec![Rule::Any])])
+    }
+
+    fn refused(config: &Rbac, stream: &mut Stream) -> Option<u16> {
+        let filter = config.start(&scope());
+        let outcome = stream.request(|view| filter.on_request(view));
+        if let OnRequest::Answer(reply) = outcome { Some(reply.head.status()) } else { None }
+    }
+
+    #[test]
+    fn what_no_policy_takes_is_refused_where_policies_allow() {
+        let none = || Rule::Not(Box::new(Rule::Any));
+        for (action, rule, wanted) in [
+            (Action::Allow, Rule::Any, None),
+            (Action::Allow, none(), Some(403)),
+            (Action::Deny, Rule::Any, Some(403)),
+            (Action::Deny, none(), None),
+            (Action::Log, none(), None),
+        ] {
+            let config = Rbac { rules: Some(rules(action, rule)), ..Rbac::default() };
+            assert_eq!(refused(&config, &mut Stream::new(b"GET", &[])), wanted, "{action:?}");
+        }
+        let empty = Rbac { rules: Some(Rules::new(Action::Allow, Vec::new())), ..Rbac::default() };
+        assert_eq!(refused(&empty, &mut Stream::new(b"GET", &[])), Some(403));
+        assert_eq!(refused(&Rbac::default(), &mut Stream::new(b"GET", &[])), None);
+    }
+
+    #[test]
+    fn shadow_rules_refuse_nothing_and_are_noted() {
+        let shadow = Some(rules(Action::Deny, Rule::Any));
+        let mut stream = Stream::new(b"GET", &[]);
+        assert_eq!(refused(&Rbac { shadow, ..Rbac::default() }, &mut stream), None);
+        assert!(stream.info.read_metadata(NAMESPACE, &[], |value| value.is_some()));
+    }
+
+    #[test]
+    fn a_route_takes_the_place_of_the_chain() {
+        let denies = Rbac { rules: Some(rules(Action::Deny, Rule::Any)), ..Rbac::default() };
+        let without = Stream::new(b"GET", &[]).on_route(RbacPerRoute(Rbac::default()));
+        assert_eq!(refused(&denies, &mut { without }), None);
+        let with = Stream::new(b"GET", &[]).on_route(RbacPerRoute(denies));
+        assert_eq!(refused(&Rbac::default(), &mut { with }), Some(403));
+    }
+}
