@@ -79,3 +79,23 @@ fn a_preflight_has_an_origin_and_a_method() {
     assert!(!head(b"GET", &[origin, method]));
     assert!(!head(b"OPTIONS", &[origin]) && !head(b"OPTIONS", &[method]));
 }
+
+#[test]
+fn a_payload_nests_as_deep_as_the_limit_and_no_deeper() {
+    for (levels, is_read) in [(99, true), (100, false), (10_000, false)] {
+        let payload = format!(r#"{{"deep":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+        let token = token::Token::parse(unsigned(HEADER, &payload).as_bytes());
+        let bad = token.err();
+        assert_eq!(bad.is_none(), is_read, "{levels}");
+        assert!(is_read || bad == Some(status::Status::PayloadBadJson), "{levels}");
+    }
+}
+
+#[test]
+fn a_token_of_many_claims_weighs_what_its_text_allows() {
+    let claims: Vec<String> = (0..50_000).map(|n| format!(r#""c{n}":{n}"#)).collect();
+    let text = unsigned(HEADER, &format!("{{{}}}", claims.join(",")));
+    let token = token::Token::parse(text.as_bytes()).unwrap();
+    assert_eq!(token.payload.len(), 50_000);
+    assert!(token.weight() < text.len() * 20, "{} of {}", token.weight(), text.len());
+}
