@@ -349,7 +349,6 @@ impl Exchange {
         stream.local_reply = true;
         stream.status = reply.head.status();
         stream.response.put(reply.head, &mut self.env.heads);
-        self.change_reply(index, now);
         self.reply(index, Bytes::from(reply.body), now);
     }
 

@@ -347,7 +347,7 @@ pub struct Reply {
     pub flags: Flags,
     /// It counts among the responses of the route's cluster.
     pub charges_cluster: bool,
-    /// It leaves as it is: neither `local_reply_config` nor what gRPC's clients can read changes it.
+    /// It leaves as it is: neither its route, `local_reply_config` nor what gRPC's clients can read changes it.
     pub is_final: bool,
 }
 
