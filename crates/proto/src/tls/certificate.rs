@@ -130,8 +130,8 @@ impl<'a> Certificate<'a> {
         self.must_staple
     }
 
-    /// Whether its key may sign handshakes (RFC 5280 §4.2.1.3, `digitalSignature`): it does not say what its key is for,
-    /// or says that among others.
+    /// Whether its key may sign handshakes (RFC 5280 §4.2.1.3, `digitalSignature`): it does not say what its key is
+    /// for, or says that among others.
     pub(super) const fn signs(&self) -> bool {
         self.signs
     }
