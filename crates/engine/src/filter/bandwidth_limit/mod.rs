@@ -305,3 +305,82 @@ impl StreamFilter for Limited {
         self.keeps_end(Direction::Response, trailers, facts.now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::Stream;
+    use super::*;
+    use crate::record::Record;
+    use crate::stats::Registry;
+
+    const COUNTED: &str = "b.http_bandwidth_limit.";
+
+    fn limit(kib: u64, requests: bool, responses: bool) -> SharedBandwidthLimit {
+        SharedBandwidthLimit(Arc::new(BandwidthLimit {
+            stat_prefix: "b".into(),
+            requests,
+            responses,
+            allowance: Allowance::new(kib),
+            interval: Duration::from_millis(50),
+            trailers: None,
+        }))
+    }
+
+    /// What limits a stream, if something does.
+    fn limited(
+        config: &SharedBandwidthLimit,
+        stream: &mut Stream,
+        registry: &Arc<Registry>,
+    ) -> Option<Box<dyn StreamFilter>> {
+        let scope = FilterScope::new("main".into(), Rc::default(), Arc::clone(registry), 0);
+        let filter = config.start(&scope);
+        match stream.request(|view| filter.on_request(view)) {
+            OnRequest::Talk { watcher, waits: false } => Some(watcher),
+            _ => None,
+        }
+    }
+
+    fn passed(filter: &mut dyn StreamFilter) -> usize {
+        let steps = std::iter::from_fn(|| filter.next_step());
+        let length = |step| if let Step::Pass(_, data) = step { data.len() } else { 0 };
+        steps.map(length).sum()
+    }
+
+    #[test]
+    fn what_is_over_the_rate_is_held_and_the_sender_is_not_read_beyond_its_limit() {
+        let registry: Arc<Registry> = Arc::default();
+        let number = |name: &str| registry.read().number(&format!("{COUNTED}{name}")).unwrap_or(0);
+        let config = limit(1, true, false);
+        let mut filter = limited(&config, &mut Stream::new(b"POST", &[]), &registry).unwrap();
+        filter.begin(500);
+        let record = Record::default();
+        let facts = Facts::new(&record, Instant::ZERO);
+        let give = |filter: &mut dyn StreamFilter, length| {
+            let mut data = Bytes::from(vec![b'x'; length]);
+            filter.on_request_data(&mut data, &facts).unwrap();
+            assert!(data.is_empty(), "it goes on by steps");
+        };
+        give(&mut *filter, 1024);
+        assert_eq!((passed(&mut *filter), filter.held()), (1024, 0), "what there is for a second");
+        give(&mut *filter, 500);
+        assert_eq!((passed(&mut *filter), filter.held()), (0, 500));
+        assert!(!filter.is_full(Direction::Request));
+        give(&mut *filter, 1);
+        assert!(filter.is_full(Direction::Request) && !filter.is_full(Direction::Response));
+        assert!(filter.keeps_request_end(None, &facts), "the end comes behind what is held");
+        assert_eq!((number("request_enforced"), number("request_pending")), (1, 1));
+        drop(filter);
+        assert_eq!(number("request_pending"), 0, "of a stream that was reset");
+    }
+
+    #[test]
+    fn the_route_says_whether_a_stream_is_limited() {
+        let registry = Arc::default();
+        let is_limited = |config, stream: &mut Stream| limited(config, stream, &registry).is_some();
+        let (on, off) = (limit(1, true, true), limit(1, false, false));
+        assert!(is_limited(&on, &mut Stream::new(b"GET", &[])));
+        assert!(!is_limited(&off, &mut Stream::new(b"GET", &[])));
+        assert!(!is_limited(&on, &mut Stream::new(b"GET", &[]).on_route(off.clone())));
+        assert!(is_limited(&off, &mut Stream::new(b"GET", &[]).on_route(on.clone())));
+    }
+}

@@ -20,6 +20,8 @@ pub(in crate::filter) struct Stream {
     pub(in crate::filter) content: Vec<Bytes>,
     pub(in crate::filter) info: StreamInfo,
     pub(in crate::filter) overrides: Vec<FilterOverride>,
+    /// Where its route leads.
+    pub(in crate::filter) cluster: &'static str,
 }
 
 impl Stream {
@@ -35,6 +37,7 @@ impl Stream {
             content: Vec::new(),
             info: StreamInfo::default(),
             overrides: Vec::new(),
+            cluster: "",
         }
     }
 
@@ -49,7 +52,12 @@ impl Stream {
         look: impl FnOnce(&mut RequestView<'_>) -> R,
     ) -> R {
         let record = Record::default();
-        let facts = Facts { info: Some(&self.info), ..Facts::new(&record, Instant::ZERO) };
+        let facts = Facts {
+            info: Some(&self.info),
+            cluster: self.cluster,
+            cluster_stat_name: self.cluster,
+            ..Facts::new(&record, Instant::ZERO)
+        };
         let (mut scratch, mut heads) = (Scratch::default(), HeadPool::new(1));
         look(&mut RequestView {
             head: &mut self.head,

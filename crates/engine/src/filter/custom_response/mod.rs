@@ -121,3 +121,69 @@ impl LocalResponse {
         Reply { head, ..Reply::new(status, &body, "") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::Instant;
+
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+    use crate::filter::RouteConfigs;
+    use crate::header_ops::Scratch;
+    use crate::matcher::Input;
+    use crate::matcher::tree::{Branches, Outcome};
+    use crate::record::Record;
+
+    /// Responses of 503 are replaced by this.
+    fn config(policy: LocalResponse) -> CustomResponse {
+        let found = [(b"503"[..].into(), Outcome::Act(policy))].into_iter().collect();
+        CustomResponse(Some(Arc::new(Tree::new(Branches::Exact(Input::Status, found), None))))
+    }
+
+    fn policy(status: Option<u16>, body: &str, format: Option<&str>) -> LocalResponse {
+        let format = format.map(|format| Format::parse(format).unwrap());
+        LocalResponse { status, body: body.into(), format, headers: HeaderOps::default() }
+    }
+
+    /// What takes the place of a response with this status.
+    fn replaced(config: &CustomResponse, stream: &Stream, status: u16) -> Option<(u16, String)> {
+        let filter = config.start(&scope());
+        let (record, mut scratch) = (Record::default(), Scratch::default());
+        let mut head = Head::response(status);
+        let mut view = ResponseView {
+            head: &mut head,
+            ends: true,
+            facts: &Facts::new(&record, Instant::ZERO),
+            route: RouteConfigs { filter: "f", levels: [&stream.overrides, &[], &[], &[]] },
+            scratch: &mut scratch,
+            node_cluster: "",
+            checks_health: false,
+            health_fails: false,
+            reply: None,
+        };
+        filter.response_filter().unwrap().on_response(&mut view);
+        let reply = view.reply?;
+        Some((reply.head.status(), String::from_utf8(reply.body).unwrap()))
+    }
+
+    #[test]
+    fn only_what_the_matcher_leads_to_is_replaced() {
+        let stream = Stream::new(b"GET", &[]);
+        let own = config(policy(Some(404), "gone", None));
+        assert_eq!(replaced(&own, &stream, 503), Some((404, "gone".into())));
+        assert_eq!(replaced(&own, &stream, 200), None);
+        assert_eq!(replaced(&CustomResponse(None), &stream, 503), None);
+        let kept = config(policy(None, "x", Some("%LOCAL_REPLY_BODY% of %RESPONSE_CODE%")));
+        let (status, text) = replaced(&kept, &stream, 503).unwrap();
+        assert!(status == 503 && text.starts_with("x of"), "{status} {text}");
+    }
+
+    #[test]
+    fn what_the_route_says_counts_where_it_leads_somewhere() {
+        let own = config(policy(None, "chain", None));
+        let by_route = Stream::new(b"GET", &[]).on_route(config(policy(None, "route", None)));
+        assert_eq!(replaced(&own, &by_route, 503), Some((503, "route".into())));
+        let silent = Stream::new(b"GET", &[]).on_route(CustomResponse(None));
+        assert_eq!(replaced(&own, &silent, 503), Some((503, "chain".into())));
+    }
+}

@@ -226,3 +226,101 @@ fn tell(response: &mut ResponseView<'_>) {
         response.head.set(Name::XEnvoyImmediateHealthCheckFail, b"true");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::Stream;
+    use super::*;
+    use crate::matcher::HeaderTest;
+
+    const CHAIN: &str = "http.main.health_check.";
+
+    struct Rig {
+        registry: Arc<Registry>,
+        filter: Rc<dyn HttpFilter>,
+        drains: bool,
+    }
+
+    impl Rig {
+        fn new(config: &HealthCheck) -> Self {
+            let registry: Arc<Registry> = Arc::default();
+            let scope = FilterScope::new("main".into(), Rc::default(), Arc::clone(&registry), 0);
+            Self { filter: config.start(&scope), registry, drains: false }
+        }
+
+        fn ask(&self) -> OnRequest {
+            Stream::new(b"GET", &[]).request(|view| {
+                view.drains = self.drains;
+                self.filter.on_request(view)
+            })
+        }
+
+        fn status(&self) -> Option<u16> {
+            if let OnRequest::Answer(reply) = self.ask() { Some(reply.head.status()) } else { None }
+        }
+
+        fn number(&self, name: &str) -> u64 {
+            self.registry.read().number(&format!("{CHAIN}{name}")).unwrap_or(0)
+        }
+    }
+
+    fn of_clusters(least: f64) -> HealthCheck {
+        HealthCheck { clusters: vec![("app".into(), least)], ..HealthCheck::default() }
+    }
+
+    #[test]
+    fn this_proxy_is_well_until_it_drains() {
+        let mut rig = Rig::new(&HealthCheck::default());
+        assert_eq!(rig.status(), Some(200));
+        rig.drains = true;
+        assert_eq!(rig.status(), Some(503));
+        assert_eq!(
+            (rig.number("request_total"), rig.number("ok"), rig.number("failed")),
+            (2, 1, 1)
+        );
+        let mut passing = Rig::new(&HealthCheck { passes: true, ..HealthCheck::default() });
+        assert!(matches!(passing.ask(), OnRequest::Pass));
+        passing.drains = true;
+        assert_eq!(passing.status(), Some(503), "the host is not asked any more");
+    }
+
+    #[test]
+    fn other_requests_pass() {
+        let path = HeaderMatcher::new("x-check", HeaderTest::Present(true)).unwrap();
+        let rig = Rig::new(&HealthCheck { headers: vec![path], ..HealthCheck::default() });
+        assert!(matches!(rig.ask(), OnRequest::Pass));
+        assert_eq!(rig.number("request_total"), 0);
+    }
+
+    #[test]
+    fn a_share_of_a_clusters_hosts_has_to_be_well() {
+        let rig = Rig::new(&of_clusters(50.0));
+        assert_eq!((rig.status(), rig.number("failed_cluster_not_found")), (Some(503), 1));
+        let stats: Arc<ClusterStats> = rig.registry.set(0, Scope::Cluster("app".into()));
+        assert_eq!((rig.status(), rig.number("failed_cluster_empty")), (Some(503), 1));
+        stats.membership_total.set(5);
+        for (healthy, degraded, wanted) in [(2, 0, 503), (2, 1, 200), (3, 0, 200)] {
+            stats.membership_healthy.set(healthy);
+            stats.membership_degraded.set(degraded);
+            assert_eq!(rig.status(), Some(wanted), "{healthy} and {degraded} of 5");
+        }
+        assert_eq!(rig.number("failed_cluster_unhealthy"), 1);
+        let none = Rig::new(&of_clusters(0.0));
+        let _kept: Arc<ClusterStats> = none.registry.set(0, Scope::Cluster("app".into()));
+        assert_eq!(none.status(), Some(200), "an empty cluster of which nothing is asked");
+    }
+
+    #[test]
+    fn what_a_host_answered_counts_for_a_time() {
+        let cache = Cache::new(Duration::from_secs(1));
+        cache.keep(Answer { status: 503, is_degraded: true }, Instant::ZERO);
+        let status = |at| cache.answer(Instant::ZERO + at).map(|answer| answer.status);
+        assert_eq!(status(Duration::from_millis(999)), Some(503));
+        assert_eq!(status(Duration::from_secs(1)), None);
+        let cache = Some(Arc::new(cache));
+        let rig = Rig::new(&HealthCheck { passes: true, cache, ..HealthCheck::default() });
+        let OnRequest::Answer(reply) = rig.ask() else { panic!("it is not asked again") };
+        assert_eq!((reply.head.status(), reply.head.get_bytes(DEGRADED)), (503, Some(&b""[..])));
+        assert_eq!((rig.number("cached_response"), rig.number("degraded")), (1, 1));
+    }
+}

@@ -186,3 +186,127 @@ impl HttpFilter for Instance {
         OnRequest::Ask(Box::new(call), callout)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::Head;
+
+    use self::wire::{OVER_LIMIT, RateLimitResponse};
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+    use crate::filter::rate_limits::Action;
+    use crate::filter::{Answer, Failed, OnAnswer};
+    use crate::protobuf::framed;
+
+    const NONE: Fraction = Fraction { numerator: 0, denominator: 100 };
+    const ALL: Fraction = Fraction { numerator: 100, denominator: 100 };
+
+    fn config() -> GlobalRateLimit {
+        let limit = RateLimit {
+            stage: 0,
+            share: None,
+            actions: vec![Action::Fixed { key: b"k"[..].into(), value: b"v"[..].into() }],
+            limit: None,
+            hits: None,
+            tells: None,
+        };
+        GlobalRateLimit {
+            domain: "d".into(),
+            stage: 0,
+            requests: Requests::All,
+            service: GrpcService::new("limits"),
+            timeout: Duration::from_millis(20),
+            denies_failures: NONE,
+            status_on_error: 500,
+            as_exhausted: false,
+            tells: false,
+            tells_refusal: true,
+            tells_when: false,
+            status: 429,
+            response: HeaderOps::default(),
+            stat_prefix: "".into(),
+            enabled: ALL,
+            enforced: ALL,
+            rate_limits: vec![limit],
+            namespace: "n".into(),
+        }
+    }
+
+    /// What becomes of a request with this field, of which the server says that.
+    fn outcome(config: GlobalRateLimit, field: &[(&str, &str)], said: Answer) -> Option<OnAnswer> {
+        let filter = SharedRateLimit(Arc::new(config)).start(&scope());
+        let mut stream = Stream::new(b"GET", field);
+        stream.cluster = "app";
+        match stream.request(|view| filter.on_request(view)) {
+            OnRequest::Ask(mut call, callout) => {
+                assert_eq!((&*callout.cluster, callout.timeout.as_millis()), ("limits", 20));
+                Some(stream.request(|view| call.on_answer(said, view)))
+            }
+            OnRequest::Pass => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(code: i32) -> Answer {
+        let message = RateLimitResponse { overall_code: code, ..RateLimitResponse::default() };
+        let mut trailers = Head::default();
+        trailers.set_number(Name::GrpcStatus, 0);
+        let (head, body) = (Head::response(200), framed(&message));
+        Answer::Response { head, body, trailers: Some(trailers) }
+    }
+
+    fn refused(outcome: Option<OnAnswer>) -> Option<u16> {
+        match outcome {
+            Some(OnAnswer::Reply(reply)) => Some(reply.head.status()),
+            Some(OnAnswer::GoOn) | None => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_too_many_is_refused_where_that_is_enforced() {
+        assert_eq!(refused(outcome(config(), &[], answer(1))), None);
+        let Some(OnAnswer::Reply(reply)) = outcome(config(), &[], answer(OVER_LIMIT)) else {
+            panic!("it passes")
+        };
+        assert_eq!(reply.head.status(), 429);
+        assert_eq!(reply.head.get(Name::XEnvoyRateLimited), Some(&b"true"[..]));
+        let lenient = GlobalRateLimit { enforced: NONE, ..config() };
+        assert_eq!(refused(outcome(lenient, &[], answer(OVER_LIMIT))), None);
+    }
+
+    #[test]
+    fn without_an_answer_requests_pass_or_are_refused_as_configured() {
+        let broken = Answer::Response {
+            head: Head::response(200),
+            body: b"\0\0\0\0\x05abc"[..].into(),
+            trailers: None,
+        };
+        let failures = || [Answer::Failed(Failed::TimedOut), broken.clone()];
+        for failure in failures() {
+            assert_eq!(refused(outcome(config(), &[], failure)), None);
+        }
+        for failure in failures() {
+            let strict = GlobalRateLimit { denies_failures: ALL, ..config() };
+            assert_eq!(refused(outcome(strict, &[], failure)), Some(500));
+        }
+    }
+
+    #[test]
+    fn requests_of_another_kind_are_not_asked_about() {
+        let inside = [("x-envoy-internal", "true")];
+        for (requests, field, is_asked) in [
+            (Requests::Internal, &inside[..], true),
+            (Requests::Internal, &[], false),
+            (Requests::External, &inside[..], false),
+            (Requests::External, &[], true),
+        ] {
+            let outcome = outcome(GlobalRateLimit { requests, ..config() }, field, answer(1));
+            assert_eq!(outcome.is_some(), is_asked, "{requests:?} {field:?}");
+        }
+        let off = GlobalRateLimit { enabled: NONE, ..config() };
+        assert!(outcome(off, &[], answer(OVER_LIMIT)).is_none());
+        let nothing = GlobalRateLimit { rate_limits: Vec::new(), ..config() };
+        assert!(outcome(nothing, &[], answer(OVER_LIMIT)).is_none(), "it has no descriptor");
+    }
+}

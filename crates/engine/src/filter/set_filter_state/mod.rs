@@ -81,3 +81,61 @@ impl Setting {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::tests::{Stream, scope};
+    use super::*;
+    use crate::stream_info::MOST_BYTES;
+
+    fn config(name: &str, format: &str, reroutes: bool) -> SetFilterState {
+        let setting = Setting {
+            name: name.into(),
+            value: Format::parse(format).unwrap(),
+            sharing: Sharing::None,
+            skips_empty: true,
+            is_hashable: false,
+        };
+        SetFilterState { objects: [setting].into(), reroutes }
+    }
+
+    /// Whether the request is routed anew.
+    fn run(config: &SetFilterState, stream: &mut Stream) -> bool {
+        let filter = config.start(&scope());
+        stream.request(|view| {
+            assert!(matches!(filter.on_request(view), OnRequest::Pass));
+            view.reroutes
+        })
+    }
+
+    fn said(stream: &Stream, name: &str) -> Option<String> {
+        let text = |object: &StateObject| String::from_utf8_lossy(&object.value).into_owned();
+        stream.info.read_state(name, |object| object.map(text))
+    }
+
+    #[test]
+    fn objects_are_made_of_the_request_those_of_its_route_last() {
+        let mut stream = Stream::new(b"GET", &[("x-a", "1")]);
+        assert!(!run(&config("o", "%REQ(x-a)%", false), &mut stream));
+        assert_eq!(said(&stream, "o").as_deref(), Some("1"));
+        let mut stream = Stream::new(b"GET", &[("x-a", "1")]).on_route(config("o", "2", false));
+        run(&config("o", "%REQ(x-a)%", false), &mut stream);
+        assert_eq!(said(&stream, "o").as_deref(), Some("2"));
+        assert!(run(&config("o", "1", true), &mut Stream::new(b"GET", &[])));
+    }
+
+    #[test]
+    fn what_is_empty_or_too_much_for_a_stream_is_left_out() {
+        let mut stream = Stream::new(b"GET", &[]);
+        run(&config("o", "%DYNAMIC_METADATA(n:k)%", false), &mut stream);
+        assert_eq!(
+            said(&stream, "o").as_deref(),
+            Some("-"),
+            "a value that is missing is not empty"
+        );
+        let mut stream = Stream::new(b"GET", &[]);
+        run(&config("o", "", false), &mut stream);
+        run(&config("p", &"x".repeat(MOST_BYTES), false), &mut stream);
+        assert_eq!((said(&stream, "o"), said(&stream, "p")), (None, None));
+    }
+}
