@@ -70,6 +70,8 @@ pub mod set_metadata;
 #[cfg(feature = "serving")]
 pub mod stateful_session;
 mod talk;
+#[cfg(test)]
+mod testing;
 mod wanted;
 
 use std::any::{Any, TypeId};

@@ -134,6 +134,7 @@ fn length(text: &str) -> Option<(Option<usize>, &str)> {
     }
     let (digits, rest) = text.strip_prefix(':')?.split_once('%')?;
     let decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let length = digits.parse().ok().filter(|_| decimal)?;
-    Some((Some(length), rest))
+    let length: usize = digits.parse().ok().filter(|_| decimal)?;
+    // Places are reckoned with it, and no text is that long.
+    Some((Some(length.min(u32::MAX as usize)), rest))
 }

@@ -71,6 +71,7 @@ fn text(format: &str) -> String {
 fn commands_say_what_envoy_says() {
     for (format, wanted) in [
         ("%REQ(X-A)% %REQ(x-a):2% %REQ(X-N?:PATH):3%", "hello he /p%"),
+        ("a %REQ(x-a):18446744073709551615%", "a hello"),
         (
             "%REQ(:METHOD)% %REQ(:AUTHORITY)% %REQ(host)% %REQ(:SCHEME)%",
             "GET Host.x:80 Host.x:80 http",

@@ -308,7 +308,7 @@ impl StreamFilter for Limited {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::Stream;
+    use super::super::testing::Stream;
     use super::*;
     use crate::record::Record;
     use crate::stats::Registry;

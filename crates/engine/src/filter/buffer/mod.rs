@@ -58,4 +58,43 @@ impl StreamFilter for Collected {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests {
+    use super::super::testing::{Stream, scope};
+    use super::*;
+
+    /// The limit that a request with content is collected to.
+    fn limit_of(mut stream: Stream) -> Option<usize> {
+        let filter = Buffer { limit: 10 }.start(&scope());
+        stream.ends = false;
+        let outcome = stream.request(|view| filter.on_request(view));
+        if let OnRequest::Collect(_, limit) = outcome { Some(limit) } else { None }
+    }
+
+    #[test]
+    fn the_limit_is_the_most_specific_one() {
+        let stream = || Stream::new(b"POST", &[]);
+        assert_eq!(limit_of(stream()), Some(10));
+        for limit in [0, 11] {
+            let route = RouteBuffer::Limit(Buffer { limit });
+            assert_eq!(limit_of(stream().on_route(route)), Some(limit));
+        }
+        assert_eq!(limit_of(stream().on_route(RouteBuffer::Disabled)), None);
+        let filter = Buffer { limit: 10 };
+        let passed = stream().request(|view| filter.on_request(view));
+        assert!(matches!(passed, OnRequest::Pass), "without content");
+    }
+
+    #[test]
+    fn a_request_says_how_long_it_is_unless_it_does_already() {
+        for (said, wanted) in [(None, "5"), (Some("7"), "7")] {
+            let mut stream = Stream::new(b"POST", &[]);
+            if let Some(said) = said {
+                stream.head.set(Name::ContentLength, said.as_bytes());
+            }
+            stream.content = vec![Bytes::from_static(b"ab"), Bytes::from_static(b"cde")];
+            let went = stream.request(|view| Collected.on_collected(view));
+            assert!(matches!(went, OnAnswer::GoOn));
+            assert_eq!(stream.head.get(Name::ContentLength), Some(wanted.as_bytes()));
+        }
+    }
+}

@@ -187,7 +187,7 @@ const REQUEST_PRIVATE_NETWORK: &[u8] = b"access-control-request-private-network"
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
 
     const PREFLIGHT: [(&str, &str); 2] =

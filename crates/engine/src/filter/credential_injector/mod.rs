@@ -82,7 +82,7 @@ impl HttpFilter for Instance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
 
     /// What a request shows, or the status that it is answered with.

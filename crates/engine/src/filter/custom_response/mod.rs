@@ -124,15 +124,10 @@ impl LocalResponse {
 
 #[cfg(test)]
 mod tests {
-    use towpath_proto::Instant;
-
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
-    use crate::filter::RouteConfigs;
-    use crate::header_ops::Scratch;
     use crate::matcher::Input;
     use crate::matcher::tree::{Branches, Outcome};
-    use crate::record::Record;
 
     /// Responses of 503 are replaced by this.
     fn config(policy: LocalResponse) -> CustomResponse {
@@ -148,21 +143,11 @@ mod tests {
     /// What takes the place of a response with this status.
     fn replaced(config: &CustomResponse, stream: &Stream, status: u16) -> Option<(u16, String)> {
         let filter = config.start(&scope());
-        let (record, mut scratch) = (Record::default(), Scratch::default());
-        let mut head = Head::response(status);
-        let mut view = ResponseView {
-            head: &mut head,
-            ends: true,
-            facts: &Facts::new(&record, Instant::ZERO),
-            route: RouteConfigs { filter: "f", levels: [&stream.overrides, &[], &[], &[]] },
-            scratch: &mut scratch,
-            node_cluster: "",
-            checks_health: false,
-            health_fails: false,
-            reply: None,
-        };
-        filter.response_filter().unwrap().on_response(&mut view);
-        let reply = view.reply?;
+        let (_, reply) = stream.respond(status, |view| {
+            filter.response_filter().unwrap().on_response(view);
+            view.reply.take()
+        });
+        let reply = reply?;
         Some((reply.head.status(), String::from_utf8(reply.body).unwrap()))
     }
 

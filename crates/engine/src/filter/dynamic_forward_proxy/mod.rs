@@ -64,7 +64,7 @@ impl HttpFilter for ForwardProxy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
 
     fn asked(mut stream: Stream) -> Option<Resolve> {

@@ -229,7 +229,7 @@ fn tell(response: &mut ResponseView<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::Stream;
+    use super::super::testing::Stream;
     use super::*;
     use crate::matcher::HeaderTest;
 

@@ -192,7 +192,7 @@ mod tests {
     use towpath_proto::Head;
 
     use self::wire::{OVER_LIMIT, RateLimitResponse};
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
     use crate::filter::rate_limits::Action;
     use crate::filter::{Answer, Failed, OnAnswer};

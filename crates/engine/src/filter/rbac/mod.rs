@@ -113,7 +113,7 @@ const NAMESPACE: &str = "envoy.filters.http.rbac";
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
     use crate::rbac::{Action, Policy, Rule};
 

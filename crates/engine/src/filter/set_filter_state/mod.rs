@@ -84,7 +84,7 @@ impl Setting {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
     use crate::stream_info::MOST_BYTES;
 

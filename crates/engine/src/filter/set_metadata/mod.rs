@@ -75,7 +75,7 @@ impl Instance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::tests::{Stream, scope};
+    use super::super::testing::{Stream, scope};
     use super::*;
     use crate::stream_info::{MOST_BYTES, Value};
 
