@@ -334,10 +334,8 @@ mod tests {
     ) -> Option<Box<dyn StreamFilter>> {
         let scope = FilterScope::new("main".into(), Rc::default(), Arc::clone(registry), 0);
         let filter = config.start(&scope);
-        match stream.request(|view| filter.on_request(view)) {
-            OnRequest::Talk { watcher, waits: false } => Some(watcher),
-            _ => None,
-        }
+        let outcome = stream.request(|view| filter.on_request(view));
+        if let OnRequest::Talk { watcher, waits: false } = outcome { Some(watcher) } else { None }
     }
 
     fn passed(filter: &mut dyn StreamFilter) -> usize {
@@ -376,11 +374,13 @@ mod tests {
     #[test]
     fn the_route_says_whether_a_stream_is_limited() {
         let registry = Arc::default();
-        let is_limited = |config, stream: &mut Stream| limited(config, stream, &registry).is_some();
+        let is_limited = |config: &SharedBandwidthLimit, stream: &mut Stream| {
+            limited(config, stream, &registry).is_some()
+        };
         let (on, off) = (limit(1, true, true), limit(1, false, false));
         assert!(is_limited(&on, &mut Stream::new(b"GET", &[])));
         assert!(!is_limited(&off, &mut Stream::new(b"GET", &[])));
         assert!(!is_limited(&on, &mut Stream::new(b"GET", &[]).on_route(off.clone())));
-        assert!(is_limited(&off, &mut Stream::new(b"GET", &[]).on_route(on.clone())));
+        assert!(is_limited(&off, &mut Stream::new(b"GET", &[]).on_route(on)));
     }
 }
