@@ -622,6 +622,25 @@ fn the_limit_on_connecting_ends_when_there_is_a_connection() {
     });
 }
 
+/// A device that sleeps meanwhile hears of the connection and of the time that has passed at once.
+#[test]
+fn a_connection_that_comes_after_the_limit_is_too_late() {
+    for_each_seed(30, |seed| {
+        let mut app = App::new(seed, Settings::default());
+        let log = app.serve(ORIGIN, Habits::default());
+        let options =
+            Options { connect: Some(Duration::from_millis(10)), retries: 0, ..Options::default() };
+        let call = app.get(100, options);
+        app.run(Duration::from_millis(1));
+        app.world.freeze(app.worker, Duration::from_secs(1));
+        app.run(Duration::from_secs(2));
+        let state = &app.calls[&call];
+        assert_eq!(state.outcome(), Outcome::Failed(Error::Connect(Failure::TimedOut)));
+        assert!(state.report().tries.is_empty(), "{:?}", state.report());
+        assert!(!log.borrow().times.contains_key(&state.id));
+    });
+}
+
 #[test]
 fn behind_a_limit_on_connecting_the_time_for_an_answer_begins_with_the_connection() {
     for_each_seed(30, |seed| {

@@ -102,9 +102,13 @@ impl Exchange {
         })
     }
 
-    /// A stream that has waited gets a connection, unless another one has become its own, or too many have one.
+    /// A stream that has waited gets a connection, unless another one has become its own, its time has passed, or too
+    /// many have one.
     fn give_room(&mut self, next: StreamIndex, id: ConnectionId, pool_key: PoolKey, now: Instant) {
         let Some(next) = self.takes_standby(next, now) else { return };
+        if self.is_unconnected(next, now) {
+            return self.fail_unconnected(next, now);
+        }
         let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) else { return };
         if !cluster.is_full(pool_key, Resource::Requests) {
             return self.attach(next, id, now);

@@ -156,7 +156,7 @@ impl Exchange {
             AppTimer::Attempt => self.time_out_try(index, timer, Layer::Attempt, now),
             AppTimer::Gap => self.time_out(index, Layer::Gap, now),
             AppTimer::Whole if self.is_unconnected(index, now) => {
-                self.fail_call(index, Error::Connect(Failure::TimedOut), now);
+                self.fail_unconnected(index, now);
             }
             AppTimer::Whole => self.time_out(index, Layer::Total, now),
             AppTimer::Look => self.watch(index, now),
@@ -171,8 +171,12 @@ impl Exchange {
         }
     }
 
+    pub(crate) fn fail_unconnected(&mut self, index: StreamIndex, now: Instant) {
+        self.fail_call(index, Error::Connect(Failure::TimedOut), now);
+    }
+
     /// It has been given to no connection within its time for that.
-    fn is_unconnected(&self, index: StreamIndex, now: Instant) -> bool {
+    pub(crate) fn is_unconnected(&self, index: StreamIndex, now: Instant) -> bool {
         let limit = self.call(index).and_then(|call| Some(call.began + call.options.connect?));
         limit.is_some_and(|limit| limit <= now)
     }
