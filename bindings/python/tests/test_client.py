@@ -8,7 +8,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
+import httpx
 import pytest
 import towpath
 import trio
@@ -246,6 +249,30 @@ def test_asyncio_and_trio(server: Server) -> None:
 
     assert len(asyncio.run(main())) == 8_000_000
     assert len(trio.run(main)) == 8_000_000
+
+
+@pytest.mark.parametrize("run", [asyncio.run, trio.run])
+def test_a_body_that_is_not_wanted_to_its_end_is_closed(server: Server, run: Callable[[Any], Any]) -> None:
+    closed = []
+
+    async def pieces():
+        try:
+            while True:
+                yield bytes(100_000)
+        finally:
+            closed.append("pieces")
+
+    async def main() -> None:
+        async with towpath.AsyncClient() as client:
+            response = await client.post(f"{server.url}/early", content=pieces())
+            assert response.status == 413
+            assert closed == ["pieces"]
+        async with httpx.AsyncClient(transport=towpath.AsyncTransport()) as client:
+            response = await client.post(f"{server.url}/early", content=pieces())
+            assert response.status_code == 413
+            assert closed == ["pieces"] * 2
+
+    run(main)
 
 
 def test_a_cancelled_task_gives_its_request_up(server: Server) -> None:

@@ -141,11 +141,15 @@ class AsyncResponse(_BaseResponse):
             async for chunk in self:
                 size += len(chunk)
                 if size > limit:
-                    self.close()
+                    await self.aclose()
                     raise _errors.TooLargeError(f"the response is larger than {limit} bytes")
                 pieces.append(chunk)
             self._content = b"".join(pieces)
         return self._content
+
+    async def aclose(self) -> None:
+        """Gives the request up, unless it has ended, and closes the generator that makes its body."""
+        await self._exchange.aclose()
 
 
 class _BaseClient:
@@ -293,9 +297,8 @@ class AsyncClient(_BaseClient):
         response = await self._send(method, url, **how)
         try:
             await response.read()
-        except BaseException:
-            response.close()
-            raise
+        finally:
+            await response.aclose()
         return response
 
     @asynccontextmanager
@@ -306,7 +309,7 @@ class AsyncClient(_BaseClient):
         try:
             yield response
         finally:
-            response.close()
+            await response.aclose()
 
     async def get(self, url: str, **how: Any) -> AsyncResponse:
         return await self.request("GET", url, **how)

@@ -5,6 +5,7 @@ for and, where a server answers before it has everything, while the response's b
 read stays with the server.
 """
 
+import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 
 from . import _hub, _towpath
@@ -133,8 +134,13 @@ class AsyncExchange:
                     return head
                 await self._hub.wait(self._token)
         except BaseException:
-            self.native.cancel()
+            await self.aclose()
             raise
+
+    async def aclose(self) -> None:
+        """Gives the request up, unless it has ended, and what makes its body with it."""
+        self.native.cancel()
+        await self._drop_pieces()
 
     async def chunk(self) -> bytes | None:
         """The next piece of the response's body; None after the last."""
@@ -155,6 +161,12 @@ class AsyncExchange:
             if piece is not None:
                 self._piece.set(piece)
                 continue
-            self._pieces = None
+            await self._drop_pieces()
             if sent:
                 self.native.finish()
+
+    async def _drop_pieces(self) -> None:
+        # A generator that is left alone before its end would be closed whenever it is collected, which Trio warns of.
+        pieces, self._pieces = self._pieces, None
+        if inspect.isasyncgen(pieces) and not pieces.ag_running:
+            await pieces.aclose()

@@ -152,7 +152,7 @@ class _AsyncStream(httpx.AsyncByteStream):
             _raise(failure, self._request)
 
     async def aclose(self) -> None:
-        self._exchange.native.cancel()
+        await self._exchange.aclose()
 
 
 def _response(
