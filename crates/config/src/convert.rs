@@ -44,6 +44,7 @@ mod matcher;
 mod matcher_tree;
 mod metadata;
 mod nearest;
+pub(crate) mod network_filter;
 mod original_dst;
 mod outlier;
 mod overload;
@@ -71,7 +72,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use towpath_engine::snapshot::connection_rate::ConnectionRate;
+use towpath_engine::network_filter::local_ratelimit::ConnectionRate;
 use towpath_engine::snapshot::listener::Direction;
 use towpath_engine::snapshot::log::Sink;
 use towpath_engine::snapshot::tls::Certificates;

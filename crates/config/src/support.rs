@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::convert::filter::FILTERS;
+use crate::convert::network_filter::FILTERS as NETWORK_FILTERS;
 use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::report::Report;
@@ -75,6 +76,7 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
     .into_iter()
     .flatten()
     .chain(FILTERS.iter().flat_map(|filter| filter.support))
+    .chain(NETWORK_FILTERS.iter().flat_map(|filter| filter.support))
 }
 
 /// What becomes of a field of a message.

@@ -37,6 +37,7 @@ pub mod matcher;
 pub mod mesh;
 pub mod message;
 pub mod names;
+pub mod network_filter;
 mod number;
 #[cfg(feature = "serving")]
 mod protobuf;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use scene::{HTTP, address, listener};
 use towpath_engine::filter::local_ratelimit::Tokens;
 use towpath_engine::message::{Message, ToWorker};
-use towpath_engine::snapshot::connection_rate::ConnectionRate;
+use towpath_engine::network_filter::local_ratelimit::ConnectionRate;
 use towpath_engine::snapshot::listener::{Answer, FilterChain, Terminal};
 use towpath_engine::snapshot::{BufferLimit, Snapshot};
 use towpath_engine::stats::Registry;
@@ -142,8 +142,8 @@ fn an_answer_is_all_that_there_is() {
 #[test]
 fn another_configuration_takes_no_token() {
     let tokens = Tokens { max: 2, per_fill: 1, interval: Duration::from_secs(3600) };
-    let rate = ConnectionRate::new("r".into(), Some(tokens));
-    let limited = |chain: &mut FilterChain| chain.filters.rates.push(rate.clone());
+    let rate = Arc::new(ConnectionRate::new("r".into(), Some(tokens)));
+    let limited = |chain: &mut FilterChain| chain.filters.list.push(rate.clone());
     let mut rig = Rig::new(Answer::Echo, limited);
     rig.connect(1);
     rig.configure(2, Answer::Echo, |chain| {

@@ -15,8 +15,9 @@ use scene::client::{Ask, Ending, Endings, client};
 use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, address, origin_address};
 use towpath_engine::message::{Message, ToWorker};
+use towpath_engine::network_filter::connection_limit::ConnectionLimit;
 use towpath_engine::snapshot::cluster::Limits;
-use towpath_engine::snapshot::listener::{ConnectionLimit, Listener};
+use towpath_engine::snapshot::listener::Listener;
 use towpath_engine::snapshot::{ClusterId, FilterChain, Snapshot};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
@@ -171,12 +172,12 @@ fn connection_limits_let_exactly_so_many_in() {
             of_process.max_connections = Some(5);
             let of_filter = with_listener(|listener| {
                 let chain: &mut FilterChain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-                chain.filters.limits.push(ConnectionLimit {
+                chain.filters.list.push(Arc::new(ConnectionLimit {
                     stat_prefix: "few".into(),
                     max_connections: 5,
                     open: Default::default(),
                     delay: Duration::ZERO,
-                });
+                }));
             });
             for snapshot in [of_listener, of_process, of_filter] {
                 let outcome = run(seed, workers, snapshot, 12, 1, silent);

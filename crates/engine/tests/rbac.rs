@@ -17,9 +17,10 @@ use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, TCP, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::matcher::{MetadataMatcher, StringMatcher, ValueMatcher};
 use towpath_engine::message::Message;
+use towpath_engine::network_filter::rbac::NetworkRbac;
 use towpath_engine::rbac::{Action, Policy, Rule, Rules, Whose};
 use towpath_engine::snapshot::Snapshot;
-use towpath_engine::snapshot::listener::{NetworkRbac, Prefix};
+use towpath_engine::snapshot::listener::Prefix;
 use towpath_engine::stats::Registry;
 use towpath_proto::{Close, Input, Instant};
 use towpath_sim::{Orders, Script, World, for_each_seed};
@@ -84,15 +85,7 @@ fn run_behind(
     mut filters: Vec<NetworkRbac>,
     change: impl FnOnce(&mut NetworkRbac),
 ) -> Outcome {
-    let mut rbac = NetworkRbac {
-        stat_prefix: "r".into(),
-        rules: None,
-        shadow: None,
-        shadow_prefix: "".into(),
-        is_continuous: false,
-        delay: Duration::ZERO,
-        behind: 0,
-    };
+    let mut rbac = NetworkRbac { stat_prefix: "r".into(), ..NetworkRbac::default() };
     change(&mut rbac);
     filters.push(rbac);
     let mut world: World<Message> = World::new(seed);
@@ -120,7 +113,9 @@ fn snapshot(to: ([u8; 4], u16), filters: Vec<NetworkRbac>) -> Snapshot {
     snapshot.listeners.retain(|listener| listener.addresses == [address(to)]);
     let listener = Arc::get_mut(&mut snapshot.listeners[0]).unwrap();
     let chain = Arc::get_mut(&mut listener.chains[0]).unwrap();
-    chain.filters.rbac = filters;
+    for filter in filters {
+        chain.filters.list.push(Arc::new(filter));
+    }
     snapshot
 }
 
@@ -175,12 +170,10 @@ fn continuous_rules_judge_all_that_comes() {
 fn shadow(prefix: &str, is_continuous: bool) -> NetworkRbac {
     NetworkRbac {
         stat_prefix: "other".into(),
-        rules: None,
         shadow: nothing(),
         shadow_prefix: prefix.into(),
         is_continuous,
-        delay: Duration::ZERO,
-        behind: 0,
+        ..NetworkRbac::default()
     }
 }
 

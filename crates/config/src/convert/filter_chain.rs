@@ -1,53 +1,17 @@
 //! Filter chains: which connections they take, and the filters in them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use towpath_engine::snapshot::FilterChain;
 use towpath_engine::snapshot::listener::{
-    Answer, ChainMatch, ConnectionLimit, NetworkFilters, SourceType, Terminal, Transport,
+    Answer, ChainMatch, NetworkFilters, SourceType, Terminal, Transport,
 };
-use towpath_engine::total::Total;
 
 use super::Converter;
-use super::bolt::BOLT_PROXY;
 use super::extension::NETWORK_FILTER;
 use super::extension_discovery::{Found, Place};
-use super::filter::set_filter_state::NETWORK as SET_STATE;
-use super::forward_proxy::SNI as SNI_FORWARD;
-use super::istio::{EXCHANGE, STATS};
-use super::rbac::NETWORK_RBAC;
+use super::network_filter::{FILTERS, Read};
 use crate::message::Message;
-
-const HTTP: &str =
-    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const TCP: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
-const CONNECTION_LIMIT: &str =
-    "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit";
-
-const LOCAL_RATE: &str = "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit";
-const ECHO: &str = "envoy.extensions.filters.network.echo.v3.Echo";
-const DIRECT_RESPONSE: &str = "envoy.extensions.filters.network.direct_response.v3.Config";
-const SNI_CLUSTER: &str = "envoy.extensions.filters.network.sni_cluster.v3.SniCluster";
-/// The network filters that there are.
-const KNOWN: [&str; 13] = [
-    HTTP,
-    TCP,
-    BOLT_PROXY,
-    ECHO,
-    DIRECT_RESPONSE,
-    LOCAL_RATE,
-    SET_STATE,
-    CONNECTION_LIMIT,
-    NETWORK_RBAC,
-    SNI_CLUSTER,
-    SNI_FORWARD,
-    EXCHANGE,
-    STATS,
-];
-
-/// What a chain answers at most; Envoy has no limit.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// What a filter is to its chain.
 enum Filter {
@@ -111,11 +75,14 @@ impl Converter<'_> {
             self.report.unsupported(message.at("config_discovery"), text);
             return None;
         }
+        let known: Vec<_> = FILTERS.iter().map(|known| known.config_type).collect();
+        let last = FILTERS.iter().filter(|known| known.is_last());
+        let terminal: Vec<_> = last.map(|known| known.config_type).collect();
         let place = Place {
             extends: NETWORK_FILTER,
             family: "network_filter",
-            known: &KNOWN,
-            terminal: &[HTTP, TCP, BOLT_PROXY, ECHO, DIRECT_RESPONSE],
+            known: &known,
+            terminal: &terminal,
             is_last,
         };
         let config = match self.filter_config(message, place)? {
@@ -125,47 +92,11 @@ impl Converter<'_> {
                 return Some(Filter::Deciding);
             }
         };
-        match config.descriptor.full_name() {
-            HTTP => return Some(Filter::Last(Terminal::Http(Arc::new(self.http(config)?)))),
-            TCP => return Some(Filter::Last(Terminal::Tcp(Arc::new(self.tcp_proxy(config)?)))),
-            BOLT_PROXY => {
-                return Some(Filter::Last(Terminal::Bolt(Arc::new(self.bolt_proxy(config)?))));
-            }
-            ECHO => return Some(Filter::Last(Terminal::Answer(Answer::Echo))),
-            DIRECT_RESPONSE => {
-                let text = config.message("response");
-                let text = text.and_then(|text| self.data(text, MAX_ANSWER_BYTES));
-                let answer = Answer::Fixed(text.unwrap_or_default().into());
-                return Some(Filter::Last(Terminal::Answer(answer)));
-            }
-            SET_STATE => before.states.push(self.connection_state(config)),
-            LOCAL_RATE => before.rates.extend(self.connection_rate(config)),
-            NETWORK_RBAC => {
-                let behind = before.states.len();
-                before.rbac.push(self.network_rbac(config, behind)?);
-            }
-            SNI_CLUSTER => before.states.extend(self.cluster_by_name(&config.at)),
-            SNI_FORWARD => before.sni_forward = self.sni_forward(config),
-            EXCHANGE => before.greetings = Some(Arc::new(self.istio_greetings(config))),
-            STATS => before.telemetry = self.istio_telemetry(config).map(Arc::new),
-            _ => before.limits.extend(self.connection_limit(config)),
+        let config_type = config.descriptor.full_name();
+        match FILTERS.iter().find(|known| known.config_type == config_type)?.read {
+            Read::Before(read) => read(self, config, before).map(|()| Filter::Deciding),
+            Read::Last(read) => read(self, config).map(Filter::Last),
         }
-        Some(Filter::Deciding)
-    }
-
-    /// A limit, unless it is switched off.
-    fn connection_limit(&mut self, config: &Message) -> Option<ConnectionLimit> {
-        if let Some(enabled) = config.message("runtime_enabled")
-            && !self.runtime_flag(enabled)
-        {
-            return None;
-        }
-        Some(ConnectionLimit {
-            stat_prefix: Arc::from(config.text("stat_prefix")),
-            max_connections: config.number("max_connections").unwrap_or(1),
-            open: Total::default(),
-            delay: config.duration("delay").unwrap_or(Duration::ZERO),
-        })
     }
 
     fn server_names(&mut self, matches: &Message) -> Vec<Box<str>> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::cluster::{AskedNames, Balancing, Discovery, Family, SubClusters};
-use towpath_engine::snapshot::listener::SniForward;
 use towpath_engine::snapshot::names::DnsCache;
 
 use super::Converter;
@@ -13,8 +12,6 @@ use crate::error::Rank;
 use crate::message::Message;
 
 pub(super) const CLUSTER: &str = "envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig";
-pub(super) const SNI: &str =
-    "envoy.extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig";
 
 impl Converter<'_> {
     /// A cluster whose hosts are the names that requests choose.
@@ -98,18 +95,6 @@ impl Converter<'_> {
             self.report.problem(&config.at, text);
         }
         asked
-    }
-
-    /// `envoy.filters.network.sni_dynamic_forward_proxy`.
-    pub(super) fn sni_forward(&mut self, config: &Message) -> Option<SniForward> {
-        let cache = self.dns_cache_of(config)?;
-        let port = config.number("port_value").and_then(|port| u16::try_from(port).ok());
-        let Some(port) = port else {
-            let text = "without a port connections go to port 0 in Envoy: write `port_value`";
-            self.report.unsupported(&config.at, text);
-            return None;
-        };
-        Some(SniForward { cache, port })
     }
 
     /// The DNS cache that a cluster or filter says: its name.

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use towpath_engine::matcher::tree::Tree;
-use towpath_engine::snapshot::connection_rate::ConnectionRate;
 use towpath_engine::snapshot::http_inspector::HttpInspector;
 use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
@@ -207,28 +206,6 @@ impl Converter<'_> {
         filters.binds_source = binds_source;
         filters.steers = steers;
         filters
-    }
-
-    /// A bucket for connections, of a listener or of a filter chain.
-    pub(super) fn connection_rate(&mut self, config: &Message) -> Option<ConnectionRate> {
-        let tokens = self.tokens(config.message("token_bucket")?)?;
-        let switch = config.message("runtime_enabled");
-        let is_on = switch.is_none_or(|switch| self.runtime_flag(switch));
-        let prefix = Arc::from(config.text("stat_prefix"));
-        let mut rate = ConnectionRate::new(prefix, is_on.then_some(tokens));
-        // The listener filter has no such field.
-        let has_key = config.descriptor.get_field_by_name("share_key").is_some();
-        let key = if has_key { config.text("share_key") } else { "" };
-        if !key.is_empty() {
-            rate.share_key = Some(Arc::from(key));
-            let serving = self.base.snapshot.listeners.iter();
-            let chains = serving.flat_map(|it| it.chains.iter().chain(&it.default_chain));
-            let mut known = self.shared_rates.iter().chain(chains.flat_map(|it| &it.filters.rates));
-            if !known.any(|other| rate.join(other)) {
-                self.shared_rates.push(rate.clone());
-            }
-        }
-        Some(rate)
     }
 
     fn addresses(&mut self, message: &Message) -> Vec<Address> {

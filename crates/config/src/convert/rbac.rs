@@ -1,69 +1,16 @@
-//! `config.rbac.v3.RBAC`: rules of the network filter and of the HTTP filter, and the network filter itself.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! `config.rbac.v3.RBAC`: rules of the network filter and of the HTTP filter.
 
 use towpath_engine::matcher::Input;
 use towpath_engine::rbac::{Action, MatchedAction, Policy, Rule, Rules, Whose};
-use towpath_engine::snapshot::listener::NetworkRbac;
 
 use super::Converter;
 use super::matcher_tree::Place;
+use super::network_filter::rbac::CONFIG as NETWORK_RBAC;
 use crate::message::{Field, Message, Value};
 
 const ACTION: &str = "envoy.config.rbac.v3.Action";
-pub(super) const NETWORK_RBAC: &str = "envoy.extensions.filters.network.rbac.v3.RBAC";
 
 impl Converter<'_> {
-    /// A filter that stands behind so many that set filter state.
-    pub(super) fn network_rbac(&mut self, config: &Message, behind: usize) -> Option<NetworkRbac> {
-        for name in ["rules", "shadow_rules"] {
-            if let Some(rules) = config.message(name) {
-                self.refuse_headers(rules);
-            }
-        }
-        let (rules, shadow) = self.rules_of(config);
-        let prefix = config.text("stat_prefix");
-        Some(NetworkRbac {
-            stat_prefix: Arc::from(prefix.strip_suffix('.').unwrap_or(prefix)),
-            rules: rules?,
-            shadow: shadow?,
-            shadow_prefix: config.text("shadow_rules_stat_prefix").into(),
-            is_continuous: config.choice("enforcement_type") == "CONTINUOUS",
-            delay: config.duration("delay_deny").unwrap_or(Duration::ZERO),
-            behind,
-        })
-    }
-
-    /// A connection has no headers: Envoy takes no rule that asks for one.
-    fn refuse_headers(&mut self, message: &Message) {
-        for field in &message.fields {
-            let asks = matches!(message.descriptor.name(), "Permission" | "Principal");
-            if asks && field.descriptor.name() == "header" {
-                let text = "a header's rule is not supported by the RBAC network filter";
-                self.report.problem(&field.at, text);
-            }
-            match &field.value {
-                Value::Message(inner) => self.refuse_headers(inner),
-                Value::List(items) => {
-                    for item in items {
-                        if let Value::Message(inner) = &item.value {
-                            self.refuse_headers(inner);
-                        }
-                    }
-                }
-                Value::Map(entries) => {
-                    for (_, item) in entries {
-                        if let Value::Message(inner) = &item.value {
-                            self.refuse_headers(inner);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// The rules of a filter, and those that only count.
     pub(super) fn rules_of(
         &mut self,

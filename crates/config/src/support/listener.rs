@@ -231,30 +231,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
-        message: "envoy.extensions.filters.network.echo.v3.Echo",
-        honoured: &[],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.extensions.filters.network.direct_response.v3.Config",
-        honoured: &["response"],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.extensions.filters.network.local_ratelimit.v3.LocalRateLimit",
-        honoured: &["stat_prefix", "token_bucket", "runtime_enabled", "share_key"],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit",
-        honoured: &["stat_prefix", "max_connections", "delay", "runtime_enabled"],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
         message: "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
         honoured: &[
             "stat_prefix",

@@ -1,29 +1,8 @@
-//! Role-based access control: the rules, and the network filter.
+//! Role-based access control: the rules.
 
 use super::Entry;
 
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry {
-        message: "envoy.extensions.filters.network.rbac.v3.RBAC",
-        honoured: &[
-            "rules",
-            "shadow_rules",
-            "shadow_rules_stat_prefix",
-            "stat_prefix",
-            "enforcement_type",
-            "delay_deny",
-            "matcher",
-            "shadow_matcher",
-        ],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: "envoy.extensions.filters.network.sni_cluster.v3.SniCluster",
-        honoured: &[],
-        harmless: &[],
-        changes: &[],
-    },
     Entry {
         message: "envoy.config.rbac.v3.RBAC",
         honoured: &["action", "policies"],

@@ -5,32 +5,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_proto::Instant;
-
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
 use crate::filter::istio_stats::Metrics;
 use crate::filter::{ChainFilter, FilterScope, HttpFilter};
 use crate::ids::{Kind, NO_CLUSTER};
-use crate::rbac::{COMMON, Rules, SHADOW, Subject};
+use crate::network_filter::RunningFilters;
 use crate::serving::Serving;
 use crate::snapshot::listener::{
     Answer, ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
-    NetworkRbac, TcpConnects, TcpLogOptions, Terminal,
+    TcpConnects, TcpLogOptions, Terminal,
 };
 use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::{ClusterChoice, RouteTable};
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
-    BoltStats, ConnectionLimitStats, ConnectionRateStats, GreetingStats, Http2Stats, HttpStats,
-    ListenerHttpStats, ListenerStats, ListenerWorkerStats, RbacStats, ShadowRbacStats, TcpStats,
-    TracingStats,
+    BoltStats, GreetingStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
+    ListenerWorkerStats, TcpStats, TracingStats,
 };
-use crate::stream_info::{StreamInfo, Struct};
 use crate::tracer;
-
-/// Counters of rules, and of those that only count.
-pub(crate) type ChainRbacStats = (Arc<RbacStats>, Arc<ShadowRbacStats>);
 
 /// What a downstream connection keeps of its listener: the chain that took it and everything on the way.
 ///
@@ -45,13 +38,9 @@ pub(crate) struct ChainContext {
     pub(crate) kind: ChainKind,
     /// How its clients are spoken to; plain text without.
     pub(crate) tls: Option<ChainTls>,
-    /// The counters of the chain's connection limits, in their order.
-    pub(crate) limits: Vec<Arc<ConnectionLimitStats>>,
-    /// Those of its rates.
-    pub(crate) rates: Vec<Arc<ConnectionRateStats>>,
-    /// Those of its rules.
-    pub(crate) rbac: Vec<ChainRbacStats>,
-    /// Those of what its clients say of themselves.
+    /// Its filters before the last.
+    pub(crate) filters: RunningFilters,
+    /// The counters of what its clients say of themselves.
     pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
     /// Logs or formats of its configuration may ask what became of a stream.
     pub(crate) is_recorded: bool,
@@ -178,9 +167,7 @@ impl ChainContext {
             worker_stats: Arc::default(),
             kind: ChainKind::Local,
             tls: None,
-            limits: Vec::new(),
-            rates: Vec::new(),
-            rbac: Vec::new(),
+            filters: RunningFilters::default(),
             greeting_stats: None,
             is_recorded: true,
             slot: usize::MAX,
@@ -188,28 +175,11 @@ impl ChainContext {
         }
     }
 
-    /// A connection begins. Answers the `connection_limit` filter that refuses it, and how long to hold it then.
-    pub(crate) fn enter(&self) -> Option<(&ConnectionLimitStats, Duration)> {
+    /// A connection begins, or `is_new` is false and it has been moved from the chain's configuration before. Answers
+    /// how long a filter that has no room for it has it held.
+    pub(crate) fn enter(&self, is_new: bool) -> Option<Duration> {
         self.listener.open.add(1);
-        let mut refused = None;
-        for (limit, stats) in self.chain.filters.limits.iter().zip(&self.limits) {
-            stats.active_connections.inc();
-            if limit.open.add(1) >= limit.max_connections && refused.is_none() {
-                refused = Some((&**stats, limit.delay));
-            }
-        }
-        refused
-    }
-
-    /// Whether its rates let a connection in.
-    pub(crate) fn admits(&self, now: Instant) -> bool {
-        self.chain.filters.rates.iter().zip(&self.rates).all(|(rate, stats)| {
-            let is_admitted = rate.admits(now);
-            if !is_admitted {
-                stats.rate_limited.inc();
-            }
-            is_admitted
-        })
+        self.filters.enter(is_new)
     }
 
     /// What its connections are answered, where they go no further.
@@ -217,72 +187,6 @@ impl ChainContext {
         match &self.kind {
             ChainKind::Answer(answer) => Some(answer),
             ChainKind::Http(_) | ChainKind::Tcp(_) | ChainKind::Local => None,
-        }
-    }
-
-    /// Gives what a client sends to the filters that look at it, in their order: the first bytes to all of them, later
-    /// ones to those that judge all.
-    pub(crate) fn judge(&self, subject: &Subject<'_>, is_first: bool) -> Verdict {
-        let mut verdict = Verdict::default();
-        let mut set = 0;
-        for (filter, (stats, of_shadow)) in self.rbac() {
-            if is_first {
-                self.set_states(set, filter.behind, subject);
-                set = filter.behind;
-            } else if !filter.is_continuous {
-                continue;
-            }
-            if let Some(shadow) = &filter.shadow {
-                let judgement = shadow.judge(subject);
-                of_shadow.count(judgement.is_allowed);
-                let mut entries = Struct::new();
-                judgement.note(&mut entries, &filter.shadow_prefix, SHADOW);
-                verdict.leave(subject.info, NETWORK_RBAC, entries);
-            }
-            let Some(rules) = &filter.rules else { continue };
-            let judgement = rules.judge(subject);
-            stats.count(judgement.is_allowed);
-            if let Some(hint) = judgement.hint() {
-                verdict.leave(subject.info, COMMON, hint);
-            }
-            if !judgement.is_allowed {
-                verdict.refused = Some((judgement.details, filter.delay));
-                return verdict;
-            }
-        }
-        if is_first {
-            self.set_states(set, self.chain.filters.states.len(), subject);
-        }
-        verdict
-    }
-
-    /// Sets objects of the filter state, as these of the filters that set some say for the first bytes.
-    fn set_states(&self, from: usize, to: usize, subject: &Subject<'_>) {
-        let Some(facts) = subject.facts else { return };
-        let states = self.chain.filters.states.iter().take(to).skip(from);
-        states.flat_map(|state| &state.received).for_each(|setting| setting.write(facts));
-    }
-
-    /// Whether rules have conditions, which look at more than rules do.
-    pub(crate) fn judges_by_conditions(&self) -> bool {
-        let has = |rules: &Option<Rules>| rules.as_ref().is_some_and(Rules::has_conditions);
-        self.chain.filters.rbac.iter().any(|filter| has(&filter.rules) || has(&filter.shadow))
-    }
-
-    /// Whether rules judge all that a client sends, not only its first bytes.
-    pub(crate) fn judges_all(&self) -> bool {
-        self.chain.filters.rbac.iter().any(|filter| filter.is_continuous)
-    }
-
-    fn rbac(&self) -> impl Iterator<Item = (&NetworkRbac, &ChainRbacStats)> {
-        self.chain.filters.rbac.iter().zip(&self.rbac)
-    }
-
-    /// One is over for its filters.
-    pub(crate) fn leave_filters(&self) {
-        for (limit, stats) in self.chain.filters.limits.iter().zip(&self.limits) {
-            limit.open.sub(1);
-            stats.active_connections.dec();
         }
     }
 
@@ -323,25 +227,6 @@ impl ChainContext {
         }
     }
 }
-
-/// What filters say of what a client sends.
-#[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    /// What refuses it: the details, and how long the connection is held then.
-    pub(crate) refused: Option<(&'static str, Duration)>,
-    /// Something was left in its dynamic metadata.
-    pub(crate) leaves: bool,
-}
-
-impl Verdict {
-    /// Leaves something for filters behind, and logs.
-    fn leave(&mut self, info: Option<&StreamInfo>, namespace: &str, entries: Struct) {
-        // What is too much for one connection is left out.
-        self.leaves |= info.is_some_and(|info| info.add_metadata(namespace, entries).is_ok());
-    }
-}
-
-const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 
 /// What stands for a listener where there is none.
 fn no_listener() -> (Listener, FilterChain) {

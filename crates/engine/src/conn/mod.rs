@@ -341,7 +341,7 @@ impl Downstream {
     /// A client's connection that a chain has taken, or the app's.
     pub(crate) fn new(context: Rc<ChainContext>, serial: u64) -> Self {
         Self {
-            unjudged: !context.rbac.is_empty() || context.chain.filters.looks_at_first_bytes(),
+            unjudged: context.filters.looks_at_first_bytes(),
             context,
             requests: 0,
             closing: false,

@@ -23,6 +23,7 @@ use crate::filter::FilterScope;
 use crate::filter::istio_stats::Metrics;
 use crate::ids::Closer;
 use crate::message::FromWorker;
+use crate::network_filter::{RunningFilters, count_alike};
 use crate::record::Record;
 use crate::serving::Serving;
 use crate::snapshot::Http;
@@ -213,7 +214,7 @@ impl Listeners {
     /// A connection does not count for its chain any more.
     fn release_chain(&self, context: &ChainContext) {
         if self.slots.get(context.slot).is_some() {
-            context.leave_filters();
+            context.filters.leave();
         }
     }
 
@@ -325,10 +326,10 @@ impl Listeners {
             match self.successor(&downstream.context).cloned() {
                 Some(context) => {
                     let before = std::mem::replace(&mut downstream.context, context);
-                    before.leave_filters();
+                    before.filters.leave();
                     before.listener.open.sub(1);
                     let after = Rc::clone(&downstream.context);
-                    let _ = after.enter();
+                    let _ = after.enter(false);
                     self.count_globally(&before, &after);
                 }
                 None => conns.drain(id, env, now),
@@ -349,11 +350,7 @@ impl Listeners {
             } else {
                 old.name == new.name
             };
-            let are_same_rbac = before.rbac.len() == context.rbac.len()
-                && before.rbac.iter().zip(&context.rbac).all(|(this, that)| {
-                    Arc::ptr_eq(&this.0, &that.0) && Arc::ptr_eq(&this.1, &that.1)
-                });
-            let counts_alike = are_same(&before.limits, &context.limits) && are_same_rbac;
+            let counts_alike = count_alike(&old.filters.list, &new.filters.list);
             same && old.tls.is_some() == new.tls.is_some()
                 && before.is_default == context.is_default
                 && before.listener.ignore_global_limit == context.listener.ignore_global_limit
@@ -492,37 +489,19 @@ impl Env {
                 }),
             })),
         };
+        let filters = RunningFilters::start(&chain.filters.list, &self.registry, self.index);
         let is_recorded = match &kind {
             ChainKind::Http(http) => is_recorded(&http.config) || listener.filters.steers,
             ChainKind::Tcp(tcp) => {
                 !tcp.config.access_logs.is_empty()
                     || listener.filters.steers
-                    || !chain.filters.states.is_empty()
+                    || filters.sets
                     || tcp.config.tunneling.is_some()
                     || tcp.metrics.is_some()
             }
             ChainKind::Answer(_) => false,
             ChainKind::Local => true,
         };
-        let limits = chain.filters.limits.iter().map(|limit| {
-            self.registry.set(self.index, Scope::ConnectionLimit(Arc::clone(&limit.stat_prefix)))
-        });
-        let rates = chain.filters.rates.iter().map(|rate| {
-            self.registry.set(self.index, Scope::ChainRate(Arc::clone(&rate.stat_prefix)))
-        });
-        let rbac = chain.filters.rbac.iter().map(|filter| {
-            let scope = |rules: Arc<str>, shadow| Scope::NetworkRbac {
-                prefix: Arc::clone(&filter.stat_prefix),
-                rules,
-                shadow,
-            };
-            // Counters have names of whole words: a dot at a prefix's end is Envoy's own.
-            let prefix = &*filter.shadow_prefix;
-            let of_shadow = scope(prefix.strip_suffix('.').unwrap_or(prefix).into(), true);
-            let of_shadow = self.registry.set(self.index, of_shadow);
-            (self.registry.set(self.index, scope(Arc::from(""), false)), of_shadow)
-        });
-        let (limits, rates, rbac) = (limits.collect(), rates.collect(), rbac.collect());
         let tls = chain.tls.as_ref().map(|tls| {
             let scope = Scope::ListenerTls(Arc::clone(&listener.stat_prefix));
             let stats = self.registry.set(self.index, scope);
@@ -547,9 +526,7 @@ impl Env {
             worker_stats: self.registry.set(self.index, of_worker),
             kind,
             tls,
-            limits,
-            rates,
-            rbac,
+            filters,
             greeting_stats: chain
                 .filters
                 .greetings
@@ -658,12 +635,6 @@ impl ListenerState {
         });
         left.first().copied().or(default)
     }
-}
-
-/// Whether these are the same counters.
-fn are_same<T>(these: &[Arc<T>], those: &[Arc<T>]) -> bool {
-    these.len() == those.len()
-        && these.iter().zip(those).all(|(this, that)| Arc::ptr_eq(this, that))
 }
 
 /// What a listener's own log can say of a connection.

@@ -14,10 +14,11 @@ use crate::conn::mux::{Mux, Raw, bolt_server};
 use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
 use crate::exchange::Exchange;
+use crate::network_filter::Moment;
 use crate::record::Flags;
 use crate::serving::{OfHttp2, Serving};
 use crate::snapshot::http2::Choice;
-use crate::snapshot::listener::{Arrival, Fingerprints, Listener, Moment};
+use crate::snapshot::listener::{Arrival, Fingerprints, Listener};
 use crate::snapshot::overload::ScaledTime;
 
 impl Exchange {
@@ -120,10 +121,7 @@ impl Exchange {
         context.worker_stats.downstream_cx_total.inc();
         context.worker_stats.downstream_cx_active.inc();
         state.active += 1;
-        let refused = context.enter().map(|(stats, delay)| {
-            stats.limited_connections.inc();
-            delay
-        });
+        let refused = context.enter(true);
         let limit = state.config.buffer_limit;
         if !context.listener.ignore_global_limit {
             self.listeners.count_in();
@@ -171,7 +169,7 @@ impl Exchange {
         if let Some(delay) = refused {
             return self.turn_away(id, delay, false, now);
         }
-        if !context.admits(now) {
+        if !context.filters.admits(now) {
             return self.turn_away(id, Duration::ZERO, true, now);
         }
         let mut is_ready = true;

@@ -13,8 +13,8 @@ use crate::conn::Connection;
 use crate::downstream::listener::connection_record;
 use crate::exchange::Exchange;
 use crate::format::Facts;
+use crate::network_filter::Moment;
 use crate::record::{DownstreamTls, Record};
-use crate::snapshot::listener::Moment;
 use crate::stream_info::{StateObject, StreamInfo};
 
 impl Exchange {
@@ -23,8 +23,7 @@ impl Exchange {
         let Some(connection) = self.conns.table.get_mut(id) else { return };
         let Some(downstream) = connection.downstream() else { return };
         let context = Rc::clone(&downstream.context);
-        let states = &context.chain.filters.states;
-        if states.iter().all(|state| state.at(moment).is_empty()) {
+        if context.filters.settings(moment).next().is_none() {
             return;
         }
         // It is read once, when there is something to read.
@@ -40,9 +39,7 @@ impl Exchange {
             filter_chain: &context.chain.name,
             ..Facts::new(&record, now)
         };
-        for setting in states.iter().flat_map(|state| state.at(moment)) {
-            setting.write(&facts);
-        }
+        context.filters.settings(moment).for_each(|setting| setting.write(&facts));
         if let Some(downstream) = connection.downstream_mut() {
             downstream.particulars.get_or_insert_default().state = state_of(&info);
         }

@@ -141,18 +141,18 @@ impl Exchange {
         let Some(downstream) = connection.downstream() else { return false };
         let context = Rc::clone(&downstream.context);
         let is_first = !downstream.particulars.as_ref().is_some_and(|it| it.is_read);
-        let sets = is_first && context.chain.filters.looks_at_first_bytes();
+        let (filters, judges) = (&context.filters, context.filters.judges);
+        let sets = is_first && filters.sets_received;
         let is_http = context.http().is_some();
-        let stays =
-            context.judges_all() || (is_http && self.env.may_shed_all_bytes(&context.listener));
-        if !sets && context.rbac.is_empty() {
+        let stays = judges.all || (is_http && self.env.may_shed_all_bytes(&context.listener));
+        if !sets && !judges.first {
             if let Some(downstream) = connection.downstream_mut() {
                 downstream.unjudged = stays;
             }
             return false;
         }
         let info = downstream.info();
-        let record = (sets || context.judges_by_conditions())
+        let record = (sets || judges.by_conditions)
             .then(|| record_of(connection, tls.as_ref().map(Arc::clone)));
         let facts = record.as_ref().map(|record| Facts {
             info: Some(&info),
@@ -162,7 +162,7 @@ impl Exchange {
             filter_chain: &context.chain.name,
             ..Facts::new(record, now)
         });
-        let verdict = context.judge(
+        let verdict = filters.judge(
             &Subject {
                 local: Some(&connection.local),
                 direct: Some(connection.direct_peer()),

@@ -23,9 +23,9 @@ use crate::message::FromWorker;
 use crate::names::{
     Lookup, NameEvent, NameFault, NameNews, NameQuestion, SubTicket, Ticket, Waiter, with_port,
 };
+use crate::network_filter::sni_dynamic_forward_proxy::SniForward;
 use crate::record::{Flags, details};
 use crate::snapshot::ClusterId;
-use crate::snapshot::listener::SniForward;
 use crate::upstream::protocol::Asks;
 
 /// What became of a request at the filter.
@@ -279,7 +279,7 @@ impl Exchange {
         let mut port = if cluster.config.tls.is_some() { 443 } else { 80 };
         let host = if let Kind::Tcp(_) = stream.kind {
             let client = self.conns.table.get(stream.downstream.connection);
-            if let Some(forward) = &stream.context.chain.filters.sni_forward {
+            if let Some(forward) = stream.context.filters.forward() {
                 port = forward.port;
             }
             wanted_by_client(client, port).unwrap_or_default()

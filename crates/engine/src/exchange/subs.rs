@@ -94,7 +94,7 @@ pub(super) fn sub_of_client(
     env: &Env,
 ) -> Option<ClusterId> {
     let mut port = if cluster.config.tls.is_some() { 443 } else { 80 };
-    if let Some(forward) = &stream.context.chain.filters.sni_forward {
+    if let Some(forward) = stream.context.filters.forward() {
         port = forward.port;
     }
     let wanted = wanted_by_client(client, port)?;

@@ -65,7 +65,7 @@ impl Exchange {
         if options.on_start {
             self.log_under_way(index, TCP_CONNECTION_START, now);
         }
-        let forward = context.chain.filters.sni_forward.as_ref();
+        let forward = context.filters.forward();
         if forward.is_none_or(|forward| self.resolve_for_sni(index, forward, now))
             && !tcp.config.connects.on_data
         {
@@ -90,8 +90,7 @@ impl Exchange {
         let Some(tcp) = context.tcp() else { return };
         let random = self.env.random.next();
         let set = || self.conns.table.get(id)?.downstream()?.cluster_by_state();
-        let is_set = !context.chain.filters.states.is_empty();
-        let named = is_set.then(set).flatten();
+        let named = context.filters.sets.then(set).flatten();
         let mut criteria = tcp.config.criteria.as_ref();
         let cluster = match (&tcp.config.cluster, named) {
             (ClusterChoice::One(_), Some(name)) => self.snapshot.cluster_id(&name),

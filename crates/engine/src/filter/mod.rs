@@ -74,7 +74,7 @@ mod talk;
 mod testing;
 mod wanted;
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -503,7 +503,7 @@ impl FilterScope {
     /// The counters that are called so.
     #[must_use]
     pub fn named<S: StatSet + Default>(&self, names: FilterNames) -> Arc<S> {
-        self.set(Scope::Filter { names, of: TypeId::of::<S>() })
+        self.registry.filter_set(self.worker, names)
     }
 
     /// The counters of any scope.

@@ -8,21 +8,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use towpath_proto::{Address, HeaderName, Instant, ListenOptions};
 
-use super::connection_rate::ConnectionRate;
 use super::log::AccessLog;
 use super::original_src::Source;
 use super::route::{ClusterChoice, HeaderOps};
 use super::subset::Criteria;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 pub use crate::cidr::Prefix;
-use crate::filter::set_filter_state::Setting;
 use crate::format::Format;
 use crate::matcher::Subject;
 pub use crate::matcher::Transport;
 use crate::matcher::tree::Tree;
 use crate::mesh::{Greetings, Telemetry};
+use crate::network_filter::NetworkFilterConfig;
 use crate::proxied::{OwnTlvs, Proxied};
-use crate::rbac::Rules;
 pub use crate::record::Fingerprints;
 use crate::stats::Registry;
 use crate::stream_info::FilterMetadata;
@@ -378,106 +376,17 @@ pub enum SourceType {
     External,
 }
 
-/// The network filters before the last one. Those of one kind act at one moment, in order: limits when a connection
-/// begins, rules with its first bytes.
+/// The network filters before the last one.
 #[derive(Debug, Default)]
 pub struct NetworkFilters {
-    /// `envoy.filters.network.connection_limit`.
-    pub limits: Vec<ConnectionLimit>,
-    /// `envoy.filters.network.local_ratelimit`.
-    pub rates: Vec<ConnectionRate>,
-    /// `envoy.filters.network.rbac`.
-    pub rbac: Vec<NetworkRbac>,
-    /// `envoy.filters.network.sni_dynamic_forward_proxy`: connections wait until the name of that server is known.
-    pub sni_forward: Option<SniForward>,
+    /// In order.
+    pub list: Vec<Arc<dyn NetworkFilterConfig>>,
     /// Istio's `metadata_exchange`.
     pub greetings: Option<Arc<Greetings>>,
     /// Istio's `stats`, of opaque bytes.
     pub telemetry: Option<Arc<Telemetry>>,
-    /// `envoy.filters.network.set_filter_state` and `sni_cluster`, which sets one object.
-    pub states: Vec<ConnectionState>,
     /// One that a control plane was asked for and did not give: connections are closed.
     pub is_missing: bool,
-}
-
-impl NetworkFilters {
-    /// Whether something is to be set with the first bytes.
-    pub(crate) fn looks_at_first_bytes(&self) -> bool {
-        self.states.iter().any(|state| !state.received.is_empty())
-    }
-}
-
-/// Envoy `extensions.filters.network.set_filter_state.v3.Config`: objects of a connection's filter state, which all of
-/// its streams begin with.
-#[derive(Debug, Default)]
-pub struct ConnectionState {
-    /// `on_new_connection`.
-    pub accepted: Box<[Setting]>,
-    /// `on_downstream_tls_handshake`; without TLS when the connection begins.
-    pub secured: Box<[Setting]>,
-    /// `on_downstream_data`: with the first bytes.
-    pub received: Box<[Setting]>,
-}
-
-/// When objects of a connection's filter state are set, beside with its first bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// It begins.
-    Accepted,
-    /// Its handshake is over.
-    Secured,
-}
-
-impl ConnectionState {
-    /// What is set then.
-    #[must_use]
-    pub fn at(&self, moment: Moment) -> &[Setting] {
-        match moment {
-            Moment::Accepted => &self.accepted,
-            Moment::Secured => &self.secured,
-        }
-    }
-}
-
-/// Envoy `extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SniForward {
-    /// `dns_cache_config.name`.
-    pub cache: Arc<str>,
-    /// `port_value`: the port of all that are asked for, 1 to 65,535.
-    pub port: u16,
-}
-
-/// Envoy `extensions.filters.network.connection_limit.v3.ConnectionLimit`.
-#[derive(Debug)]
-pub struct ConnectionLimit {
-    /// Its counters' prefix.
-    pub stat_prefix: Arc<str>,
-    /// Connections at once.
-    pub max_connections: u64,
-    /// Those that all workers have.
-    pub open: Total,
-    /// How long a connection over the limit is held before it is closed.
-    pub delay: Duration,
-}
-
-/// Envoy `extensions.filters.network.rbac.v3.RBAC`.
-#[derive(Debug)]
-pub struct NetworkRbac {
-    /// Its counters' prefix.
-    pub stat_prefix: Arc<str>,
-    /// `rules`; without them everything is allowed.
-    pub rules: Option<Rules>,
-    /// `shadow_rules`: only counted.
-    pub shadow: Option<Rules>,
-    /// `shadow_rules_stat_prefix`, of their counters and of the keys of the metadata; it may be empty.
-    pub shadow_prefix: Arc<str>,
-    /// `enforcement_type: CONTINUOUS`: all that comes is judged, not only the first bytes.
-    pub is_continuous: bool,
-    /// `delay_deny`: how long a connection that is refused is held before it is closed.
-    pub delay: Duration,
-    /// How many of the chain's [`NetworkFilters::states`] stand before it.
-    pub behind: usize,
 }
 
 /// The filter that ends a chain.

@@ -58,13 +58,6 @@ stats! {
 }
 
 stats! {
-    /// `listener_local_ratelimit.<stat prefix>.…`, and `local_rate_limit.<stat prefix>.…`
-    pub ConnectionRateStats {
-        Counter rate_limited;
-    }
-}
-
-stats! {
     /// `cluster.<name>.…`, of a cluster whose requests are kept in zones.
     pub ZoneStats {
         Counter lb_local_cluster_not_ok;

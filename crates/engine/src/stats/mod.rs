@@ -34,9 +34,9 @@ use std::fmt;
 pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
-    ConnectionRateStats, GreetingStats, HttpInspectorStats, ProxyHeaderStats, ProxyProtocolErrors,
-    ProxyProtocolStats, ProxyProtocolVersionStats, RbacStats, ShadowRbacStats, SubsetStats,
-    TlsInspectorStats, ZoneStats,
+    GreetingStats, HttpInspectorStats, ProxyHeaderStats, ProxyProtocolErrors, ProxyProtocolStats,
+    ProxyProtocolVersionStats, RbacStats, ShadowRbacStats, SubsetStats, TlsInspectorStats,
+    ZoneStats,
 };
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
@@ -57,12 +57,12 @@ pub use scope::{FilterNames, GOOGLE_GRPC, GrpcProtocol, Scope};
 pub(crate) use sets::stats;
 pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
-    ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ConnectionLimitStats,
-    ControlPlaneStats, DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats,
-    GrpcStats, HealthCheckStats, HealthDiscoveryStats, Http2Stats, ListenerHttpStats,
-    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats,
-    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
-    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
+    ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ControlPlaneStats,
+    DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats,
+    HealthCheckStats, HealthDiscoveryStats, Http2Stats, ListenerHttpStats, ListenerManagerStats,
+    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
+    OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
+    TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

@@ -1,11 +1,11 @@
 //! All sets of all workers.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::sorted::{Query, Sorted, codes, number};
-use super::{Bins, Json, Prometheus, Rules, Scope, Stat, StatSet, Text};
+use super::{Bins, FilterNames, Json, Prometheus, Rules, Scope, Stat, StatSet, Text};
 
 /// Every set of statistics in the process. Locks are taken when a set is made and when all are read, never
 /// when a number changes.
@@ -85,6 +85,12 @@ impl Registry {
         sets.reserve_exact(1);
         sets.push((worker, weak));
         set
+    }
+
+    /// The same for what a filter has named.
+    #[must_use]
+    pub fn filter_set<S: StatSet + Default>(&self, worker: u32, names: FilterNames) -> Arc<S> {
+        self.set(worker, Scope::Filter { names, of: TypeId::of::<S>() })
     }
 
     /// The sets that workers write for `scope`.

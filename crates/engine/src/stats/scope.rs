@@ -84,8 +84,6 @@ pub enum Scope {
     EntryLogs,
     /// `towpath.stats_sinks`.
     Exports,
-    /// `connection_limit.<stat prefix>`.
-    ConnectionLimit(Arc<str>),
     /// `control_plane`.
     ControlPlane,
     /// `towpath.worker_<n>`: a worker's driver.
@@ -106,7 +104,7 @@ pub enum Scope {
     },
     /// `filesystem`.
     Filesystem,
-    /// What an HTTP filter counts, as the filter has named it.
+    /// What a filter counts, as the filter has named it.
     Filter {
         /// Its names.
         names: FilterNames,
@@ -171,10 +169,6 @@ pub enum Scope {
     LoadReporter,
     /// `access_logs.open_telemetry_access_log.<stat prefix>`.
     LogService(Arc<str>),
-    /// `listener_local_ratelimit.<stat prefix>`.
-    ConnectionRate(Arc<str>),
-    /// `local_rate_limit.<stat prefix>`.
-    ChainRate(Arc<str>),
     /// `metadata_exchange`.
     MetadataExchange,
     /// `proxy_proto.<stat prefix>`; the prefix may be empty.
@@ -192,15 +186,6 @@ pub enum Scope {
     TlsInspector,
     /// `http_inspector`.
     HttpInspector,
-    /// `<stat prefix>.rbac`, and the prefix of rules that only count.
-    NetworkRbac {
-        /// The filter's stat prefix.
-        prefix: Arc<str>,
-        /// Of the rules; it may be empty.
-        rules: Arc<str>,
-        /// They only count.
-        shadow: bool,
-    },
     /// `http.<stat prefix>.rds.<route table>`.
     RouteDiscovery {
         /// The connection manager's stat prefix.
@@ -327,7 +312,6 @@ impl fmt::Display for Scope {
                 write!(f, "extension_config_discovery.{family}.{name}")
             }
             Self::Filter { names, .. } => f.write_str(&names.prefix),
-            Self::ConnectionLimit(prefix) => write!(f, "connection_limit.{prefix}"),
             Self::GoogleGrpc(prefix) => write!(f, "grpc.{prefix}"),
             Self::HighMemory => f.write_str("envoy.overload_actions.reset_high_memory_stream"),
             Self::Overload(name) if name.is_empty() => f.write_str("overload"),
@@ -357,12 +341,6 @@ impl fmt::Display for Scope {
             Self::LogService(prefix) => {
                 write!(f, "access_logs.open_telemetry_access_log.{}", prefix.trim_end_matches('.'))
             }
-            Self::ConnectionRate(prefix) => write!(f, "listener_local_ratelimit.{prefix}"),
-            Self::ChainRate(prefix) => write!(f, "local_rate_limit.{prefix}"),
-            Self::NetworkRbac { prefix, rules, .. } if rules.is_empty() => {
-                write!(f, "{prefix}.rbac")
-            }
-            Self::NetworkRbac { prefix, rules, .. } => write!(f, "{prefix}.rbac.{rules}"),
             Self::ProxyProtocol(prefix) if prefix.is_empty() => f.write_str("proxy_proto"),
             Self::ProxyProtocol(prefix) => write!(f, "proxy_proto.{prefix}"),
             Self::ProxyProtocolVersion { prefix, version } if prefix.is_empty() => {
@@ -475,7 +453,6 @@ impl Scope {
             Self::ClusterTlsContext(_) => "cluster_client_ssl_socket_factory",
             Self::ClusterCertificate { .. } => "cluster_ssl_certificate",
             Self::ListenerCertificate { .. } => "listener_ssl_certificate",
-            Self::ConnectionLimit(_) => "connection_limit",
             Self::GoogleGrpc(_) => "grpc",
             Self::AccessLogs => "towpath_access_log",
             Self::EntryLogs => "access_logs_grpc_access_log",
@@ -501,14 +478,11 @@ impl Scope {
             Self::HealthDiscovery => "hds_delegate",
             Self::LoadReporter => "load_reporter",
             Self::LogService(_) => "access_logs_open_telemetry_access_log",
-            Self::ConnectionRate(_) => "listener_local_ratelimit",
-            Self::ChainRate(_) => "local_rate_limit",
             Self::MetadataExchange => "metadata_exchange",
             Self::ProxyProtocol(_) | Self::ProxyProtocolVersion { .. } => "proxy_proto",
             Self::ProxyProtocolErrors => "downstream_cx_proxy_proto_error",
             Self::TlsInspector => "tls_inspector",
             Self::HttpInspector => "http_inspector",
-            Self::NetworkRbac { .. } => "rbac",
             Self::RouteDiscovery { .. } => "http_rds",
             Self::Route { .. } => "vhost_route",
             Self::Runtime | Self::RuntimeDiscovery => "runtime",

@@ -439,14 +439,6 @@ stats! {
 }
 
 stats! {
-    /// `connection_limit.<stat prefix>.…`
-    pub ConnectionLimitStats {
-        Gauge active_connections;
-        Counter limited_connections;
-    }
-}
-
-stats! {
     /// `listener_manager.…`
     pub ListenerManagerStats {
         Counter listener_added;

@@ -104,10 +104,4 @@ const SUPPORT: &[Entry] = &[
         harmless: &[("preresolve_clusters", "Envoy 1.40 does not read it")],
         changes: &[],
     },
-    Entry {
-        message: "envoy.extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig",
-        honoured: &["dns_cache_config", "port_value"],
-        harmless: &[("save_upstream_address", "nothing that is there reads it")],
-        changes: &[],
-    },
 ];

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use towpath_engine::filter::RouteConfig;
 use towpath_engine::filter::set_filter_state::{SetFilterState, Setting};
-use towpath_engine::snapshot::listener::ConnectionState;
 use towpath_engine::stream_info::Sharing;
 
 use super::Known;
 use crate::convert::Converter;
-use crate::message::{At, Message};
+use crate::message::Message;
 use crate::support::Entry;
 
-pub(in crate::convert) const NETWORK: &str =
-    "envoy.extensions.filters.network.set_filter_state.v3.Config";
 const CONFIG: &str = "envoy.extensions.filters.http.set_filter_state.v3.Config";
 
 pub(super) const FILTER: Known = Known {
@@ -35,32 +32,12 @@ impl Converter<'_> {
         }
     }
 
-    /// The network filter's.
-    pub(in crate::convert) fn connection_state(&mut self, config: &Message) -> ConnectionState {
-        let mut at = |field: &str| {
-            config.messages(field).filter_map(|value| self.state_setting(value, true)).collect()
-        };
-        ConnectionState {
-            accepted: at("on_new_connection"),
-            secured: at("on_downstream_tls_handshake"),
-            received: at("on_downstream_data"),
-        }
-    }
-
-    /// What `sni_cluster` sets: the name that a client asks for, if it does.
-    pub(in crate::convert) fn cluster_by_name(&mut self, at: &At) -> Option<ConnectionState> {
-        let setting = Setting {
-            name: TCP_CLUSTER.into(),
-            value: self.format("%REQUESTED_SERVER_NAME%", true, at)?,
-            sharing: Sharing::None,
-            skips_empty: true,
-            is_hashable: false,
-        };
-        Some(ConnectionState { accepted: Box::new([setting]), ..ConnectionState::default() })
-    }
-
     /// One object, of a connection or of a request.
-    fn state_setting(&mut self, value: &Message, of_connection: bool) -> Option<Setting> {
+    pub(in crate::convert) fn state_setting(
+        &mut self,
+        value: &Message,
+        of_connection: bool,
+    ) -> Option<Setting> {
         let name = value.text("object_key");
         let (maker, at) = match value.text("factory_key") {
             "" => (name, value.at("object_key")),
@@ -110,7 +87,7 @@ impl Converter<'_> {
 const DYNAMIC_HOST: &str = "envoy.upstream.dynamic_host";
 const DYNAMIC_PORT: &str = "envoy.upstream.dynamic_port";
 /// Where the bytes of a connection go, in place of the TCP proxy's own cluster.
-const TCP_CLUSTER: &str = "envoy.tcp_proxy.cluster";
+pub(in crate::convert) const TCP_CLUSTER: &str = "envoy.tcp_proxy.cluster";
 /// What a request counts for the filter `ratelimit`.
 const HITS: &str = "envoy.ratelimit.hits_addend";
 
@@ -118,12 +95,6 @@ const SUPPORT: &[Entry] = &[
     Entry {
         message: CONFIG,
         honoured: &["on_request_headers", "clear_route_cache"],
-        harmless: &[],
-        changes: &[],
-    },
-    Entry {
-        message: NETWORK,
-        honoured: &["on_new_connection", "on_downstream_tls_handshake", "on_downstream_data"],
         harmless: &[],
         changes: &[],
     },

@@ -48,7 +48,6 @@ impl Scope {
                 labels
             }
             Self::GoogleGrpc(prefix) => vec![label("envoy_google_grpc_client_prefix", prefix)],
-            Self::ConnectionLimit(prefix) => vec![label("envoy_connection_limit_prefix", prefix)],
             Self::DnsCache(name) | Self::DnsCacheBreakers(name) => {
                 vec![label("envoy_dns_cache_prefix", name)]
             }
@@ -71,20 +70,11 @@ impl Scope {
                     label("envoy_listener_address", listener),
                 ]
             }
-            Self::ConnectionRate(prefix) => {
-                vec![label("envoy_local_listener_ratelimit_prefix", prefix)]
-            }
-            Self::ChainRate(prefix) => vec![label("envoy_local_network_ratelimit_prefix", prefix)],
             Self::LogService(prefix) if prefix.is_empty() => Vec::new(),
             Self::LogService(prefix) => vec![label("towpath_log_prefix", prefix)],
             // Envoy has these in the metric's name.
             Self::Extension { family, name } | Self::ExtensionUse { family, name } => {
                 vec![label("towpath_extends", family), label("towpath_extension", name)]
-            }
-            Self::NetworkRbac { prefix, rules, .. } => {
-                let rules = Some(rules).filter(|rules| !rules.is_empty());
-                let rules = rules.map(|rules| label("towpath_rbac_rules_prefix", rules));
-                std::iter::once(label("envoy_rbac_prefix", prefix)).chain(rules).collect()
             }
             Self::ProxyProtocol(prefix) if prefix.is_empty() => Vec::new(),
             Self::ProxyProtocol(prefix) => vec![label("envoy_proxy_protocol_prefix", prefix)],

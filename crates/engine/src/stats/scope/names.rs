@@ -1,4 +1,4 @@
-//! What an HTTP filter calls the statistics that it keeps.
+//! What a filter calls the statistics that it keeps.
 
 use std::sync::Arc;
 
