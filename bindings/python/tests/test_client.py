@@ -251,7 +251,7 @@ def test_asyncio_and_trio(server: Server) -> None:
     assert len(trio.run(main)) == 8_000_000
 
 
-@pytest.mark.parametrize("run", [asyncio.run, trio.run])
+@pytest.mark.parametrize("run", [lambda main: asyncio.run(main()), trio.run], ids=["asyncio", "trio"])
 def test_a_body_that_is_not_wanted_to_its_end_is_closed(server: Server, run: Callable[[Any], Any]) -> None:
     closed = []
 

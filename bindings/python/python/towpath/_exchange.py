@@ -101,7 +101,7 @@ class Exchange:
 class AsyncExchange:
     """For event loops: the same, awaited."""
 
-    __slots__ = ("native", "_hub", "_token", "_pieces", "_piece")
+    __slots__ = ("native", "_hub", "_token", "_pieces", "_piece", "_below")
 
     def __init__(
         self,
@@ -112,7 +112,9 @@ class AsyncExchange:
         options: _towpath.Options,
         body: bytes | AsyncIterable[bytes] | None,
         length: int | None = None,
+        below: object = None,
     ) -> None:
+        """`below`: a generator that makes what `body` gives, which is closed with it."""
         self._hub, self._token = _hub.current(), _hub.token()
         self._pieces: AsyncIterator[bytes] | None = None
         hub, token = self._hub.native, self._token
@@ -121,6 +123,7 @@ class AsyncExchange:
         else:
             self.native = engine.start(method, url, fields, options, follows=True, length=length, hub=hub, token=token)
             self._pieces = body.__aiter__()
+            self._below = below
             self._piece = _Piece()
 
     async def head(self) -> Head:
@@ -168,5 +171,8 @@ class AsyncExchange:
     async def _drop_pieces(self) -> None:
         # A generator that is left alone before its end would be closed whenever it is collected, which Trio warns of.
         pieces, self._pieces = self._pieces, None
-        if inspect.isasyncgen(pieces) and not pieces.ag_running:
-            await pieces.aclose()
+        if pieces is None:
+            return
+        for generator in (pieces, self._below):
+            if inspect.isasyncgen(generator) and not generator.ag_running:
+                await generator.aclose()

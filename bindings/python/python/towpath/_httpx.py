@@ -115,7 +115,10 @@ class AsyncTransport(_Base, httpx.AsyncBaseTransport):
             raise RuntimeError("a request with a blocking body was given to an asynchronous client")
         try:
             native = self.engine.native()
-            exchange = AsyncExchange(native, method, url, request.headers.raw, options, body, _length(request))
+            # httpx's own generator leaves the app's to the collector.
+            below = getattr(stream, "_stream", None)
+            fields, length = request.headers.raw, _length(request)
+            exchange = AsyncExchange(native, method, url, fields, options, body, length, below)
             head = await exchange.head()
         except (_errors.Error, _towpath.Failure) as failure:
             _raise(failure, request)

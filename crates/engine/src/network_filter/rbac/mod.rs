@@ -99,7 +99,7 @@ mod tests {
     use crate::stream_info::StreamInfo;
 
     fn rules(action: Action, policies: &[&str]) -> Option<Rules> {
-        let policy = |name: &&str| Policy::new(*name, vec![Rule::Any], vec![Rule::Any]);
+        let policy = |name: &&str| Policy::new(name, vec![Rule::Any], vec![Rule::Any]);
         Some(Rules::new(action, policies.iter().map(policy).collect()))
     }
 
