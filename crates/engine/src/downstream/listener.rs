@@ -20,6 +20,7 @@ use crate::conn::{Arriving, Connections};
 use crate::downstream::close::Hold;
 use crate::env::Env;
 use crate::filter::FilterScope;
+use crate::filter::head_limits::HeadLimits;
 use crate::filter::istio_stats::Metrics;
 use crate::ids::Closer;
 use crate::message::FromWorker;
@@ -547,12 +548,13 @@ impl Env {
         let (listener, prefix) = (&listener.stat_prefix, &config.stat_prefix);
         let of_listener =
             Scope::ListenerHttp { listener: Arc::clone(listener), prefix: Arc::clone(prefix) };
-        let scope = FilterScope::new(
+        let mut scope = FilterScope::new(
             Arc::clone(prefix),
             Rc::clone(&self.notes),
             Arc::clone(&self.registry),
             self.index,
         );
+        scope.limits = HeadLimits::of(&config.http1);
         let tracer = config.tracing.as_ref().and_then(|tracing| tracing.provider.as_ref());
         let filters = PlacedFilter::start(&config.filters, &scope, Some(&config.routes));
         HttpContext {

@@ -39,6 +39,7 @@ pub mod grpc_service;
 #[cfg(feature = "serving")]
 pub mod grpc_stats;
 pub mod grpc_web;
+pub mod head_limits;
 pub mod header_mutation;
 pub mod header_to_metadata;
 pub mod health_check;
@@ -87,6 +88,7 @@ use towpath_proto::head::HeadPool;
 
 pub(crate) use self::callout::SpanName;
 pub use self::callout::{Answer, Callout, CalloutSpan, Failed, Joint, OnAnswer};
+use self::head_limits::HeadLimits;
 use self::notes::Notes;
 pub use self::talk::{Direction, Said, Step, TalkView};
 pub use self::wanted::WantedHost;
@@ -441,6 +443,8 @@ pub struct ResponseView<'a> {
     pub checks_health: bool,
     /// Health checks are told to fail.
     pub health_fails: bool,
+    /// How many fields its host may send. Envoy `max_headers_count` of the cluster.
+    pub most_fields: usize,
     /// Set by the filter: what is answered in its place, which no other filter sees (Envoy `sendLocalReply`).
     pub reply: Option<Box<Reply>>,
 }
@@ -469,6 +473,8 @@ pub struct FilterScope {
     pub notes: Rc<Notes>,
     /// The filter stands between the router and hosts; the prefix is the statistics' name of its cluster.
     pub is_of_cluster: bool,
+    /// How large requests may become.
+    pub limits: HeadLimits,
     registry: Arc<Registry>,
     worker: u32,
 }
@@ -476,13 +482,9 @@ pub struct FilterScope {
 impl FilterScope {
     /// The scope of a worker's chain.
     #[must_use]
-    pub const fn new(
-        prefix: Arc<str>,
-        notes: Rc<Notes>,
-        registry: Arc<Registry>,
-        worker: u32,
-    ) -> Self {
-        Self { prefix, notes, is_of_cluster: false, registry, worker }
+    pub fn new(prefix: Arc<str>, notes: Rc<Notes>, registry: Arc<Registry>, worker: u32) -> Self {
+        let limits = HeadLimits::default();
+        Self { prefix, notes, is_of_cluster: false, limits, registry, worker }
     }
 
     /// The counters of `http.<stat prefix>.<filter>`; `family` is `http_<filter>`.

@@ -95,6 +95,7 @@ impl Stream {
             node_cluster: "node",
             checks_health: false,
             health_fails: false,
+            most_fields: super::head_limits::MOST_FIELDS,
             reply: None,
         });
         (head, looked)

@@ -25,6 +25,7 @@ pub use super::mutation_rules::MutationRules;
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig, RouteConfigs,
 };
+use crate::filter::head_limits::HeadLimits;
 use crate::format::cel::Expression;
 use crate::header_ops::HeaderOps;
 use crate::matcher::StringMatcher;
@@ -225,7 +226,7 @@ impl FilterConfig for SharedExtProc {
         let config = Arc::clone(&self.0);
         let names = scope.names("http_ext_proc");
         let stats = scope.named(names.part("towpath_ext_proc_prefix", &config.stat_prefix));
-        Rc::new(Instance(Rc::new(Shared { config, stats })))
+        Rc::new(Instance(Rc::new(Shared { config, stats, limits: scope.limits })))
     }
 
     fn reads_record(&self) -> bool {
@@ -238,6 +239,7 @@ impl FilterConfig for SharedExtProc {
 struct Shared {
     config: Arc<ExtProc>,
     stats: Arc<ExtProcStats>,
+    limits: HeadLimits,
 }
 
 #[derive(Debug)]

@@ -4,16 +4,19 @@ use towpath_proto::Head;
 use towpath_proto::Name;
 
 use super::wire::HeaderMutation;
+use crate::filter::head_limits::{HeadLimits, MOST_FIELDS};
 use crate::filter::mutation_rules::{MutationRules, Operation, change, is_name, is_value};
 use crate::stats::Counter;
 
 /// What limits a head that is changed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
     /// The message is replaced: its method may change.
     pub(super) replaces: bool,
     /// Its length is not told.
     pub(super) without_length: bool,
+    /// How large it may become.
+    pub(super) limits: HeadLimits,
 }
 
 /// Changes a head.
@@ -72,7 +75,7 @@ pub(super) fn apply(
             rejected.inc();
         }
     }
-    if head.byte_size() > MOST_BYTES || head.len() > MOST_FIELDS {
+    if !bounds.limits.allow(head) {
         return refuse("header_mutation_result_exceeds_limit");
     }
     Ok(())
@@ -90,7 +93,3 @@ fn has(head: &Head, name: &str) -> bool {
 pub(super) fn forget_length(head: &mut Head) {
     head.remove(Name::ContentLength);
 }
-
-/// Envoy's `max_request_headers_kb` and `max_headers_count`, as they are if nothing is said.
-const MOST_BYTES: usize = 60 * 1024;
-const MOST_FIELDS: usize = 100;

@@ -15,6 +15,7 @@ use crate::filter::ext_proc::wire::{
     TrailersResponse,
 };
 use crate::filter::ext_proc::{HeaderMode, RouteCache};
+use crate::filter::head_limits::HeadLimits;
 use crate::grpc;
 use crate::record::details;
 use crate::stream_info::Value;
@@ -432,7 +433,7 @@ impl Conversation {
             return Err(SPURIOUS);
         }
         if let (Some(mutation), Some(Some(trailers))) = (&response.header_mutation, &mut flow.end) {
-            let bounds = Bounds { replaces: false, without_length: true };
+            let bounds = Bounds { without_length: true, ..Bounds::default() };
             let (rules, rejected) = (&shared.config.rules, &shared.stats.rejected_header_mutations);
             mutation::apply(mutation, trailers, bounds, rules, rejected).map_err(Fault::Invalid)?;
         }
@@ -456,8 +457,14 @@ impl Conversation {
         }
         let head = head_of(way, stream);
         flow.remember_length(head);
-        let bounds =
-            Bounds { replaces: response.replaces(), without_length: flow.modes.forgets_length() };
+        let bounds = Bounds {
+            replaces: response.replaces(),
+            without_length: flow.modes.forgets_length(),
+            limits: match way {
+                Direction::Request => shared.limits,
+                Direction::Response => HeadLimits::default(),
+            },
+        };
         let (rules, rejected) = (&shared.config.rules, &shared.stats.rejected_header_mutations);
         mutation::apply(mutation, head, bounds, rules, rejected).map_err(Fault::Invalid)
     }
@@ -502,7 +509,7 @@ impl Conversation {
         let details = details::told(&immediate.details, "ext_proc_immediate_response");
         let mut reply = Reply::new(status.unwrap_or(200), &immediate.body, details);
         if let Some(mutation) = &immediate.headers {
-            let bounds = Bounds { replaces: false, without_length: true };
+            let bounds = Bounds { without_length: true, ..Bounds::default() };
             let (rules, rejected) = (&shared.config.rules, &shared.stats.rejected_header_mutations);
             // What is wrong with it is left out, with what comes behind it.
             let _ = mutation::apply(mutation, &mut reply.head, bounds, rules, rejected);
