@@ -29,7 +29,9 @@ fn defaults_are_envoys() {
     assert_eq!(http.http1.max_head_bytes, 60 * 1024);
     assert_eq!(http.http1.max_fields, 100);
     assert_eq!(http.server_name.value(), b"envoy");
-    assert!(http.generate_request_id && !http.use_remote_address && http.router.dynamic_stats);
+    assert!(
+        http.generate_request_id && !http.use_remote_address && http.chain.router.dynamic_stats
+    );
     let cluster = cluster(&loaded, "a");
     assert_eq!(cluster.connect_timeout, Duration::from_secs(5));
     assert_eq!(cluster.balancing.policy, Balancer::RoundRobin);
@@ -96,7 +98,7 @@ fn filters_keep_their_order_and_names() {
                     mutations: {request_mutations: [{remove: x-a}, {append: {header: {key: X-B, value: \
                     '%PROTOCOL%'}}}]}}}, ";
     let loaded = gateway("timeout: 1s", mutation);
-    let [filter] = http(&loaded).filters.as_slice() else { panic!("one mutation") };
+    let [filter] = http(&loaded).chain.filters.as_slice() else { panic!("one mutation") };
     assert_eq!((&*filter.name, filter.disabled), ("own", false));
     let config: &dyn std::any::Any = &*filter.config;
     let HeaderMutation { own: Mutations { request, response, .. }, .. } =

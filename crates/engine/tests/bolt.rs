@@ -31,7 +31,7 @@ use scene::{address, origin_address, retries};
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream, Heartbeat};
-use towpath_engine::snapshot::http::{Http, Router};
+use towpath_engine::snapshot::http::{Http, HttpChain, Router};
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, Forward, RetryOn, RetryPolicy};
 use towpath_engine::snapshot::{Cluster, Snapshot};
@@ -533,7 +533,10 @@ fn snapshot(setting: &Setting) -> Snapshot {
         stat_prefix: "rpc".into(),
         stream_idle_timeout: None,
         stream_flush_timeout: None,
-        router: Router { suppress_envoy_headers: true, ..Router::default() },
+        chain: HttpChain {
+            filters: Vec::new(),
+            router: Router { suppress_envoy_headers: true, ..Router::default() },
+        },
         ..scene::http(scene::table(vec![scene::route("/", Action::Forward(Box::new(action)))]))
     };
     let proxy = BoltProxy {

@@ -319,7 +319,7 @@ fn a_tunnel_outlasts_the_time_for_an_answer() {
         |forward| forward.timeout = Some(Duration::from_millis(50)),
         |http| {
             let kind = "websocket".into();
-            http.upgrades.push(Upgrade { kind, enabled: true, ends_connect: false });
+            http.upgrades.push(Upgrade { kind, enabled: true, ends_connect: false, chain: None });
         },
     );
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
@@ -509,7 +509,7 @@ fn one_request_too_many_is_refused_and_counted() {
 fn a_refusal_says_nothing_of_the_proxy_where_that_is_suppressed() {
     let mut plan = Plan::new(1);
     plan.cluster.limits.requests = 0;
-    plan.adjust_http = |http| http.router.suppress_envoy_headers = true;
+    plan.adjust_http = |http| http.chain.router.suppress_envoy_headers = true;
     let refusal = Bench::of(plan.snapshot()).ask(GET).escape_ascii().to_string();
     assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
     assert!(!refusal.contains("x-envoy-"), "{refusal}");
@@ -700,7 +700,7 @@ fn a_request_from_elsewhere_is_refused_where_that_is_enabled_and_counted_where_i
 
 fn csrf(http: &mut Http, percent: u32) {
     let enabled = Fraction { numerator: percent, denominator: 100 };
-    http.filters.push(filter(CsrfPolicy { enabled, shadow: ALL, origins: Vec::new() }));
+    http.chain.filters.push(filter(CsrfPolicy { enabled, shadow: ALL, origins: Vec::new() }));
 }
 
 #[test]
@@ -721,7 +721,7 @@ fn more_requests_than_there_are_tokens_are_refused_where_that_is_enforced() {
 
 fn rate(http: &mut Http, enforced: Option<Fraction>) {
     let tokens = Tokens { max: 2, per_fill: 1, interval: Duration::from_secs(60) };
-    http.filters.push(filter(LocalRateLimit::new(Limit {
+    http.chain.filters.push(filter(LocalRateLimit::new(Limit {
         stat_prefix: "few".into(),
         tokens: Some(tokens),
         enabled: ALL,

@@ -59,7 +59,7 @@ fn snapshot(config: &DnsCache, has_filter: bool) -> Snapshot {
             within: Duration::from_secs(5),
         });
         let filter = ChainFilter { name: "dfp".into(), disabled: false, config };
-        Arc::get_mut(http).unwrap().filters.push(filter);
+        Arc::get_mut(http).unwrap().chain.filters.push(filter);
     }
     snapshot
 }

@@ -253,8 +253,12 @@ fn a_websocket_becomes_opaque_after_101() {
         ));
         let mut plan = Plan::new(1);
         plan.adjust_http = |http| {
-            http.upgrades =
-                vec![Upgrade { kind: "websocket".into(), enabled: true, ends_connect: false }]
+            http.upgrades = vec![Upgrade {
+                kind: "websocket".into(),
+                enabled: true,
+                ends_connect: false,
+                chain: None,
+            }]
         };
         let worker = add_worker(&mut world, seed, plan);
         world.run_for(Duration::from_millis(1));
@@ -285,9 +289,13 @@ fn connect_ends_here_and_the_host_sees_what_is_in_the_tunnel() {
             },
         ));
         let mut plan = Plan::new(1);
-        plan.adjust_http = |http| {
-            http.upgrades =
-                vec![Upgrade { kind: "connect".into(), enabled: true, ends_connect: true }];
+        plan.adjust_forward = |forward| {
+            forward.upgrades = vec![Upgrade {
+                kind: "connect".into(),
+                enabled: true,
+                ends_connect: true,
+                chain: None,
+            }];
         };
         plan.path = Some(PathMatch::Connect);
         let worker = add_worker(&mut world, seed, plan);

@@ -54,7 +54,7 @@ const ADJUSTMENTS: &[Adjustment] = &[
         },
         |_| {},
     ),
-    (|_| {}, |http| http.router.suppress_envoy_headers = true),
+    (|_| {}, |http| http.chain.router.suppress_envoy_headers = true),
     (|_| {}, |http| http.use_remote_address = true),
     (|_| {}, |http| http.via = "here".into()),
     (|_| {}, |http| http.server_header = ServerHeader::PassThrough),
@@ -126,7 +126,11 @@ fn operations_on_heads_know_the_stream_that_no_log_asks_for() {
             let (request, response) = (HeaderMutations(add.collect()), HeaderMutations::default());
             let own = Mutations { request, query: Vec::new(), response, trailers: None };
             let config = Arc::new(HeaderMutation { own, route_is_last: false });
-            http.filters.push(ChainFilter { name: "mutates".into(), disabled: false, config });
+            http.chain.filters.push(ChainFilter {
+                name: "mutates".into(),
+                disabled: false,
+                config,
+            });
         },
     ];
     for adjust in PLACES {

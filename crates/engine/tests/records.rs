@@ -47,6 +47,7 @@ fn bench() -> Bench {
             kind: "websocket".into(),
             enabled: true,
             ends_connect: false,
+            chain: None,
         });
     };
     let mut snapshot = plan.snapshot();

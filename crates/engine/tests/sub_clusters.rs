@@ -62,7 +62,7 @@ fn snapshot(has_filter: bool) -> Snapshot {
         let within = Duration::from_secs(5);
         let config = Arc::new(ForwardProxy { cache: "".into(), by_state: false, within });
         let filter = ChainFilter { name: "dfp".into(), disabled: false, config };
-        Arc::get_mut(http).unwrap().filters.push(filter);
+        Arc::get_mut(http).unwrap().chain.filters.push(filter);
     }
     snapshot
 }

@@ -99,7 +99,7 @@ fn spoken(choice: Choice) -> Option<Arc<Http2>> {
 }
 
 fn upgrade(kind: &str, ends_connect: bool) -> Upgrade {
-    Upgrade { kind: kind.into(), enabled: true, ends_connect }
+    Upgrade { kind: kind.into(), enabled: true, ends_connect, chain: None }
 }
 
 impl Case {

@@ -8,7 +8,7 @@ use towpath_engine::snapshot::bolt::{
     BoltHeader, BoltMatch, BoltProxy, BoltUpstream, Bridge, Heartbeat,
 };
 use towpath_engine::snapshot::http::{
-    Codec, EscapedSlashes, Http, InternalAddresses, Router, ServerHeader, StripPort,
+    Codec, EscapedSlashes, Http, HttpChain, InternalAddresses, Router, ServerHeader, StripPort,
 };
 use towpath_engine::snapshot::log::AccessLog;
 use towpath_engine::snapshot::route::{
@@ -288,8 +288,11 @@ fn http(
         http1: Arc::default(),
         http2: None,
         routes: Arc::new(table),
-        filters: Vec::new(),
-        router: Router { suppress_envoy_headers: true, ..Router::default() },
+        chain: HttpChain {
+            filters: Vec::new(),
+            router: Router { suppress_envoy_headers: true, ..Router::default() },
+        },
+        upgraded: Vec::new(),
         server_name: PreparedField::new(Name::Server, b""),
         server_header: ServerHeader::PassThrough,
         idle_timeout,
@@ -312,12 +315,8 @@ fn http(
         ignored_upgrades: Vec::new(),
         detections: Vec::new(),
         early_mutations: Default::default(),
-        upstream_filters: Vec::new(),
         internal_addresses: InternalAddresses::default(),
         via: Arc::from(""),
-        attempt_logs: Vec::new(),
-        log_attempt_start: false,
-        attempt_log_interval: None,
         proxy_status: None,
         told: None,
         generate_request_id: false,

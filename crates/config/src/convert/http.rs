@@ -26,17 +26,15 @@ impl Converter<'_> {
         let http1 = self.downstream_http1(message);
         let http2 = self.downstream_http2(message, &http1);
         let routes = self.routes(message);
-        let filters = self.http_filters(message);
+        let chain = self.http_filters(message, "http_filters");
         let access_logs = self.access_logs(message, "access_log");
         let local_reply =
             message.message("local_reply_config").map(|config| self.local_reply(config));
-        let upgrades = self.upgrades(message);
+        let (upgrades, upgraded) = self.listener_upgrades(message);
         let tracing = self.tracing(message);
         if let Some(extension) = message.message("request_id_extension") {
             self.extension_without_name(extension);
         }
-        let HttpChain { filters, router, upstream_filters } = filters?;
-        let attempts = self.attempt_logs(message);
         let common = message.message("common_http_protocol_options");
         let duration = |name| common.and_then(|common| common.duration(name));
         let options = message.message("access_log_options");
@@ -48,8 +46,8 @@ impl Converter<'_> {
             http1: Arc::new(http1),
             http2,
             routes: Arc::new(routes?),
-            filters,
-            router,
+            chain: chain?,
+            upgraded,
             server_name: match message.text("server_name") {
                 "" => PreparedField::new(Name::Server, b"envoy"),
                 name => PreparedField::new(Name::Server, name.as_bytes()),
@@ -89,12 +87,8 @@ impl Converter<'_> {
             ignored_upgrades: self.ignored_upgrades(message),
             detections: self.client_detections(message),
             early_mutations: self.early_mutations(message),
-            upstream_filters,
             internal_addresses: self.internal_addresses(message),
             via: Arc::from(message.text("via")),
-            attempt_logs: attempts.logs,
-            log_attempt_start: attempts.on_start,
-            attempt_log_interval: attempts.interval,
             proxy_status: self.proxy_status(message),
             told: message.wrapped_flag("add_user_agent").unwrap_or(false).then(|| {
                 let (cluster, id) = (&self.snapshot.node.cluster, &self.snapshot.node.id);
@@ -151,20 +145,17 @@ impl Converter<'_> {
         Some(self.route_table(found, false))
     }
 
-    /// `upstream_log` and `upstream_log_options` of the router, which is the last filter.
-    fn attempt_logs(&mut self, message: &Message) -> AttemptLogs {
-        let last = message.messages("http_filters").last();
-        let any = last.and_then(|filter| filter.any("typed_config"));
-        let router = any.map(|(any, _)| any).filter(|any| any.name == ROUTER);
-        let Some(config) = router.and_then(|any| any.message.as_ref()) else {
-            return AttemptLogs::default();
-        };
-        let options = config.message("upstream_log_options");
-        AttemptLogs {
-            logs: self.access_logs(config, "upstream_log"),
-            on_start: options.is_some_and(|it| it.flag("flush_upstream_log_on_upstream_stream")),
-            interval: options.and_then(|it| it.duration("upstream_log_flush_interval")),
+    /// `upgrade_configs`, and the chains of filters that they have.
+    fn listener_upgrades(&mut self, message: &Message) -> (Vec<Upgrade>, Vec<HttpChain>) {
+        let (mut upgrades, mut chains) = (self.upgrades(message), Vec::new());
+        let configs = message.messages("upgrade_configs");
+        for (upgrade, config) in upgrades.iter_mut().zip(configs) {
+            if config.messages("filters").next().is_some() {
+                upgrade.chain = u16::try_from(chains.len()).ok();
+                chains.extend(self.http_filters(config, "filters"));
+            }
         }
+        (upgrades, chains)
     }
 
     fn proxy_status(&self, message: &Message) -> Option<Box<ProxyStatus>> {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use towpath_engine::filter::missing::Missing;
+use towpath_engine::filter::unrouted::Unrouted;
 use towpath_engine::filter::{ChainFilter, FilterConfig};
-use towpath_engine::snapshot::http::Router;
+use towpath_engine::snapshot::http::{HttpChain, Router};
 use towpath_proto::Name;
 
 use super::Converter;
@@ -17,27 +18,19 @@ use crate::message::Message;
 const UPSTREAM_CODEC: &str = "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec";
 pub(super) const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
-/// What a chain of HTTP filters comes to.
-pub(super) struct HttpChain {
-    /// Those before the router.
-    pub(super) filters: Vec<ChainFilter>,
-    pub(super) router: Router,
-    /// Those that each attempt passes.
-    pub(super) upstream_filters: Vec<ChainFilter>,
-}
-
 impl Converter<'_> {
-    /// The filters before the router, and the router.
-    pub(super) fn http_filters(&mut self, message: &Message) -> Option<HttpChain> {
-        let messages: Vec<_> = message.messages("http_filters").collect();
+    /// The filters before the router, and the router. What has none goes nowhere.
+    pub(super) fn http_filters(&mut self, holder: &Message, field: &str) -> Option<HttpChain> {
+        let messages: Vec<_> = holder.messages(field).collect();
         let Some(last) = messages.last() else {
-            // Envoy takes it, and answers 404 to everything.
-            self.report.unsupported(&message.at, "needs `http_filters`, the last of them a router");
-            return None;
+            let name = Arc::from("without a router");
+            let config = Arc::new(Unrouted);
+            let filters = vec![ChainFilter { name, disabled: false, config }];
+            return Some(HttpChain { filters, router: Router::default() });
         };
         let own: Vec<_> = FILTERS.iter().map(|known| known.config_type).collect();
         let known: Vec<_> = own.iter().copied().chain([ROUTER, MATCHING]).collect();
-        let (mut filters, mut router, mut upstream_filters) = (Vec::new(), None, Vec::new());
+        let (mut filters, mut router) = (Vec::new(), None);
         for filter in &messages {
             let name = filter.text("name");
             let is_last = std::ptr::eq(*filter, *last);
@@ -69,7 +62,6 @@ impl Converter<'_> {
             };
             let type_name = config.descriptor.full_name();
             if type_name == ROUTER {
-                upstream_filters = self.upstream_http_filters(config, "upstream_http_filters");
                 router = Some(self.router(Some(config), filter, is_last));
                 continue;
             }
@@ -97,7 +89,7 @@ impl Converter<'_> {
                 );
             }
         }
-        Some(HttpChain { filters, router: router?, upstream_filters })
+        Some(HttpChain { filters, router: router? })
     }
 
     /// Filters that each attempt of a request passes before its host, without what sends it there.
@@ -177,6 +169,7 @@ impl Converter<'_> {
             );
         }
         let Some(config) = config else { return Router::default() };
+        let options = config.message("upstream_log_options");
         Router {
             dynamic_stats: config.wrapped_flag("dynamic_stats").unwrap_or(true),
             suppress_envoy_headers: config.flag("suppress_envoy_headers"),
@@ -186,6 +179,11 @@ impl Converter<'_> {
                 .texts("strict_check_headers")
                 .map(|(name, _)| Name::resolve(name.as_bytes()))
                 .collect(),
+            upstream_filters: self.upstream_http_filters(config, "upstream_http_filters"),
+            attempt_logs: self.access_logs(config, "upstream_log"),
+            log_attempt_start: options
+                .is_some_and(|it| it.flag("flush_upstream_log_on_upstream_stream")),
+            attempt_log_interval: options.and_then(|it| it.duration("upstream_log_flush_interval")),
         }
     }
 }

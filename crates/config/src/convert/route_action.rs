@@ -366,6 +366,7 @@ impl Converter<'_> {
                 kind: Arc::from(kind),
                 enabled: config.wrapped_flag("enabled").unwrap_or(true),
                 ends_connect: false,
+                chain: None,
             });
         }
         upgrades

@@ -108,9 +108,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.UpgradeConfig",
-        honoured: &["upgrade_type", "enabled"],
+        honoured: &["upgrade_type", "enabled", "filters"],
         harmless: &[],
-        changes: &[("filters", "an upgrade goes through the same filters as all else")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\

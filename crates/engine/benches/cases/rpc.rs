@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use towpath_engine::matcher::StringMatcher;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::snapshot::bolt::{BoltMatch, BoltProxy, BoltUpstream};
-use towpath_engine::snapshot::http::{Http, Router};
+use towpath_engine::snapshot::http::{Http, HttpChain, Router};
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::Action;
 use towpath_engine::snapshot::{BufferLimit, Cluster, Snapshot};
@@ -160,7 +160,10 @@ fn snapshot() -> Snapshot {
         stat_prefix: "rpc".into(),
         stream_idle_timeout: None,
         stream_flush_timeout: None,
-        router: Router { suppress_envoy_headers: true, ..Router::default() },
+        chain: HttpChain {
+            filters: Vec::new(),
+            router: Router { suppress_envoy_headers: true, ..Router::default() },
+        },
         ..scene::http(scene::table(vec![scene::route("/", action)]))
     };
     let service = StringMatcher::prefix("com.example.", false).unwrap();

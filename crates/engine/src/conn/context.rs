@@ -12,6 +12,7 @@ use crate::filter::{ChainFilter, FilterScope, HttpFilter};
 use crate::ids::{Kind, NO_CLUSTER};
 use crate::network_filter::RunningFilters;
 use crate::serving::Serving;
+use crate::snapshot::http::HttpChain;
 use crate::snapshot::listener::{
     Answer, ChainMatch, Direction as Way, FilterChain, Listener, ListenerFilters, NetworkFilters,
     TcpConnects, TcpLogOptions, Terminal,
@@ -83,10 +84,9 @@ pub(crate) struct HttpContext {
     pub(crate) plain: PlainRoutes,
     /// What counts their requests beside clusters.
     pub(crate) counted: CountedRoutes,
-    /// Before the router, in order.
-    pub(crate) filters: Rc<[PlacedFilter]>,
-    /// What each attempt passes before its host, unless its cluster has some.
-    pub(crate) upstream_filters: Rc<[PlacedFilter]>,
+    /// What its streams pass, and upgrades that have filters of their own, as in the configuration.
+    pub(crate) chain: PlacedChain,
+    pub(crate) upgraded: Box<[PlacedChain]>,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) listener_stats: Arc<ListenerHttpStats>,
     /// Bolt is what comes in.
@@ -97,10 +97,41 @@ pub(crate) struct HttpContext {
     pub(crate) tracer_stats: Option<tracer::report::Stats>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+}
+
+impl HttpContext {
+    /// The filters of a stream, whose upgrade may have its own.
+    #[inline(always)]
+    pub(crate) fn chain(&self, upgraded: Option<u16>) -> &PlacedChain {
+        upgraded.and_then(|at| self.upgraded.get(usize::from(at))).unwrap_or(&self.chain)
+    }
+}
+
+/// A chain of HTTP filters.
+#[derive(Debug)]
+pub(crate) struct PlacedChain {
+    /// Before the router, in order.
+    pub(crate) filters: Rc<[PlacedFilter]>,
+    /// What each attempt passes before its host, unless its cluster has some.
+    pub(crate) upstream_filters: Rc<[PlacedFilter]>,
     /// A filter is told of the ends of streams.
     pub(crate) tells_ends: bool,
     /// A filter does something with responses of any stream.
     pub(crate) filters_responses: bool,
+}
+
+impl PlacedChain {
+    /// A chain as one worker has it, to which these routes speak.
+    pub(crate) fn start(chain: &HttpChain, scope: &FilterScope, routes: &RouteTable) -> Self {
+        let filters = PlacedFilter::start(&chain.filters, scope, Some(routes));
+        let upstream_filters = &chain.router.upstream_filters;
+        Self {
+            tells_ends: filters.iter().any(|filter| filter.sees_ends),
+            filters_responses: filters.iter().any(|it| it.filter.response_filter().is_some()),
+            filters,
+            upstream_filters: PlacedFilter::start(upstream_filters, scope, Some(routes)),
+        }
+    }
 }
 
 /// An HTTP filter in its chain.

@@ -12,7 +12,7 @@ use towpath_proto::tls::Clock;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
 use crate::conn::context::{
-    BoltContext, ChainContext, ChainKind, HttpContext, PlacedFilter, TcpContext,
+    BoltContext, ChainContext, ChainKind, HttpContext, PlacedChain, TcpContext,
 };
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
@@ -28,6 +28,7 @@ use crate::network_filter::{RunningFilters, count_alike};
 use crate::record::Record;
 use crate::serving::Serving;
 use crate::snapshot::Http;
+use crate::snapshot::http::HttpChain;
 use crate::snapshot::listener::{
     Arrival, ChainMatch, FilterChain, Listener, ListenerFilter, Prefix, SourceType, Terminal,
 };
@@ -556,24 +557,18 @@ impl Env {
         );
         scope.limits = HeadLimits::of(&config.http1);
         let tracer = config.tracing.as_ref().and_then(|tracing| tracing.provider.as_ref());
-        let filters = PlacedFilter::start(&config.filters, &scope, Some(&config.routes));
+        let chain = |chain: &HttpChain| PlacedChain::start(chain, &scope, &config.routes);
         HttpContext {
             tracing_stats: scope.stats("http_tracing"),
             tracer_stats: tracer.map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
             config: Arc::clone(config),
             plain: PlainRoutes::new(config),
             counted: CountedRoutes::of(&config.routes, &scope),
-            filters_responses: filters.iter().any(|it| it.filter.response_filter().is_some()),
-            filters,
-            upstream_filters: PlacedFilter::start(
-                &config.upstream_filters,
-                &scope,
-                Some(&config.routes),
-            ),
+            chain: chain(&config.chain),
+            upgraded: config.upgraded.iter().map(chain).collect(),
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,
-            tells_ends: config.filters.iter().any(|filter| filter.config.sees_ends()),
             http2_stats: config
                 .http2
                 .is_some()

@@ -63,11 +63,8 @@ impl Exchange {
     #[cold]
     pub(crate) fn begin_attempt_log(&mut self, index: StreamIndex, now: Instant) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let context = stream.context.clone();
-        let Some(http) = context.http().filter(|http| !http.config.attempt_logs.is_empty()) else {
-            return;
-        };
-        let interval = http.config.attempt_log_interval;
+        let router = stream.router().filter(|router| !router.attempt_logs.is_empty());
+        let Some(interval) = router.map(|router| router.attempt_log_interval) else { return };
         let due = interval.map_or(Instant::FAR_FUTURE, |interval| now + interval);
         let Some(recording) = stream.recorder.recording_mut() else { return };
         recording.attempt_log = Some(Box::new(AttemptLog {
@@ -102,8 +99,7 @@ impl Exchange {
     #[cold]
     fn log_lasting(&mut self, index: StreamIndex, now: Instant) {
         let Some(mut stream) = self.streams.close(index) else { return };
-        let context = stream.context.clone();
-        let interval = context.http().and_then(|http| http.config.attempt_log_interval);
+        let interval = stream.router().and_then(|router| router.attempt_log_interval);
         if let Some(interval) = interval {
             let mut next = self.log_one_lasting(&mut stream, interval, now);
             for earlier in 0.. {
@@ -147,7 +143,7 @@ impl Exchange {
         if let Some(log) = stream.recorder.recording_mut().and_then(|it| it.attempt_log.as_mut()) {
             log.connected = true;
         }
-        let on_start = stream.context.http().is_some_and(|http| http.config.log_attempt_start);
+        let on_start = stream.router().is_some_and(|router| router.log_attempt_start);
         if on_start {
             self.write_attempt(&mut stream, None, "UpstreamPoolReady", now);
         }
@@ -174,7 +170,7 @@ impl Exchange {
         stream.complete_record();
         let stream = &*stream;
         let Some(log) = stream.recorder.attempt_log() else { return };
-        let Some(http) = stream.context.http() else { return };
+        let Some(router) = stream.router() else { return };
         let record = log.record(stream.recorder.record(), end, now);
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = facts(stream, log.head.as_ref(), setting, now);
@@ -189,7 +185,7 @@ impl Exchange {
             work: &mut self.env.work,
         };
         let span = stream.recorder.trace();
-        let full = self.env.logs.write(&http.config.attempt_logs, &facts, span, means);
+        let full = self.env.logs.write(&router.attempt_logs, &facts, span, means);
         self.env.after_lines(full, now);
     }
 }

@@ -47,8 +47,7 @@ impl Exchange {
             ),
         };
         stream.flags.set(flag);
-        let http = stream.context.http();
-        let is_quiet = http.is_none_or(|http| http.config.router.suppress_envoy_headers);
+        let is_quiet = stream.router().is_none_or(|router| router.suppress_envoy_headers);
         self.charge(index, 503);
         let mut head = self.env.heads.take();
         head.set_status(503);

@@ -395,7 +395,7 @@ impl Exchange {
         if !stream.local_reply
             && stream.request_end == Progress::Ended
             && stream.upgrade == Upgrade::No
-            && !config.router.suppress_envoy_headers
+            && !config.chain(stream.chain).router.suppress_envoy_headers
             && let (Some(asked), Some(received)) =
                 (stream.times.request_end, stream.times.upstream_first_received)
         {
@@ -422,11 +422,12 @@ impl Exchange {
         {
             head.append_prepared(&added.to_responses);
         }
+        let has_filters = !http.chain(stream.chain).filters.is_empty();
         let changed = routed.is_some_and(|routed| changes(routed, Subject::Response));
         if changed && !stream.local_reply {
             self.change_response(index, now);
         }
-        if !http.filters.is_empty() && !self.show_response_head(index, end, now) {
+        if has_filters && !self.show_response_head(index, end, now) {
             return;
         }
         self.write_response_head(index, &context, end, now);

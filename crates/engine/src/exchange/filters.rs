@@ -153,7 +153,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return FilterStatus::Stopped };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return FilterStatus::Through };
-        if from >= http.filters.len() {
+        if from >= http.chain(stream.chain).filters.len() {
             return FilterStatus::Through;
         }
         let mut place = from;
@@ -195,7 +195,8 @@ impl Exchange {
         let (mut answer, mut reroutes, mut callout, mut delay) = (None, None, None, None);
         let (mut talks, mut is_held, mut name, mut checks_health) = (false, false, None, false);
         let mut nothing = Vec::new();
-        for (place, filter) in http.filters.iter().enumerate().skip(from) {
+        let chain = http.chain(stream.chain);
+        for (place, filter) in chain.filters.iter().enumerate().skip(from) {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
                 continue;
@@ -320,7 +321,7 @@ impl Exchange {
         facts.response = (stream.status != 0).then_some(&*stream.response);
         let levels = Levels::of(stream, http);
         let watching = stream.filters.as_deref().map_or(&[][..], |filters| &filters.watching);
-        for (place, filter) in http.filters.iter().enumerate() {
+        for (place, filter) in http.chain(stream.chain).filters.iter().enumerate() {
             if filter.sees_ends && !levels.of_filter(filter).disables(filter.disabled) {
                 let watcher = watching.iter().find(|(at, _)| *at == place);
                 let watcher = watcher.map(|(_, watcher)| &**watcher);
@@ -466,13 +467,14 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
+        let placed = http.chain(stream.chain).filters.get(place);
         let mut view = RequestView {
             head: &mut head,
             ends: stream.request_end == Progress::Ended,
             is_empty,
             content: chunks,
             facts: &facts,
-            route: http.filters.get(place).map(|it| levels.of_filter(it)).unwrap_or_default(),
+            route: placed.map(|it| levels.of_filter(it)).unwrap_or_default(),
             forwards: levels.forwards,
             random: self.env.random.next(),
             scratch: &mut self.env.scratch,
@@ -581,7 +583,8 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(index) else { return false };
         let context = stream.context.clone();
         let Some(http) = context.http() else { return true };
-        if stream.filters.is_none() && !http.filters_responses {
+        let chain = http.chain(stream.chain);
+        if stream.filters.is_none() && !chain.filters_responses {
             return true;
         }
         let mut head = stream.response.take();
@@ -595,7 +598,7 @@ impl Exchange {
         let levels = Levels::of(stream, http);
         let most_fields = self.upstreams.clusters.most_fields(stream.cluster);
         let (mut held, mut reply) = (false, None);
-        for (place, filter) in http.filters.iter().enumerate().take(before).rev() {
+        for (place, filter) in chain.filters.iter().enumerate().take(before).rev() {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
                 continue;

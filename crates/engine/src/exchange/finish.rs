@@ -364,7 +364,7 @@ impl Exchange {
                 http.listener_stats.count_response(stream.status);
             }
             self.log(&stream, crate::exchange::log::DOWNSTREAM_END, now);
-            if http.tells_ends {
+            if http.chain(stream.chain).tells_ends {
                 self.tell_end(&stream, http, now);
             }
             if http.config.tracing.is_some() {
@@ -445,14 +445,13 @@ impl Exchange {
             HttpTimer::Idle => {
                 http.stats.downstream_rq_idle_timeout.inc();
                 stream.flags.set(Flags::STREAM_IDLE_TIMEOUT);
-                let waiting_for_upstream = stream.request_end == Progress::Ended;
-                let status = if waiting_for_upstream { 504 } else { 408 };
+                let status = if stream.is_all_here() { 504 } else { 408 };
                 let text = b"stream timeout";
                 self.reply_or_abandon(index, status, text, details::STREAM_IDLE_TIMEOUT, now);
             }
             HttpTimer::MaxDuration => {
                 http.stats.downstream_rq_max_duration_reached.inc();
-                let status = if stream.request_end == Progress::Ended { 504 } else { 408 };
+                let status = if stream.is_all_here() { 504 } else { 408 };
                 if !unanswered {
                     self.streams.count_tx_reset(index);
                     return self.abandon(index, details::MAX_DURATION_TIMEOUT, now);

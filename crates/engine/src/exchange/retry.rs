@@ -9,6 +9,7 @@
 //! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1), or if the server says that it has done nothing for the stream
 //! (RFC 9113 §8.7). A policy with `num_retries: 0` forbids both.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -637,8 +638,7 @@ impl Exchange {
             "upstream connect error or disconnect/reset before headers. reset reason: "
         };
         let body = [lead, reset.reason()].concat().into_bytes();
-        let quiet =
-            stream.context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
+        let quiet = stream.router().is_some_and(|router| router.suppress_envoy_headers);
         let is_held = stream.filters.as_deref().is_some_and(|filters| filters.held.is_some());
         let details = match is_held {
             // The host's response has begun, and counts; the client has nothing of it.

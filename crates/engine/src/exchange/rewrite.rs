@@ -46,6 +46,7 @@ impl Exchange {
             &mut self.env.scratch,
             now,
         );
+        let quiet = stream.router().is_some_and(|router| router.suppress_envoy_headers);
         let host: Option<Vec<u8>> = match &forward.host {
             HostRewrite::Keep | HostRewrite::Auto => None,
             HostRewrite::Literal(host) => Some(host.to_vec()),
@@ -60,12 +61,10 @@ impl Exchange {
             }
         };
         if let Some(host) = host.filter(|host| !host.is_empty()) {
-            let quiet =
-                context.http().is_some_and(|http| http.config.router.suppress_envoy_headers);
             set_host(&mut head, &host, forward, quiet);
         }
         if let Some(rewritten) = self.new_path(index, forward, &routed.route.path, &head, now) {
-            if !context.http().is_some_and(|http| http.config.router.suppress_envoy_headers) {
+            if !quiet {
                 let original = head.path().to_vec();
                 head.set(Name::XEnvoyOriginalPath, &original);
             }

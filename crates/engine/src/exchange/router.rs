@@ -33,7 +33,6 @@ use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIn
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Picked, Sanitized};
-use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::snapshot::overload::ScaledTime;
 use crate::snapshot::route::{
     Action, BodyFormat, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
@@ -116,6 +115,15 @@ impl Exchange {
         let random = self.env.random.next();
         // Before the filters: what they change leads elsewhere only where one of them says so, as in Envoy.
         let wants_tls = stream.choose_route(http, &self.snapshot, random);
+        if stream.request.has_any(&[Name::Upgrade]) || stream.upgrade == Upgrade::Connect {
+            let is_admitted = stream.admit_upgrade(&http.config);
+            if is_admitted {
+                stream.chain = stream.upgrade_of(&http.config).and_then(|upgrade| upgrade.chain);
+            } else if wants_tls || stream.route.is_some() {
+                return self.refuse_upgrade(index, http, now);
+            }
+        }
+        let has_filters = !http.chain(stream.chain).filters.is_empty();
         if http.config.tracing.is_some() {
             self.begin_tracing(index, &http.config, pass);
         }
@@ -123,9 +131,7 @@ impl Exchange {
             self.log_under_way(index, DOWNSTREAM_START, now);
         }
         let mut resume = Resume { origin, random, wants_tls };
-        if !http.filters.is_empty()
-            && self.filter_request(index, 0, &mut resume, now) == FilterStatus::Stopped
-        {
+        if has_filters && self.filter_request(index, 0, &mut resume, now) == FilterStatus::Stopped {
             return;
         }
         self.route_filtered(index, context, resume, now);
@@ -296,7 +302,7 @@ impl Exchange {
             route.virtual_cluster = host.and_then(|host| host.virtual_cluster(request));
         }
         stream.priority = if forward.high_priority { Priority::High } else { Priority::Default };
-        let strict = &http.config.router.strict_headers;
+        let strict = &http.config.chain(stream.chain).router.strict_headers;
         if !strict.is_empty()
             && let Some(refused) = strict_headers::refused(strict, &stream.request)
         {
@@ -309,21 +315,12 @@ impl Exchange {
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        if let Some(wanted) = stream.request.present().and_then(edge::wanted_upgrade) {
-            let allowed = allowed(wanted, &forward.upgrades, &http.config.upgrades);
-            stream.upgrade = match allowed {
-                Some(AllowedUpgrade { ends_connect: true, .. }) => Upgrade::ConnectHere,
-                Some(_) | None if wanted == b"connect" => Upgrade::Connect,
-                Some(_) | None => Upgrade::Requested,
-            };
-            if !allowed.is_some_and(|allowed| allowed.enabled) {
-                let name =
-                    self.upstreams.clusters.get(cluster).map(|cluster| cluster.config.name.clone());
-                stream.recorder.note(|record| record.cluster = name);
-                http.stats.downstream_rq_ws_on_non_ws_route.inc();
-                self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
-                return;
-            }
+        // Filters may have led it here, or have it ask.
+        if stream.upgrade == Upgrade::No && !stream.admit_upgrade(&http.config) {
+            return self.refuse_upgrade(index, http, now);
+        }
+        if stream.upgrade == Upgrade::Connect && forward.ends_connect() {
+            stream.upgrade = Upgrade::ConnectHere;
         }
         http.stats.rq_total.inc();
         let trusted = origin != Origin::Edge;
@@ -331,6 +328,9 @@ impl Exchange {
         stream.retries.begin(policy, forward.hedges, &stream.request, trusted);
         if forward.internal_redirects.is_some() {
             stream.redirected_mut().follows = true;
+        }
+        if let Some(own) = own {
+            stream.retries.tried.get_or_insert_default().policy = Some(own);
         }
         stream.bound_kept_body();
         stream.response_timeout = grpc::response_timeout(forward, &stream.request).into();
@@ -500,7 +500,8 @@ impl Exchange {
             && !pool.hostname.is_empty()
         {
             let name = pool.hostname.clone();
-            let quiet = http.config.router.suppress_envoy_headers || stream.retries.done > 0;
+            let router = &http.config.chain(stream.chain).router;
+            let quiet = router.suppress_envoy_headers || stream.retries.done > 0;
             set_host(&mut stream.request, name.as_bytes(), forward, quiet);
         }
     }
@@ -657,18 +658,6 @@ fn tell_time_left(stream: &mut Stream, now: Instant) {
         let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
         stream.request.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
     }
-}
-
-/// What is said of an upgrade: the route's word counts before the listener's.
-pub(crate) fn allowed<'a>(
-    wanted: &[u8],
-    route: &'a [AllowedUpgrade],
-    listener: &'a [AllowedUpgrade],
-) -> Option<&'a AllowedUpgrade> {
-    let find = |upgrades: &'a [AllowedUpgrade]| {
-        upgrades.iter().find(|upgrade| wanted.eq_ignore_ascii_case(upgrade.kind.as_bytes()))
-    };
-    find(route).or_else(|| find(listener))
 }
 
 /// `x-envoy-upstream-rq-timeout-ms` and `x-envoy-upstream-rq-per-try-timeout-ms`, from a peer that may say so.

@@ -31,6 +31,7 @@ use crate::grpc;
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
 use crate::record::{Flags, Record};
 use crate::route::Picked;
+use crate::snapshot::http::Router;
 use crate::snapshot::plain::Plain;
 use crate::snapshot::route::{
     Action, ClusterChoice, Forward, RetryOn, RetryPolicy, Route, VirtualCluster, VirtualHost,
@@ -63,6 +64,8 @@ pub(crate) struct Stream {
     pub(crate) per_try_timeout: Limit,
     /// What the client asked to change to, if anything.
     pub(crate) upgrade: Upgrade,
+    /// Which chain of filters it passes, where its upgrade has one of its own.
+    pub(crate) chain: Option<u16>,
     pub(crate) deadlines: Deadlines<{ timers::COUNT }>,
     /// `stream_idle_timeout` or the route's own, in ns; 0 means none.
     pub(crate) idle_ns: u64,
@@ -498,6 +501,7 @@ impl Stream {
             response_timeout: Limit::NONE,
             per_try_timeout: Limit::NONE,
             upgrade: Upgrade::No,
+            chain: None,
             deadlines: Deadlines::new(),
             idle_ns: 0,
             times: Times { start: now, ..Times::default() },
@@ -532,7 +536,7 @@ impl Stream {
         self.cluster = NO_CLUSTER;
         self.response_timeout = Limit::NONE;
         self.per_try_timeout = Limit::NONE;
-        self.upgrade = Upgrade::No;
+        (self.upgrade, self.chain) = (Upgrade::No, None);
         self.deadlines.clear_all();
         self.idle_ns = 0;
         self.times = Times { start: now, ..Times::default() };
@@ -548,6 +552,11 @@ impl Stream {
     /// The route that was taken, looked up.
     pub(crate) fn routed(&self) -> Option<Routed<'_>> {
         Routed::of(&self.context, self.route?)
+    }
+
+    /// The router at the end of its chain of filters.
+    pub(crate) fn router(&self) -> Option<&Router> {
+        Some(&self.context.http()?.config.chain(self.chain).router)
     }
 
     /// What speaks against passing a response on, beyond its status.

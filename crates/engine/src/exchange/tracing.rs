@@ -121,8 +121,8 @@ impl Exchange {
         let decorated = decorate(tracing, decorator, span.as_mut(), &mut head);
         stream.request.put(head, &mut self.env.heads);
         stream.recorder.note(|record| record.traceable = reason.traces());
+        let has_attempts = has_attempt_spans(http, stream) || tracing.phases;
         if let Some(recording) = stream.recorder.recording_mut() {
-            let has_attempts = has_attempt_spans(http) || tracing.phases;
             let attempt = None;
             recording.traced =
                 Some(Traced { span, attempt, decorated, reason, has_attempts, attempted: None });
@@ -162,7 +162,7 @@ impl Exchange {
         {
             traced.attempted = Some((traced.attempted.map_or(now, |(first, _)| first), now));
         }
-        if !has_attempt_spans(&http.config) {
+        if !has_attempt_spans(&http.config, stream) {
             return;
         }
         let cluster = self.upstreams.clusters.get(stream.cluster);
@@ -288,7 +288,7 @@ impl Exchange {
             let (first, last) = traced.attempted.unzip();
             phases = of_request(facts.record, first, now);
             // Where attempts have spans, theirs are below those.
-            let last = last.filter(|_| !has_attempt_spans(&http.config));
+            let last = last.filter(|_| !has_attempt_spans(&http.config, stream));
             phases.extend(last.into_iter().flat_map(|since| of_attempt(facts.record, since, now)));
         }
         let finished = Finished { span, start_ns, end_ns: since_1970(&facts, now), tags, events };
@@ -377,8 +377,9 @@ fn has_phases(http: &HttpContext) -> bool {
 }
 
 /// Whether attempts have spans of their own.
-fn has_attempt_spans(http: &Http) -> bool {
-    let spawns = |tracing: &Tracing| tracing.spawns_upstream || http.router.starts_child_span;
+fn has_attempt_spans(http: &Http, stream: &Stream) -> bool {
+    let router = &http.chain(stream.chain).router;
+    let spawns = |tracing: &Tracing| tracing.spawns_upstream || router.starts_child_span;
     http.tracing.as_ref().is_some_and(spawns)
 }
 

@@ -9,18 +9,34 @@ use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
 use towpath_proto::{ConnectionId, Instant, websocket};
 
+use crate::conn::context::HttpContext;
 use crate::conn::spans::Phase;
 use crate::conn::{Connection, ConnectionTimer};
 use crate::env::Work;
 use crate::exchange::Exchange;
+use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::forward::Item;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
 use crate::random::Random;
+use crate::record::details;
+use crate::snapshot::Http;
+use crate::snapshot::http::Upgrade as AllowedUpgrade;
 use crate::upstream::cluster::Resource;
 
 impl Exchange {
+    /// Answers a request that asks for an upgrade which is not let through.
+    #[cold]
+    pub(super) fn refuse_upgrade(&mut self, index: StreamIndex, http: &HttpContext, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let cluster = self.upstreams.clusters.get(stream.cluster);
+        let name = cluster.map(|cluster| cluster.config.name.clone());
+        stream.recorder.note(|record| record.cluster = name);
+        http.stats.downstream_rq_ws_on_non_ws_route.inc();
+        self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
+    }
+
     /// The response to a request for a tunnel has gone down; `ended` if the server's direction was over with it.
     pub(crate) fn open_tunnel(
         &mut self,
@@ -126,6 +142,26 @@ pub(crate) enum Passage {
 }
 
 impl Stream {
+    /// Notes what the request asks to be upgraded to; false if its route, or the listener, does not let that through.
+    /// As in Envoy this is asked before any filter, of the route that it has then.
+    pub(super) fn admit_upgrade(&mut self, http: &Http) -> bool {
+        let Some(wanted) = self.request.present().and_then(wanted_upgrade) else { return true };
+        let forward = self.routed().and_then(|routed| routed.forward());
+        let of_route = forward.and_then(|forward| named(&forward.upgrades, wanted));
+        // The route's word counts before the listener's.
+        let is_allowed =
+            of_route.or_else(|| self.upgrade_of(http)).is_some_and(|upgrade| upgrade.enabled);
+        if self.upgrade == Upgrade::No {
+            self.upgrade = Upgrade::Requested;
+        }
+        is_allowed
+    }
+
+    /// What the listener says of the upgrade that is asked for.
+    pub(super) fn upgrade_of<'a>(&self, http: &'a Http) -> Option<&'a AllowedUpgrade> {
+        named(&http.upgrades, wanted_upgrade(self.request.present()?)?)
+    }
+
     /// Whether what comes from the client is for a tunnel that is not open yet.
     pub(crate) fn awaits_tunnel(&self) -> bool {
         self.request.version() == Version::Http2 && self.asks_for_tunnel()
@@ -137,6 +173,11 @@ impl Stream {
             Upgrade::No | Upgrade::Done => false,
             Upgrade::Requested | Upgrade::Connect | Upgrade::ConnectHere | Upgrade::Post => true,
         }
+    }
+
+    /// Whether nothing more comes of a request. As in Envoy, what asks for a tunnel has no end.
+    pub(super) fn is_all_here(&self) -> bool {
+        self.request_end == Progress::Ended && !self.asks_for_tunnel()
     }
 
     /// Whether a connection can carry what the stream asks for.
@@ -183,6 +224,10 @@ impl Stream {
             self.response.set_bytes(ACCEPT, &websocket::accept(key));
         }
     }
+}
+
+fn named<'a>(upgrades: &'a [AllowedUpgrade], wanted: &[u8]) -> Option<&'a AllowedUpgrade> {
+    upgrades.iter().find(|upgrade| wanted.eq_ignore_ascii_case(upgrade.kind.as_bytes()))
 }
 
 fn is_websocket(request: &Head) -> bool {

@@ -36,7 +36,7 @@ impl Exchange {
             Kind::Tcp(_) | Kind::App => false,
         };
         let cluster = self.upstreams.clusters.get(stream.cluster).map(|cluster| &cluster.filters);
-        let router = stream.context.http().map(|http| &http.upstream_filters);
+        let router = stream.context.http().map(|http| &http.chain(stream.chain).upstream_filters);
         let found = [cluster, router].into_iter().flatten().find(|filters| !filters.is_empty());
         found.filter(|_| passes).cloned()
     }

@@ -73,6 +73,7 @@ pub mod stateful_session;
 mod talk;
 #[cfg(test)]
 mod testing;
+pub mod unrouted;
 mod wanted;
 
 use std::any::Any;

@@ -29,13 +29,10 @@ pub struct Http {
     pub http2: Option<Arc<Http2>>,
     /// The routes.
     pub routes: Arc<RouteTable>,
-    /// HTTP filters before the router, in order.
-    pub filters: Vec<ChainFilter>,
-    /// `Router.upstream_http_filters`: what each attempt of a request passes before its host, in order, unless its
-    /// cluster has filters of its own.
-    pub upstream_filters: Vec<ChainFilter>,
-    /// Options of the router filter.
-    pub router: Router,
+    /// `http_filters`.
+    pub chain: HttpChain,
+    /// `upgrade_configs.filters`: what upgrades pass in its place, by [`Upgrade::chain`].
+    pub upgraded: Vec<HttpChain>,
     /// `server_name`; default `envoy`, so that a client of Envoy sees what it saw.
     pub server_name: PreparedField,
     /// `server_header_transformation`.
@@ -87,12 +84,6 @@ pub struct Http {
     pub internal_addresses: InternalAddresses,
     /// `via`, appended to both heads when not empty.
     pub via: Arc<str>,
-    /// `upstream_log` of the router: lines for each attempt of a request.
-    pub attempt_logs: Vec<AccessLog>,
-    /// `flush_upstream_log_on_upstream_stream`: and one when it has its connection.
-    pub log_attempt_start: bool,
-    /// `upstream_log_flush_interval`: and one each time while it lasts, at least 1 ms.
-    pub attempt_log_interval: Option<Duration>,
     /// `proxy_status_config`: answers say what went wrong here.
     pub proxy_status: Option<Box<ProxyStatus>>,
     /// `add_user_agent`: what servers are told of this proxy.
@@ -203,8 +194,17 @@ pub struct ProxyStatus {
     pub sets_status: bool,
 }
 
+/// A chain of HTTP filters.
+#[derive(Debug, Default)]
+pub struct HttpChain {
+    /// Those before the router, in order.
+    pub filters: Vec<ChainFilter>,
+    /// The last one.
+    pub router: Router,
+}
+
 /// Envoy `extensions.filters.http.router.v3.Router`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Router {
     /// `dynamic_stats`: counters for each cluster and virtual cluster. Default true.
     pub dynamic_stats: bool,
@@ -216,6 +216,15 @@ pub struct Router {
     pub starts_child_span: bool,
     /// `strict_check_headers`: a request that has one of these wrong is refused.
     pub strict_headers: Vec<Name>,
+    /// `upstream_http_filters`: what each attempt of a request passes before its host, in order, unless its cluster has
+    /// filters of its own.
+    pub upstream_filters: Vec<ChainFilter>,
+    /// `upstream_log`: lines for each attempt of a request.
+    pub attempt_logs: Vec<AccessLog>,
+    /// `flush_upstream_log_on_upstream_stream`: and one when it has its connection.
+    pub log_attempt_start: bool,
+    /// `upstream_log_flush_interval`: and one each time while it lasts, at least 1 ms.
+    pub attempt_log_interval: Option<Duration>,
 }
 
 impl Default for Router {
@@ -226,6 +235,10 @@ impl Default for Router {
             respect_expected_timeout: false,
             starts_child_span: false,
             strict_headers: Vec::new(),
+            upstream_filters: Vec::new(),
+            attempt_logs: Vec::new(),
+            log_attempt_start: false,
+            attempt_log_interval: None,
         }
     }
 }
@@ -295,7 +308,7 @@ pub struct ToldNode {
 }
 
 /// One of `upgrade_configs`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upgrade {
     /// Lower case: `websocket`, `connect`, ….
     pub kind: Arc<str>,
@@ -303,6 +316,8 @@ pub struct Upgrade {
     pub enabled: bool,
     /// `connect_config` of a route: CONNECT ends here, and the host gets what is in the tunnel.
     pub ends_connect: bool,
+    /// `filters` of a connection manager: which of [`Http::upgraded`] it passes; the ordinary chain without.
+    pub chain: Option<u16>,
 }
 
 /// `local_reply_config`: how answers that we make ourselves look.

@@ -1,6 +1,6 @@
 //! Which routes are ordinary: settled when a filter chain is made, so that no request asks again.
 
-use super::http::Http;
+use super::http::{Http, HttpChain};
 use super::route::{
     Action, ClusterChoice, Forward, GrpcTimeout, HashPolicy, HashSource, HeaderOps, HostRewrite,
     PathRewrite, RedirectPath, Route, RouteTable, VirtualHost, request_ops, response_ops,
@@ -44,13 +44,14 @@ pub(crate) struct Plain {
 
 impl PlainRoutes {
     pub(crate) fn new(http: &Http) -> Self {
-        let table = &http.routes;
+        // Upgrades are not ordinary.
+        let (table, router) = (&http.routes, &http.chain.router);
         let of_route = |host: &VirtualHost, route: &Route| {
             let (plain, added) = Plain::of(table, host, route);
             let as_it_is = !http.scheme_of_upstream
-                && http.router.strict_headers.is_empty()
-                && http.attempt_logs.is_empty()
-                && http.upstream_filters.is_empty();
+                && router.strict_headers.is_empty()
+                && router.attempt_logs.is_empty()
+                && router.upstream_filters.is_empty();
             let plain = Plain { forwards: plain.forwards && as_it_is, ..plain };
             OfRoute { plain, added }
         };
@@ -132,10 +133,13 @@ pub(crate) fn is_recorded(http: &Http) -> bool {
     !http.access_logs.is_empty()
         || http.tracing.is_some()
         || http.proxy_status.is_some()
-        || !http.attempt_logs.is_empty()
         || http.local_reply.is_some()
         || !http.early_mutations.is_empty()
-        || http.filters.iter().chain(&http.upstream_filters).any(asks)
+        || http.chains().any(|chain| {
+            let HttpChain { filters, router } = chain;
+            !router.attempt_logs.is_empty()
+                || filters.iter().chain(&router.upstream_filters).any(asks)
+        })
         || changes_heads(&http.routes)
         || http.routes.overrides().filter_map(|it| it.config.as_ref()).any(|it| it.reads_record())
         || http.routes.hosts.iter().any(asks_record)

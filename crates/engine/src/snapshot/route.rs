@@ -280,6 +280,13 @@ pub enum MirrorCluster {
     Header(HeaderName),
 }
 
+impl Forward {
+    /// Whether CONNECT ends here.
+    pub(crate) fn ends_connect(&self) -> bool {
+        self.upgrades.iter().any(|upgrade| upgrade.ends_connect && &*upgrade.kind == "connect")
+    }
+}
+
 impl RouteTable {
     /// What is said to filters, at any level.
     pub(crate) fn overrides(&self) -> impl Iterator<Item = &FilterOverride> {

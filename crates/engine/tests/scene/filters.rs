@@ -14,7 +14,7 @@ pub fn add_filter(snapshot: &mut Snapshot, name: &str, config: impl FilterConfig
     let chain = Arc::get_mut(&mut listener.chains[0]).expect("not shared yet");
     let Terminal::Http(http) = &mut chain.terminal else { panic!("it speaks HTTP") };
     let filter = ChainFilter { name: name.into(), disabled: false, config: Arc::new(config) };
-    Arc::get_mut(http).expect("not shared yet").filters.push(filter);
+    Arc::get_mut(http).expect("not shared yet").chain.filters.push(filter);
 }
 
 /// Adds a cluster with the server at `origin_address(9)`, which filters ask.

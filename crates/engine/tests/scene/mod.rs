@@ -14,7 +14,7 @@ use std::time::Duration;
 use towpath_engine::message::{Drain, FromWorker, Message, ToWorker};
 use towpath_engine::snapshot::HostIndex;
 use towpath_engine::snapshot::cluster::{Cluster, Endpoint};
-use towpath_engine::snapshot::http::{Codec, Http, Router};
+use towpath_engine::snapshot::http::{Codec, Http, HttpChain};
 use towpath_engine::snapshot::listener::{
     ChainMatch, Direction, FilterChain, Listener, ListenerFilters, NetworkFilters, TcpConnects,
     TcpLogOptions, TcpProxy, Terminal,
@@ -135,8 +135,8 @@ pub fn http(routes: RouteTable) -> Http {
         http1: Arc::default(),
         http2: None,
         routes: Arc::new(routes),
-        filters: Vec::new(),
-        router: Router::default(),
+        chain: HttpChain::default(),
+        upgraded: Vec::new(),
         server_name: PreparedField::new(Name::Server, b"towpath"),
         server_header: towpath_engine::snapshot::http::ServerHeader::default(),
         idle_timeout: Some(Duration::from_secs(120)),
@@ -159,12 +159,8 @@ pub fn http(routes: RouteTable) -> Http {
         ignored_upgrades: Vec::new(),
         detections: Vec::new(),
         early_mutations: Default::default(),
-        upstream_filters: Vec::new(),
         internal_addresses: towpath_engine::snapshot::http::InternalAddresses::default(),
         via: "".into(),
-        attempt_logs: Vec::new(),
-        log_attempt_start: false,
-        attempt_log_interval: None,
         proxy_status: None,
         told: None,
         generate_request_id: true,
