@@ -19,10 +19,12 @@ use scene::bench::Bench;
 use scene::filters::{add_asked_cluster, add_filter};
 use scene::{Plan, origin_address, retries};
 use towpath_engine::filter::ext_authz::{ExtAuthz, HttpService, Server, Service, SharedExtAuthz};
+use towpath_engine::header_ops::HeaderMutations;
 use towpath_engine::matcher::{HeaderMatcher, HeaderTest};
 use towpath_engine::snapshot::cluster::{Balancer, Balancing};
 use towpath_engine::snapshot::route::{
-    Forward, HeaderOps, OmittedHosts, RateLimitedBackOff, ResetHeader, RetryOn, RetryPolicy,
+    Forward, HeaderOps, Mirror, MirrorCluster, OmittedHosts, RateLimitedBackOff, ResetHeader,
+    RetryOn, RetryPolicy,
 };
 use towpath_engine::stream_info::Value;
 use towpath_proto::{Address, HeaderName};
@@ -243,6 +245,42 @@ fn the_time_for_one_attempt_counts_where_it_is_shorter_than_that_for_all() {
         let wanted = format!("x-envoy-expected-rq-timeout-ms: {told}\\r\\n");
         assert!(asked.contains(&wanted), "{per_try}: {asked}");
     }
+}
+
+/// What a cluster says counts in place of what the route says, but for the time of one attempt.
+#[test]
+fn a_clusters_policy_takes_the_place_of_its_routes() {
+    for (most, is_retried) in [(1, true), (0, false)] {
+        let mut plan = Plan::new(1);
+        plan.adjust_forward = |forward| forward.retry = Some(retries(RetryOn::RESET, 4).into());
+        let mut policy = retries(RetryOn::STATUS_5XX, most);
+        policy.per_try_timeout = Some(SHORT);
+        plan.cluster.retry = Some(Arc::new(policy));
+        let mut bench = Bench::of(plan.snapshot());
+        bench.ask(GET);
+        assert_eq!(bench.wait(10).escape_ascii().to_string(), "");
+        assert_eq!(bench.answer(BUSY).is_empty(), is_retried, "{most}");
+        assert_eq!(bench.wait(25).starts_with(b"GET / "), is_retried, "{most}");
+    }
+}
+
+/// Envoy copies without end.
+#[test]
+fn of_a_cluster_that_mirrors_to_itself_there_are_few_copies() {
+    let mut plan = Plan::new(1);
+    let mirror = Mirror {
+        cluster: MirrorCluster::Named("app".into()),
+        share: None,
+        marks_host: true,
+        host: None,
+        ops: HeaderMutations::default(),
+        is_sampled: None,
+    };
+    plan.cluster.mirrors = Some([mirror].into());
+    let sent = Bench::of(plan.snapshot()).ask(GET);
+    let sent = String::from_utf8_lossy(&sent).into_owned();
+    assert_eq!(sent.matches("GET / HTTP/1.1\r\n").count(), 9, "{sent}");
+    assert_eq!(sent.matches("host: a-shadow-shadow\r\n").count(), 1, "{sent}");
 }
 
 const SHORT: Duration = Duration::from_millis(1);

@@ -112,6 +112,8 @@ impl Converter<'_> {
             asked_names,
             filters,
             hash,
+            retry,
+            mirrors,
         } = upstream;
         let greetings = self.upstream_filters(message);
         let mesh = mesh_cluster(message);
@@ -186,6 +188,8 @@ impl Converter<'_> {
             asked_names,
             filters,
             hash,
+            retry,
+            mirrors,
             drops,
         })
     }

@@ -51,6 +51,17 @@ impl Converter<'_> {
         Some(Arc::new(policy))
     }
 
+    /// A `RetryPolicy` of a cluster.
+    pub(super) fn cluster_retry_policy(&mut self, message: &Message) -> Option<Arc<RetryPolicy>> {
+        for name in ["per_try_timeout", "per_try_idle_timeout"] {
+            if message.has(name) {
+                let why = "has no effect in a cluster, as in Envoy; write it in the route";
+                self.report.finding(message.at(name), Rank::Harmless, why.to_owned());
+            }
+        }
+        self.retry_policy(message)
+    }
+
     /// The `core.v3.RetryPolicy` of a server that the proxy itself asks, if it has one. Envoy takes the conditions of
     /// some of them from itself: `on`.
     pub(super) fn core_retry_policy(

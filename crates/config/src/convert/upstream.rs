@@ -7,7 +7,7 @@ use towpath_engine::field::Field;
 use towpath_engine::filter::ChainFilter;
 use towpath_engine::snapshot::cluster::AskedNames;
 use towpath_engine::snapshot::http2::Choice;
-use towpath_engine::snapshot::route::HashPolicy;
+use towpath_engine::snapshot::route::{HashPolicy, Mirror, RetryPolicy};
 use towpath_engine::snapshot::{BoltUpstream, Http2};
 use towpath_proto::http1;
 
@@ -46,6 +46,8 @@ pub(super) struct Upstream {
     pub(super) asked_names: Option<AskedNames>,
     pub(super) filters: Vec<ChainFilter>,
     pub(super) hash: Vec<HashPolicy>,
+    pub(super) retry: Option<Arc<RetryPolicy>>,
+    pub(super) mirrors: Option<Arc<[Mirror]>>,
 }
 
 impl Converter<'_> {
@@ -77,6 +79,13 @@ impl Converter<'_> {
             http2,
             filters: filters.unwrap_or_default(),
             hash: typed.map(|typed| self.hash_policies(typed)).unwrap_or_default(),
+            retry: typed
+                .and_then(|typed| typed.message("retry_policy"))
+                .and_then(|policy| self.cluster_retry_policy(policy)),
+            mirrors: typed
+                .map(|typed| self.mirrors(typed, false))
+                .filter(|mirrors| !mirrors.is_empty())
+                .map(Arc::from),
             idle_timeout: unless_zero(duration("idle_timeout").unwrap_or(DEFAULT_IDLE_TIMEOUT)),
             max_connection_duration: duration("max_connection_duration").and_then(unless_zero),
             max_stream_duration: duration("max_stream_duration").and_then(unless_zero),

@@ -652,13 +652,11 @@ pub(super) const ENTRIES: &[Entry] = &[
             "upstream_http_protocol_options",
             "http_filters",
             "hash_policy",
+            "request_mirror_policies",
+            "retry_policy",
         ],
         harmless: &[],
-        changes: &[
-            ("outlier_detection", "errors are 500 and above"),
-            ("request_mirror_policies", "requests are not mirrored"),
-            ("retry_policy", "write it in the route"),
-        ],
+        changes: &[("outlier_detection", "errors are 500 and above")],
     },
     Entry {
         message: "envoy.config.cluster.v3.Filter",

@@ -5,6 +5,7 @@
 //! A callout is a stream without a client: from its cluster on it is as any other. What it leads to is done as
 //! [`Work`], so that no filter is called by the end of a stream.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,10 @@ struct Running {
     /// The details of its response.
     details: &'static str,
     trace: Option<Box<CalloutTrace>>,
+    /// How many requests led to it, the client's first.
+    depth: u8,
+    /// The address at which the client is.
+    own: Option<IpAddr>,
 }
 
 /// What an answer is for.
@@ -234,6 +239,7 @@ impl Exchange {
         now: Instant,
     ) -> u64 {
         let trace = of.and_then(|of| self.begin_callout_span(of, &mut callout, now));
+        let (depth, own) = of.map_or((0, None), |of| (self.depth(of), self.own_address(of)));
         let context = self.callouts.context();
         let (index, stream) = self.streams.open(NOWHERE, context, now);
         stream.kind = Kind::Callout(Serving::new(()));
@@ -250,15 +256,18 @@ impl Exchange {
         }
         stream.retries.repeatable = is_repeatable(head.method());
         stream.retries.buffer_limit = body.len();
-        if let Some(policy) = retry {
+        let id = self.snapshot.cluster_id(&cluster);
+        let known = id.and_then(|id| self.upstreams.clusters.get(id));
+        let per_try = retry.as_ref().and_then(|policy| policy.per_try_timeout);
+        // As in Envoy, its cluster's comes first.
+        if let Some(policy) = known.and_then(|it| it.config.retry.clone()).or(retry) {
             let timeout = Some(timeout).filter(|_| end == Progress::Ended);
-            stream.follow(policy, &mut head, timeout);
+            stream.follow(policy, per_try, &mut head, timeout);
         }
+        let mirrors = known.and_then(|it| it.config.mirrors.clone());
         if criteria.is_some() {
             stream.retries.tried.get_or_insert_default().criteria = criteria;
         }
-        let id = self.snapshot.cluster_id(&cluster);
-        let known = id.and_then(|id| self.upstreams.clusters.get(id));
         let is_known = known.is_some();
         if let Some((stats, cluster)) = known.and_then(|it| Some((it.google_stats.as_ref()?, it))) {
             stats.streams_total.inc();
@@ -287,6 +296,8 @@ impl Exchange {
             answer: None,
             details: "",
             trace,
+            depth,
+            own,
         };
         self.callouts.running.insert(serial, running);
         match id {
@@ -297,12 +308,34 @@ impl Exchange {
                 }
                 if end == Progress::Ended {
                     self.set_timer(index, HttpTimer::Response, now + timeout);
+                    // One that leads to another without end is cut short.
+                    if let Some(mirrors) = mirrors.filter(|_| depth < DEEPEST) {
+                        self.begin_mirrors(index, &mirrors, Some(timeout), now);
+                    }
                 }
                 self.place_stream(index, now);
             }
             Some(_) | None => self.fail_callout(index, Failed::NoCluster, now),
         }
         serial
+    }
+
+    /// How many requests lead to one that a stream asks for.
+    fn depth(&self, of: StreamIndex) -> u8 {
+        self.running(of).map_or(1, |running| running.depth.saturating_add(1))
+    }
+
+    /// The address of ours at which a stream's client is, or that of the request that asked for it.
+    pub(super) fn own_address(&self, index: StreamIndex) -> Option<IpAddr> {
+        let client = self.conns.table.get(self.streams.get(index)?.downstream.connection);
+        match client {
+            Some(client) => client.local.ip().map(|own| own.ip()),
+            None => self.running(index)?.own,
+        }
+    }
+
+    fn running(&self, index: StreamIndex) -> Option<&Running> {
+        self.callouts.running.get(&self.streams.get(index)?.serial)
     }
 
     /// A piece of a callout's response.
@@ -502,6 +535,9 @@ impl Exchange {
         }
     }
 }
+
+/// Requests that lead to so many more are not copied: clusters may mirror to each other.
+const DEEPEST: u8 = 8;
 
 /// The client's side of a stream that has none.
 const NOWHERE: Leg = Leg { connection: ConnectionId::new(u32::MAX, u32::MAX), number: 0 };

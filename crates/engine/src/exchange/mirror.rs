@@ -19,8 +19,8 @@ use crate::exchange::router::expected_time;
 use crate::exchange::stream::{Progress, Upgrade};
 use crate::filter::{Callout, CalloutSpan, SpanName};
 use crate::header_ops::Subject;
-use crate::ids::StreamIndex;
-use crate::snapshot::route::{Forward, Mirror, MirrorCluster};
+use crate::ids::{Kind, StreamIndex};
+use crate::snapshot::route::{Mirror, MirrorCluster};
 use crate::snapshot::subset::Criteria;
 
 /// The copies of a request that is not complete yet.
@@ -45,19 +45,24 @@ impl Copies {
 }
 
 impl Exchange {
-    /// Makes the copies of a request that leaves for its cluster. Those without content leave at once.
-    pub(crate) fn begin_mirrors(&mut self, index: StreamIndex, forward: &Forward, now: Instant) {
+    /// Makes the copies of a request that leaves for its cluster, which has `timeout`. Those without content leave at
+    /// once.
+    pub(crate) fn begin_mirrors(
+        &mut self,
+        index: StreamIndex,
+        mirrors: &[Mirror],
+        timeout: Option<Duration>,
+        now: Instant,
+    ) {
+        let own = self.own_address(index);
         let Some(stream) = self.streams.get_mut(index).filter(|it| it.upgrade == Upgrade::No)
         else {
             return;
         };
-        let connection = self.conns.table.get(stream.downstream.connection);
-        let own = connection.and_then(|connection| connection.local.ip());
-        let http = stream.context.http();
-        let is_told = http.is_some_and(|http| !http.config.router.suppress_envoy_headers);
+        let is_told = stream.router().is_some_and(|router| !router.suppress_envoy_headers);
         let expected = expected_time(stream, now).filter(|_| is_told);
         let mut heads = Vec::new();
-        for mirror in &*forward.mirrors {
+        for mirror in mirrors {
             let random = self.env.random.next();
             if mirror.share.is_some_and(|share| !share.takes(random)) {
                 continue;
@@ -74,7 +79,7 @@ impl Exchange {
             let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
             let facts = facts(stream, None, setting, now);
             mirror.ops.apply(&mut head, Subject::Request, &facts, &mut self.env.scratch);
-            mark(&mut head, mirror, own.map(|own| own.ip()));
+            mark(&mut head, mirror, own);
             if let Some(expected) = expected {
                 let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
                 head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
@@ -87,8 +92,14 @@ impl Exchange {
         let mut copies = Copies {
             heads,
             body: BytesMut::new(),
-            limit: stream.context.listener.buffer_limit.bytes,
-            timeout: stream.response_timeout.get(),
+            // What the proxy itself asks is all here.
+            limit: match stream.kind {
+                Kind::Callout(_) => usize::MAX,
+                Kind::Http(_) | Kind::Rpc(_) | Kind::Tcp(_) | Kind::App => {
+                    stream.context.listener.buffer_limit.bytes
+                }
+            },
+            timeout,
             criteria: stream.routed().and_then(of_route),
         };
         if !stream.body.chunks().iter().all(|chunk| copies.push(chunk)) {

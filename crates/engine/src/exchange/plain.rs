@@ -227,7 +227,8 @@ impl Env {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        if let Some(expected) = expected.filter(|_| !http.config.router.suppress_envoy_headers) {
+        let is_told = !http.config.chain.router.suppress_envoy_headers;
+        if let Some(expected) = expected.filter(|_| is_told) {
             let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
             self.expected_timeout.set(ms, &mut stream.request);
         }

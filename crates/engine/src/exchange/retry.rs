@@ -122,8 +122,8 @@ pub(crate) struct Tried {
     pub(crate) redirected: Option<Box<Redirected>>,
     /// Its place among those that wait for the address of a name.
     pub(crate) name: Option<Box<Ticket>>,
-    /// When it is tried again, where no route says that.
-    policy: Option<Arc<RetryPolicy>>,
+    /// When it is tried again, where its route does not say that.
+    pub(crate) policy: Option<Arc<RetryPolicy>>,
     /// Which subset it asks for, where no route says that.
     pub(crate) criteria: Option<Arc<Criteria>>,
     /// Cookies for its client, whose requests are led by them from then on.
@@ -345,18 +345,19 @@ impl Retries {
 }
 
 impl Stream {
-    /// Is tried again by a policy that is no route's, within `timeout`, if that is bounded. What the head says of the
-    /// time for an answer is then said of one attempt, as in Envoy.
+    /// Is tried again by a policy that is no route's, each time for no longer than `per_try`, and within `timeout`, if
+    /// that is bounded. What the head says of the time for an answer is then said of one attempt, as in Envoy.
     pub(crate) fn follow(
         &mut self,
         policy: Arc<RetryPolicy>,
+        per_try: Option<Duration>,
         head: &mut Head,
         timeout: Option<Duration>,
     ) {
         self.retries.begin(Some(&policy), false, head, false);
         self.retries.buffer_limit = self.retries.buffer_limit.max(MOST_KEPT);
         let is_shorter = |one: &Duration| timeout.is_none_or(|whole| *one < whole);
-        self.per_try_timeout = policy.per_try_timeout.filter(is_shorter).into();
+        self.per_try_timeout = per_try.filter(is_shorter).into();
         self.response_timeout = timeout.into();
         self.retries.tried.get_or_insert_default().policy = Some(policy);
         if let Some(one) = self.per_try_timeout.get()
@@ -367,7 +368,16 @@ impl Stream {
         }
     }
 
-    /// The policy of a stream that has no route.
+    /// Forbids retries that its policy does not want for such a request.
+    pub(crate) fn limit_retries(&mut self) {
+        let own = self.own_policy().cloned();
+        let context = Rc::clone(&self.context);
+        let routed = self.route.and_then(|route| Routed::of(&context, route));
+        let policy = own.as_deref().or_else(|| routed?.retry_policy());
+        self.retries.limit(policy, &self.request);
+    }
+
+    /// The policy of a stream that goes before its route's, or that has no route.
     fn own_policy(&self) -> Option<&Arc<RetryPolicy>> {
         self.retries.tried.as_deref()?.policy.as_ref()
     }

@@ -324,8 +324,12 @@ impl Exchange {
         }
         http.stats.rq_total.inc();
         let trusted = origin != Origin::Edge;
-        let policy = forward.retry.as_deref();
-        stream.retries.begin(policy, forward.hedges, &stream.request, trusted);
+        let known = self.upstreams.clusters.get(cluster);
+        let (own, mirrors) = known
+            .map(|it| (it.config.retry.clone(), it.config.mirrors.clone()))
+            .unwrap_or_default();
+        let policy = own.as_ref().or(forward.retry.as_ref());
+        stream.retries.begin(policy.map(|it| &**it), forward.hedges, &stream.request, trusted);
         if forward.internal_redirects.is_some() {
             stream.redirected_mut().follows = true;
         }
@@ -353,13 +357,16 @@ impl Exchange {
         }
         self.rewrite(index, forward, now);
         if let Some(stream) = self.streams.get_mut(index) {
-            stream.retries.limit(forward.retry.as_deref(), &stream.request);
+            stream.limit_retries();
         }
         if self.streams.get(index).is_some_and(|stream| stream.request_end == Progress::Ended) {
             self.start_response_timer(index, now);
         }
-        if !forward.mirrors.is_empty() {
-            self.begin_mirrors(index, forward, now);
+        let mirrors = mirrors.as_ref().unwrap_or(&forward.mirrors);
+        if !mirrors.is_empty() {
+            let stream = self.streams.get(index);
+            let timeout = stream.and_then(|stream| stream.response_timeout.get());
+            self.begin_mirrors(index, mirrors, timeout, now);
         }
         self.place_crossing(index, now);
     }

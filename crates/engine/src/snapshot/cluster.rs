@@ -12,7 +12,7 @@ use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
 use super::override_host::{HostSource, MetadataPath, OverrideHosts};
 use super::proxy_header::ProxyHeaders;
-use super::route::HashPolicy;
+use super::route::{HashPolicy, Mirror};
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
@@ -20,6 +20,7 @@ use crate::field::Field;
 use crate::filter::ChainFilter;
 use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
+use crate::retry_policy::RetryPolicy;
 use crate::stats::Breakers;
 pub use crate::stats::GOOGLE_GRPC;
 use crate::stream_info::FilterMetadata;
@@ -115,6 +116,10 @@ pub struct Cluster {
     pub filters: Vec<ChainFilter>,
     /// `HttpProtocolOptions.hash_policy`: what a request's hash is made of, in place of what its route says.
     pub hash: Vec<HashPolicy>,
+    /// `HttpProtocolOptions.retry_policy`, in place of its route's, but for the times of one attempt.
+    pub retry: Option<Arc<RetryPolicy>>,
+    /// `HttpProtocolOptions.request_mirror_policies`, in place of its route's.
+    pub mirrors: Option<Arc<[Mirror]>>,
 }
 
 impl Cluster {
@@ -163,6 +168,8 @@ impl Cluster {
             asked_names: None,
             filters: Vec::new(),
             hash: Vec::new(),
+            retry: None,
+            mirrors: None,
             drops: None,
         }
     }
@@ -326,6 +333,8 @@ impl Cluster {
             asked_names: self.asked_names.clone(),
             filters: self.filters.clone(),
             hash: self.hash.clone(),
+            retry: self.retry.clone(),
+            mirrors: self.mirrors.clone(),
         })
     }
 }

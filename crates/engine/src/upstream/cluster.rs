@@ -587,6 +587,8 @@ fn is_plain(config: &Cluster) -> bool {
         && config.load_reports.is_none()
         && config.filters.is_empty()
         && config.hash.is_empty()
+        && config.retry.is_none()
+        && config.mirrors.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
         && !asks

@@ -107,6 +107,8 @@ suites!(
     statistics,
     virtual_clusters,
     mirrors,
+    cluster_policies,
+    upgrade_filters,
     internal,
     internal_headers,
     tls,
