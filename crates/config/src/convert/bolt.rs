@@ -277,6 +277,7 @@ fn http(
         response_headers: HeaderOps::default(),
         attempt_count_in_request: false,
         attempt_count_in_response: false,
+        timeout_retry_in_request: false,
         filters: Vec::new(),
         filter_metadata: None,
     };

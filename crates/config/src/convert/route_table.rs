@@ -161,6 +161,7 @@ impl Converter<'_> {
             response_headers: self.response_ops(host),
             attempt_count_in_request: host.flag("include_request_attempt_count"),
             attempt_count_in_response: host.flag("include_attempt_count_in_response"),
+            timeout_retry_in_request: host.flag("include_is_timeout_retry_header"),
             filters,
             filter_metadata: filter_metadata(host),
         }

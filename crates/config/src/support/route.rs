@@ -42,6 +42,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "response_headers_to_remove",
             "include_request_attempt_count",
             "include_attempt_count_in_response",
+            "include_is_timeout_retry_header",
             "retry_policy",
             "hedge_policy",
             "per_request_buffer_limit_bytes",
@@ -52,10 +53,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "virtual_clusters",
             "metadata",
         ],
-        harmless: &[(
-            "include_is_timeout_retry_header",
-            "only tells the upstream why it is asked again",
-        )],
+        harmless: &[],
         changes: &[("retry_policy_typed_config", "write retry_policy")],
     },
     Entry {

@@ -99,6 +99,8 @@ pub(crate) struct Retries {
     pub(crate) received_before: u64,
     /// What becomes of an attempt whose time is over.
     pub(crate) hedging: Hedging,
+    /// The latest retry is one because the time of an attempt was over.
+    pub(crate) follows_timeout: bool,
 }
 
 /// The hosts that a stream has been to, and what else few streams know of their retries.
@@ -537,6 +539,8 @@ impl Exchange {
             None => (Duration::ZERO, back_off_bound(policy, stream.retries.done)),
         };
         stream.retries.done += 1;
+        stream.retries.follows_timeout =
+            matches!(reason, ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout);
         stream.upstream = UpstreamState::BackingOff;
         stream.clear_attempt_timers();
         stream.trace_phase(Phase::BackOff);

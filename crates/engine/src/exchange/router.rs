@@ -528,8 +528,12 @@ impl Exchange {
         if routed.host.attempt_count_in_request {
             self.env.attempt_count.set(attempts, &mut stream.request);
         }
+        if routed.host.timeout_retry_in_request && stream.retries.done > 0 {
+            let follows: &[u8] = if stream.retries.follows_timeout { b"true" } else { b"false" };
+            stream.request.set_bytes(IS_TIMEOUT_RETRY, follows);
+        }
         let Some(forward) = routed.forward() else { return };
-        let told = !http.config.router.suppress_envoy_headers;
+        let told = !http.config.chain(stream.chain).router.suppress_envoy_headers;
         let of_grpc = matches!(forward.grpc_timeout, GrpcTimeout::Response { .. });
         if (told || of_grpc)
             && let Some(expected) = expected_time(stream, now)
@@ -701,5 +705,6 @@ pub(crate) fn timeouts_from_headers(stream: &mut Stream, origin: Origin) {
     }
 }
 
+const IS_TIMEOUT_RETRY: &[u8] = b"x-envoy-is-timeout-retry";
 /// What is told of a timeout that has passed already: 0 would mean none.
 pub(crate) const SHORTEST_WAIT: Duration = Duration::from_millis(1);

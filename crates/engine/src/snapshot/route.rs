@@ -77,6 +77,9 @@ pub struct VirtualHost {
     pub attempt_count_in_request: bool,
     /// `include_attempt_count_in_response`.
     pub attempt_count_in_response: bool,
+    /// `include_is_timeout_retry_header`: retries say in `x-envoy-is-timeout-retry` whether it was the time of an
+    /// attempt that was over.
+    pub timeout_retry_in_request: bool,
     /// `typed_per_filter_config`.
     pub filters: Vec<FilterOverride>,
     /// `metadata.filter_metadata`, for `%METADATA%`.
@@ -606,6 +609,7 @@ mod tests {
             response_headers: HeaderOps::default(),
             attempt_count_in_request: false,
             attempt_count_in_response: false,
+            timeout_retry_in_request: false,
             filters: Vec::new(),
             filter_metadata: None,
         };

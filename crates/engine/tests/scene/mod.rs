@@ -123,6 +123,7 @@ pub fn everything(routes: Vec<Arc<Route>>) -> VirtualHost {
         response_headers: HeaderOps::default(),
         attempt_count_in_request: true,
         attempt_count_in_response: false,
+        timeout_retry_in_request: false,
         filters: Vec::new(),
         filter_metadata: None,
     }
