@@ -4,20 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towpath_engine::matcher::StringMatcher;
+use towpath_engine::matcher::tree::Tree;
+use towpath_engine::matcher::{Input, StringMatcher};
+use towpath_engine::snapshot::Http;
 use towpath_engine::snapshot::http::{
-    CertificateDetail, Codec, EscapedSlashes, ForwardClientCert, InternalAddresses, LocalReply,
-    LocalReplyMapper, ProxyStatus, ServerHeader, StripPort, ToldNode,
+    CertificateDetail, ClientCertificate, Codec, EscapedSlashes, ForwardClientCert, HttpChain,
+    InternalAddresses, LocalReply, LocalReplyMapper, ProxyStatus, ServerHeader, StripPort,
+    ToldNode, Upgrade,
 };
 use towpath_engine::snapshot::route::{HeaderOps, RouteTable};
-use towpath_engine::snapshot::{AccessLog, Http};
 use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
 use super::extension::HEADER_FORMATTER;
-use super::http_filter::{HttpChain, ROUTER};
+use super::matcher_tree::Place;
 use super::route_action::unless_zero;
 use super::runtime::REJECT_FRAGMENT;
+use crate::error::Rank;
 use crate::message::Message;
 
 impl Converter<'_> {
@@ -79,8 +82,9 @@ impl Converter<'_> {
                 || message.flag("flush_access_log_on_new_request"),
                 |options| options.flag("flush_access_log_on_new_request"),
             ),
-            client_certificate: forward_client_cert(message),
-            client_certificate_details: certificate_details(message),
+            client_certificate: client_certificate(message),
+            client_certificate_matcher: self.client_certificate_matcher(message),
+            tells_overload: message.flag("append_local_overload"),
             use_remote_address: message.flag("use_remote_address"),
             xff_trusted_hops: message.number32("xff_num_trusted_hops").unwrap_or(0),
             skip_xff_append: message.flag("skip_xff_append"),
@@ -261,6 +265,24 @@ impl Converter<'_> {
         })
     }
 
+    fn client_certificate_matcher(&mut self, message: &Message) -> Option<Tree<ClientCertificate>> {
+        let place = Place {
+            name: "a matcher of certificates",
+            allows: |input| {
+                let is_left = matches!(
+                    input,
+                    Input::Metadata | Input::FilterState { .. } | Input::Attributes
+                );
+                !input.is_of_arrival() && !is_left
+            },
+            of_responses: false,
+        };
+        let tree = message.message("forward_client_cert_matcher")?;
+        self.matcher_tree(tree, place, &[CLIENT_CERTIFICATE], &mut |_, action| {
+            Some(client_certificate(action))
+        })
+    }
+
     fn strip_port(&mut self, message: &Message) -> StripPort {
         match (message.flag("strip_any_host_port"), message.flag("strip_matching_host_port")) {
             (true, true) => {
@@ -318,14 +340,12 @@ impl Converter<'_> {
     }
 }
 
-/// Lines for attempts of requests.
-#[derive(Default)]
-struct AttemptLogs {
-    logs: Vec<AccessLog>,
-    /// One when an attempt has its connection.
-    on_start: bool,
-    /// One each time while it lasts.
-    interval: Option<Duration>,
+/// What a connection manager, or an action of its matcher, says of certificates.
+fn client_certificate(message: &Message) -> ClientCertificate {
+    ClientCertificate {
+        forward: forward_client_cert(message),
+        details: certificate_details(message),
+    }
 }
 
 fn forward_client_cert(message: &Message) -> ForwardClientCert {
@@ -359,5 +379,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A longer local reply is a mistake.
 const MAX_LOCAL_BODY: usize = 1 << 20;
 const UUID_REQUEST_ID: &str = "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig";
+const CLIENT_CERTIFICATE: &str = "envoy.extensions.filters.network.http_connection_manager.v3.\
+                                  HttpConnectionManager.ForwardClientCertConfig";
 const PRESERVE_CASE: &str =
     "envoy.extensions.http.header_formatters.preserve_case.v3.PreserveCaseFormatterConfig";

@@ -55,11 +55,14 @@ pub(super) const ENTRIES: &[Entry] = &[
             "original_ip_detection_extensions",
             "early_header_mutation_extensions",
             "add_user_agent",
+            "append_local_overload",
+            "forward_client_cert_matcher",
         ],
         harmless: &[
             ("http3_protocol_options", "no HTTP/3 comes in; see codec_type"),
             ("drain_timeout", "clients have 1 s between the two GOAWAYs of a drain"),
             ("drain_timeout_jitter", "drains have no jitter"),
+            ("path_normalization_options", "Envoy does not read it either; write normalize_path"),
             (
                 "http1_safe_max_connection_duration",
                 "a connection past its age always finishes its request first",
@@ -67,7 +70,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("scoped_routes", "scoped routes are not there"),
-            ("path_normalization_options", "write normalize_path"),
             ("typed_header_validation_config", "headers are validated as HTTP demands"),
         ],
     },
@@ -96,6 +98,13 @@ pub(super) const ENTRIES: &[Entry] = &[
             "allow_extension_to_set_address_as_trusted",
             "reject_with_status",
         ],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\
+        ForwardClientCertConfig",
+        honoured: &["forward_client_cert_details", "set_current_client_cert_details"],
         harmless: &[],
         changes: &[],
     },

@@ -22,11 +22,14 @@ use crate::exchange::rewrite::{apply_header_ops, changes};
 use crate::exchange::stream::{Progress, Routed, Stream, Upgrade};
 use crate::header_ops::Subject;
 use crate::ids::{Kind, Leg, StreamIndex};
-use crate::matcher::StringMatcher;
+use crate::matcher::tree::Tree;
+use crate::matcher::{self, StringMatcher};
 use crate::number::AddressText;
 use crate::record::{DownstreamTls, Heads, ShownCertificate};
 use crate::snapshot::client::Detected;
-use crate::snapshot::http::{CertificateDetail, ForwardClientCert, Http, ServerHeader, ToldNode};
+use crate::snapshot::http::{
+    CertificateDetail, ClientCertificate, ForwardClientCert, Http, ServerHeader, ToldNode,
+};
 use crate::upstream::clusters::Clusters;
 
 /// Where a request comes from, in Envoy's sense.
@@ -85,7 +88,12 @@ pub(crate) fn mark_request(
     if head.scheme().is_empty() {
         head.set_scheme(scheme);
     }
-    tell_certificate(head, config, tls);
+    let certificate = match &config.client_certificate_matcher {
+        Some(tree) => matched_certificate(tree, head, connection, tls),
+        None => None,
+    };
+    let certificate = certificate.unwrap_or(&config.client_certificate);
+    tell_certificate(head, certificate, tls);
     if let Some(scheme) = &config.scheme {
         head.set_scheme(scheme.as_bytes());
         head.set(Name::XForwardedProto, scheme.as_bytes());
@@ -221,12 +229,33 @@ pub(crate) fn mutate_early(
     stream.request.put(head, &mut env.heads);
 }
 
+/// What a matcher says of a request's certificate, if it leads anywhere. As in Envoy the client is that of the
+/// connection, whatever it forwards.
+#[cold]
+fn matched_certificate<'a>(
+    tree: &'a Tree<ClientCertificate>,
+    head: &Head,
+    connection: &Connection,
+    tls: Option<&DownstreamTls>,
+) -> Option<&'a ClientCertificate> {
+    let server_name = connection.downstream().and_then(|downstream| downstream.server_name());
+    tree.find(&matcher::Subject {
+        local: Some(&connection.local),
+        direct: Some(connection.direct_peer()),
+        remote: Some(&connection.peer),
+        server_name: server_name.map_or("", |name| &**name),
+        tls,
+        request: Some(head),
+        ..matcher::Subject::default()
+    })
+}
+
 /// Says in `x-forwarded-client-cert` which certificate the client has shown, as far as that is wanted. What came there
 /// of a client that has shown none may be made up.
-fn tell_certificate(head: &mut Head, config: &Http, tls: Option<&DownstreamTls>) {
+fn tell_certificate(head: &mut Head, certificate: &ClientCertificate, tls: Option<&DownstreamTls>) {
     use ForwardClientCert::{AlwaysForwardOnly, AppendForward, ForwardOnly, Sanitize, SanitizeSet};
     let shown = tls.and_then(|tls| Some((tls, tls.peer.as_ref()?)));
-    let (tls, peer) = match (config.client_certificate, shown) {
+    let (tls, peer) = match (certificate.forward, shown) {
         (AlwaysForwardOnly, _) | (ForwardOnly, Some(_)) => return,
         (AppendForward | SanitizeSet, Some(shown)) => shown,
         (Sanitize, _) | (ForwardOnly | AppendForward | SanitizeSet, None) => {
@@ -235,13 +264,13 @@ fn tell_certificate(head: &mut Head, config: &Http, tls: Option<&DownstreamTls>)
         }
     };
     let mut value = Vec::new();
-    if config.client_certificate == AppendForward {
+    if certificate.forward == AppendForward {
         for before in head.values(Name::XForwardedClientCert) {
             value.extend_from_slice(before);
             value.push(b',');
         }
     }
-    write_certificate(&mut value, tls, peer, &config.client_certificate_details);
+    write_certificate(&mut value, tls, peer, &certificate.details);
     head.remove(Name::XForwardedClientCert);
     head.append(Name::XForwardedClientCert, &value);
 }

@@ -154,7 +154,12 @@ impl Exchange {
                 stream.request_end = Progress::Streaming;
             }
         }
-        self.local_reply(index, 503, b"envoy overloaded", details::OVERLOAD, now);
+        let mut head = self.env.heads.take();
+        head.set_status(503);
+        if http.config.tells_overload {
+            head.append_bytes(b"x-envoy-local-overloaded", b"true");
+        }
+        self.answer(index, head, b"envoy overloaded".to_vec(), details::OVERLOAD, now);
         true
     }
 

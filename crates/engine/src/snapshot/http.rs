@@ -14,6 +14,7 @@ use super::tracing::Tracing;
 use crate::cidr::Prefix;
 use crate::filter::ChainFilter;
 use crate::header_ops::HeaderMutations;
+use crate::matcher::tree::Tree;
 use crate::matcher::{LogFilter, StringMatcher};
 
 /// Envoy `extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
@@ -63,10 +64,12 @@ pub struct Http {
     pub log_flush_interval: Option<Duration>,
     /// `access_log_options.flush_access_log_on_new_request`.
     pub log_on_new_request: bool,
-    /// `forward_client_cert_details`: what becomes of `x-forwarded-client-cert`.
-    pub client_certificate: ForwardClientCert,
-    /// `set_current_client_cert_details`: what is told of a client's certificate beside its hash, in this order.
-    pub client_certificate_details: Vec<CertificateDetail>,
+    /// What becomes of `x-forwarded-client-cert`, where the matcher leads nowhere.
+    pub client_certificate: ClientCertificate,
+    /// `forward_client_cert_matcher`: leads requests to what becomes of theirs.
+    pub client_certificate_matcher: Option<Tree<ClientCertificate>>,
+    /// `append_local_overload`: `x-envoy-local-overloaded` in answers to requests that are refused for overload.
+    pub tells_overload: bool,
     /// `use_remote_address`: this is an edge; the peer's address is the client's.
     pub use_remote_address: bool,
     /// `xff_num_trusted_hops`.
@@ -123,15 +126,37 @@ pub struct Http {
 }
 
 impl Http {
+    /// The filters of a stream, whose upgrade may have its own.
+    pub(crate) fn chain(&self, upgraded: Option<u16>) -> &HttpChain {
+        upgraded.and_then(|at| self.upgraded.get(usize::from(at))).unwrap_or(&self.chain)
+    }
+
+    /// All of its chains.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = &HttpChain> {
+        std::iter::once(&self.chain).chain(&self.upgraded)
+    }
+
     /// Whether what becomes of a request's `x-forwarded-client-cert` depends on the client's certificate.
     pub(crate) const fn tells_certificates(&self) -> bool {
-        match self.client_certificate {
+        if self.client_certificate_matcher.is_some() {
+            return true;
+        }
+        match self.client_certificate.forward {
             ForwardClientCert::Sanitize | ForwardClientCert::AlwaysForwardOnly => false,
             ForwardClientCert::ForwardOnly
             | ForwardClientCert::AppendForward
             | ForwardClientCert::SanitizeSet => true,
         }
     }
+}
+
+/// Envoy `HttpConnectionManager.ForwardClientCertConfig`.
+#[derive(Clone, Debug, Default)]
+pub struct ClientCertificate {
+    /// `forward_client_cert_details`.
+    pub forward: ForwardClientCert,
+    /// `set_current_client_cert_details`: what is told of a client's certificate beside its hash, in this order.
+    pub details: Vec<CertificateDetail>,
 }
 
 /// Envoy `HttpConnectionManager.ForwardClientCertDetails`. All but the last remove what a client says that has shown no
