@@ -12,6 +12,7 @@ use super::Converter;
 use super::address::Written;
 use super::istio::workload;
 use super::metadata::filter_metadata;
+use crate::error::Rank;
 use crate::message::Message;
 
 /// What a load assignment comes to.
@@ -163,9 +164,26 @@ impl<'a> Converter<'a> {
         discovery: &Discovery,
         endpoints: &mut Endpoints,
     ) {
-        let Some(endpoint) = message.message("endpoint") else { return };
-        let Some(address) = endpoint.message("address") else {
-            return self.report.problem(&endpoint.at, "an endpoint needs an `address`");
+        let (endpoint, address) = match message.message("endpoint") {
+            Some(endpoint) => (endpoint, endpoint.message("address")),
+            None => (message, None),
+        };
+        let Some(address) = address else {
+            match discovery {
+                // As in Envoy, which asks for an empty name.
+                Discovery::Dns(_) => {
+                    let text = "is no host without an `address`";
+                    self.report.finding(&endpoint.at, Rank::Harmless, text.to_owned());
+                }
+                Discovery::Static
+                | Discovery::OriginalDestination(_)
+                | Discovery::Aggregate(_)
+                | Discovery::Named(_)
+                | Discovery::SubClusters(_) => {
+                    self.report.problem(&endpoint.at, "an endpoint needs an `address`");
+                }
+            }
+            return;
         };
         let hostname = endpoint.text("hostname");
         let mut template = template.clone();
