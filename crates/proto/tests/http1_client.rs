@@ -204,6 +204,23 @@ fn trailers_are_left_out_where_they_are_not_enabled() {
     assert_eq!(collect(&mut out), "0\r\n\r\n");
 }
 
+/// RFC 9112 §3.2.2; a tunnel has its authority alone.
+#[test]
+fn a_proxy_is_asked_with_a_whole_url() {
+    for (method, path, line) in [
+        ("GET", "/a?b=c", "GET https://a:8/a?b=c HTTP/1.1\r\nhost: a:8\r\n"),
+        ("GET", "", "GET https://a:8/ HTTP/1.1\r\nhost: a:8\r\n"),
+        ("CONNECT", "", "CONNECT a:8 HTTP/1.1\r\nhost: a:8\r\n"),
+    ] {
+        let options = Options { absolute_form: true, ..Options::default() };
+        let (mut client, mut out) = (Client::new(Arc::new(options)), Out::new());
+        let head = Head::request(method.as_bytes(), b"https", b"a:8", path.as_bytes());
+        client.encode_head(&head, true, &mut out);
+        let sent = collect(&mut out);
+        assert!(sent.starts_with(line), "{sent}");
+    }
+}
+
 fn client() -> Client {
     Client::new(Arc::new(Options::default()))
 }

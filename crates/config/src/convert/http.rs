@@ -198,6 +198,10 @@ impl Converter<'_> {
             let at = common.at("max_response_headers_kb");
             self.report.problem(at, "is for responses, of which a listener gets none");
         }
+        if let Some(options) = options.filter(|options| options.flag("send_fully_qualified_url")) {
+            let text = "is for requests to servers, as in Envoy";
+            self.report.finding(options.at("send_fully_qualified_url"), Rank::Harmless, text);
+        }
         let mut http1 = self.http1_options(options, common);
         http1.max_head_bytes =
             message.number32("max_request_headers_kb").unwrap_or(60).saturating_mul(1024);
@@ -236,6 +240,7 @@ impl Converter<'_> {
             enable_trailers: flag("enable_trailers"),
             allow_chunked_length: flag("allow_chunked_length"),
             allow_custom_methods: flag("allow_custom_methods"),
+            absolute_form: flag("send_fully_qualified_url"),
             underscores: match action.as_str() {
                 "REJECT_REQUEST" => http1::Underscores::Reject,
                 "DROP_HEADER" => http1::Underscores::Drop,

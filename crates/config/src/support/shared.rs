@@ -255,6 +255,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "enable_trailers",
             "allow_chunked_length",
             "allow_custom_methods",
+            "send_fully_qualified_url",
         ],
         harmless: &[
             (
@@ -263,7 +264,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             ),
             ("use_balsa_parser", "there is one parser"),
         ],
-        changes: &[("send_fully_qualified_url", "requests are sent in origin form")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.Http2ProtocolOptions",

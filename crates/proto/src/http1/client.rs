@@ -70,11 +70,14 @@ impl Client {
             .with(Name::Upgrade, true)
             .with(Name::Expect, true);
         let case = case_of(head, self.receiver.options.name_case);
-        let target = match head.path() {
+        let target: &[u8] = match head.path() {
             _ if connect => head.authority(),
             b"" => b"/",
             path => path,
         };
+        let whole = (self.receiver.options.absolute_form && !connect)
+            .then(|| [head.scheme(), b"://", head.authority(), target].concat());
+        let target = whole.as_deref().unwrap_or(target);
         out.head(|lines| {
             let start = lines.len();
             encode::request_line(lines, head.method_bytes(), target);

@@ -35,6 +35,8 @@ pub struct Options {
     /// Whether a fragment is cut from a target where it otherwise is refused. Envoy's runtime key
     /// `envoy.reloadable_features.http_reject_path_with_fragment`, turned round.
     pub cut_fragment: bool,
+    /// Whether requests are sent in absolute form, as to a proxy (RFC 9112 §3.2.2). Envoy `send_fully_qualified_url`.
+    pub absolute_form: bool,
 }
 
 impl Default for Options {
@@ -53,6 +55,7 @@ impl Default for Options {
             keeps: None,
             allow_custom_methods: false,
             cut_fragment: false,
+            absolute_form: false,
         }
     }
 }
