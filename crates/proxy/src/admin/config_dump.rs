@@ -38,7 +38,7 @@ pub(super) async fn config_dump(control: &Control, query: &Query) -> Reply {
     match dump(&bootstrap, &served, query) {
         Ok(configs) if configs.is_empty() => super::json(&json!({})),
         Ok(configs) => super::json(&json!({"configs": configs})),
-        Err((status, why)) => Reply::refused(status, why),
+        Err((status, why)) => Reply::refused_plainly(status, why),
     }
 }
 

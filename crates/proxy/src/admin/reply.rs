@@ -42,6 +42,11 @@ impl Reply {
         Self::of(status, PLAIN, body)
     }
 
+    /// The same where Envoy does not say in which characters.
+    pub(crate) fn refused_plainly(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        Self::of(status, "text/plain", body)
+    }
+
     /// 200 with bytes to keep.
     pub(crate) fn file(body: impl Into<Bytes>) -> Self {
         Self::of(StatusCode::OK, "application/octet-stream", body)
