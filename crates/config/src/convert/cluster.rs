@@ -92,7 +92,8 @@ impl Converter<'_> {
         let tls = socket.and_then(|socket| self.upstream_socket(socket, http2));
         let sockets = self.sockets(message, http2);
         let proxy_headers = self.proxy_headers(message);
-        let is_told = proxy_headers.is_some();
+        let pool_per_client = message.flag("connection_pool_per_downstream_connection");
+        let is_told = proxy_headers.is_some() || pool_per_client;
         let matches = message.messages("transport_socket_matches");
         let socket_names = matches.map(|one| Arc::from(one.text("name"))).collect();
         let (limits, high_limits) = self.limits(message);
@@ -160,6 +161,7 @@ impl Converter<'_> {
             sockets: sockets.into_iter().map(|tls| tls.map(Box::new)).collect(),
             socket_names,
             proxy_headers,
+            pool_per_client,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
                 BufferLimit::strict(usize::try_from(limit).unwrap_or(usize::MAX))
             }),

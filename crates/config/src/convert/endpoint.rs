@@ -190,7 +190,7 @@ impl<'a> Converter<'a> {
         template.weight = message.number32("load_balancing_weight").unwrap_or(1);
         template.workload = workload(message);
         template.filter_metadata = filter_metadata(message);
-        self.refuse_own_tlvs(message);
+        template.tlvs = self.host_tlvs(message);
         let status = message.choice("health_status");
         let known = HEALTH_STATUSES.iter().find(|(name, _)| *name == status);
         template.status = known.map(|(_, status)| *status).unwrap_or_default();

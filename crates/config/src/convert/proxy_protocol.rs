@@ -19,6 +19,7 @@ pub(super) const UPSTREAM_PROXY: &str =
 
 /// The namespace of what a host's own metadata add to headers.
 const OWN_TLVS: &str = "envoy.transport_sockets.proxy_protocol";
+const PER_HOST: &str = "envoy.config.core.v3.PerHostConfig";
 
 /// The listener filter.
 pub(super) fn listener_filter(config: &Message, report: &mut Report) -> ProxyProtocol {
@@ -119,15 +120,34 @@ impl Converter<'_> {
         }
     }
 
-    /// Hosts that are told TLVs of their own. Typed metadata are ignored otherwise, so they are looked at and not read.
-    pub(super) fn refuse_own_tlvs(&mut self, host: &Message) {
-        let Some(metadata) = host.message("metadata") else { return };
+    /// What a host is told beside all others. Typed metadata are ignored otherwise, so they are looked at and not read.
+    pub(super) fn host_tlvs(&mut self, host: &Message) -> Option<Arc<[Tlv]>> {
+        let metadata = host.message("metadata")?;
         let typed =
             metadata.fields.iter().find(|field| field.descriptor.name() == "typed_filter_metadata");
-        let Some(Value::Map(entries)) = typed.map(|field| &field.value) else { return };
-        if let Some((_, item)) = entries.iter().find(|(name, _)| name == OWN_TLVS) {
-            self.report.unsupported(&item.at, "TLVs of single hosts are not added");
+        let Value::Map(entries) = &typed?.value else { return None };
+        let (_, item) = entries.iter().find(|(name, _)| name == OWN_TLVS)?;
+        let Value::Any(any) = &item.value else { return None };
+        let config = any.message.as_ref().filter(|_| any.name == PER_HOST);
+        let Some(config) = config else {
+            let text = "no `PerHostConfig`: it is left out, in Envoy too";
+            self.report.finding(&item.at, Rank::Harmless, text);
+            return None;
+        };
+        // The rules do not look into typed metadata.
+        for entry in config.messages("added_tlvs") {
+            if entry.has("format_string") {
+                self.report.unsupported(
+                    entry.at("format_string"),
+                    "the value of a TLV is as it is written",
+                );
+            }
+            if entry.number("type").is_some_and(|kind| kind > 255) {
+                self.report.problem(entry.at("type"), "is more than 255");
+            }
         }
+        let tlvs = self.tlvs(config, "added_tlvs");
+        (!tlvs.is_empty()).then(|| tlvs.into())
     }
 
     /// `proxy_protocol_tlvs` of the TCP proxy.

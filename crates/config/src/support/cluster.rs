@@ -46,6 +46,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "outlier_detection",
             "original_dst_lb_config",
             "cleanup_interval",
+            "connection_pool_per_downstream_connection",
             "preconnect_policy",
             "eds_cluster_config",
             "metadata",
@@ -62,10 +63,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         changes: &[
             ("transport_socket_matcher", "write transport_socket_matches"),
-            (
-                "connection_pool_per_downstream_connection",
-                "all clients share the connections to a cluster",
-            ),
             ("upstream_config", "upstream extensions are not there"),
         ],
     },
@@ -427,7 +424,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.config.core.v3.Metadata",
         honoured: &["filter_metadata"],
-        harmless: &[("typed_filter_metadata", "nothing here reads it")],
+        harmless: &[(
+            "typed_filter_metadata",
+            "of hosts, TLVs of the PROXY protocol are read; nothing else is",
+        )],
         changes: &[],
     },
     Entry {

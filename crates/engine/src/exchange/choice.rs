@@ -151,6 +151,7 @@ fn class_of(stream: &Stream, conns: &Connections, cluster: &mut ClusterState) ->
     let class = cluster.class(stream.priority, stream.request.version());
     let config = &cluster.config;
     let may_ask = config.proxy_headers.is_some()
+        || config.pool_per_client
         || config.asked_names.is_some()
         || stream.context.listener.filters.binds_source
         || stream.recorder.mesh().is_some();

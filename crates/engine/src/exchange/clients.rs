@@ -37,7 +37,10 @@ impl Exchange {
         };
         let peer = self.upstreams.attempts.address(id);
         let peer = peer.as_ref().unwrap_or(&pool.address);
-        let (bytes, had_room) = header.write(client.as_deref(), &reached.local, peer);
+        let clusters = &self.upstreams.clusters;
+        let endpoint = clusters.endpoint(attempt.pool_key.cluster, pool);
+        let own = endpoint.and_then(|endpoint| endpoint.tlvs.as_deref()).unwrap_or_default();
+        let (bytes, had_room) = header.write(client.as_deref(), own, &reached.local, peer);
         if let (false, Some(stats)) = (had_room, &cluster.header_stats) {
             stats.v2_tlvs_exceed_max_length.inc();
         }
@@ -76,17 +79,27 @@ fn source_of(stream: &Stream, conns: &Connections) -> Option<Source> {
     downstream.particulars.as_ref()?.source
 }
 
+/// The number of a stream's connection; none where it is our own.
+#[inline]
+fn connection_of(stream: &Stream, conns: &Connections) -> Option<u64> {
+    if matches!(stream.kind, Kind::Callout(_)) {
+        return None;
+    }
+    Some(conns.table.get(stream.downstream.connection)?.downstream()?.serial)
+}
+
 /// For whom a request's connection is, to a host of a cluster that is told or not.
 #[inline]
 pub(crate) fn whom(stream: &Stream, conns: &Connections, is_told: bool) -> OfWhom {
     let client = is_told.then(|| client_of(stream, conns)).flatten();
-    OfWhom { client, source: source_of(stream, conns) }
+    OfWhom { client, source: source_of(stream, conns), connection: connection_of(stream, conns) }
 }
 
 /// The same of a stream of opaque bytes: who a connection of its own is for is asked when that is made.
 pub(crate) fn whom_of_tcp(stream: &Stream, conns: &Connections) -> OfWhom {
     let is_tunneled = stream.context.tcp().is_some_and(|tcp| tcp.config.tunneling.is_some());
-    whom(stream, conns, is_tunneled)
+    let of = whom(stream, conns, is_tunneled);
+    OfWhom { connection: of.connection.filter(|_| is_tunneled), ..of }
 }
 
 /// What a stream may ask of the connection to its host.

@@ -20,6 +20,7 @@ use crate::field::Field;
 use crate::filter::ChainFilter;
 use crate::load_report::LoadReports;
 use crate::mesh::{Greetings, MeshCluster, Workload};
+use crate::proxied::Tlv;
 use crate::retry_policy::RetryPolicy;
 use crate::stats::Breakers;
 pub use crate::stats::GOOGLE_GRPC;
@@ -65,6 +66,8 @@ pub struct Cluster {
     pub sockets: Vec<Option<Box<UpstreamTls>>>,
     /// The headers of the PROXY protocol with which connections begin, where some do.
     pub proxy_headers: Option<Box<ProxyHeaders>>,
+    /// `connection_pool_per_downstream_connection`: requests of different clients' connections share none.
+    pub pool_per_client: bool,
     /// What these are called.
     pub socket_names: Vec<Arc<str>>,
     /// `per_connection_buffer_limit_bytes`.
@@ -139,6 +142,7 @@ impl Cluster {
             sockets: Vec::new(),
             socket_names: Vec::new(),
             proxy_headers: None,
+            pool_per_client: false,
             buffer_limit: BufferLimit::strict(1 << 20),
             limits: Limits::default(),
             high_limits: Limits::default(),
@@ -308,6 +312,7 @@ impl Cluster {
             tls: self.tls.clone(),
             sockets: self.sockets.clone(),
             proxy_headers: self.proxy_headers.clone(),
+            pool_per_client: self.pool_per_client,
             socket_names: self.socket_names.clone(),
             buffer_limit: self.buffer_limit,
             limits: self.limits,
@@ -481,6 +486,8 @@ pub struct Endpoint {
     pub workload: Option<Arc<Workload>>,
     /// `metadata.filter_metadata`, for `%METADATA%`.
     pub filter_metadata: FilterMetadata,
+    /// What is added to the headers of the PROXY protocol with which connections to it begin. Envoy `PerHostConfig`.
+    pub tlvs: Option<Arc<[Tlv]>>,
 }
 
 impl Endpoint {
@@ -501,6 +508,7 @@ impl Endpoint {
             check: None,
             workload: None,
             filter_metadata: None,
+            tlvs: None,
         }
     }
 

@@ -39,18 +39,20 @@ pub struct ProxyHeader {
 }
 
 impl ProxyHeader {
-    /// The header of a connection for a client; without one, of a connection between these addresses. Answers also
-    /// whether all TLVs had room.
+    /// The header of a connection for a client; without one, of a connection between these addresses. What is the
+    /// host's `own` is added first, in place of what else is added with the same type. Answers also whether all TLVs
+    /// had room.
     #[must_use]
     pub fn write(
         &self,
         client: Option<&Client>,
+        own: &[Tlv],
         local: &Address,
         peer: &Address,
     ) -> (Vec<u8>, bool) {
         let ends = client.map(|client| (client.source, client.destination));
         match (self.is_binary, client, ends.filter(are_alike)) {
-            (true, Some(client), Some(ends)) => self.write_binary(client, ends),
+            (true, Some(client), Some(ends)) => self.write_binary(client, own, ends),
             // It speaks for itself.
             (true, _, _) => ([V2_SIGNATURE, &[0x20, 0, 0, 0]].concat(), true),
             (false, _, _) => {
@@ -60,7 +62,12 @@ impl ProxyHeader {
         }
     }
 
-    fn write_binary(&self, client: &Client, ends: (SocketAddr, SocketAddr)) -> (Vec<u8>, bool) {
+    fn write_binary(
+        &self,
+        client: &Client,
+        own: &[Tlv],
+        ends: (SocketAddr, SocketAddr),
+    ) -> (Vec<u8>, bool) {
         let mut rest = Vec::new();
         write_addresses(&mut rest, ends);
         let mut had_room = true;
@@ -73,11 +80,13 @@ impl ProxyHeader {
             rest.extend_from_slice(&length_of(value));
             rest.extend_from_slice(value);
         };
-        for tlv in &self.added {
+        let has = |list: &[Tlv], kind| list.iter().any(|tlv| tlv.kind == kind);
+        let others = self.added.iter().filter(|added| !has(own, added.kind));
+        for tlv in own.iter().chain(others) {
             put(tlv.kind, &tlv.value);
         }
         for (kind, value) in tlvs(&client.tlvs).flatten() {
-            if self.passes.takes(kind) && !self.added.iter().any(|added| added.kind == kind) {
+            if self.passes.takes(kind) && !has(own, kind) && !has(&self.added, kind) {
                 put(kind, value);
             }
         }
@@ -139,7 +148,7 @@ mod tests {
     }
 
     fn write(header: &ProxyHeader, client: Option<&Client>) -> Vec<u8> {
-        header.write(client, &address("10.0.0.8:8"), &address("10.0.0.9:9")).0
+        header.write(client, &[], &address("10.0.0.8:8"), &address("10.0.0.9:9")).0
     }
 
     #[test]
@@ -151,7 +160,7 @@ mod tests {
         let mixed = client("10.0.0.1:1", "[fd00::2]:2", b"");
         assert_eq!(write(&header, Some(&mixed)), b"PROXY UNKNOWN\r\n");
         let pipe = Address::Internal("a/".into());
-        assert_eq!(header.write(None, &pipe, &pipe).0, b"PROXY UNKNOWN\r\n");
+        assert_eq!(header.write(None, &[], &pipe, &pipe).0, b"PROXY UNKNOWN\r\n");
     }
 
     #[test]
@@ -170,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_the_hosts_stands_for_all_of_its_types() {
+        let tlv = |kind, value: &[u8]| Tlv { kind, value: value.into() };
+        let header = ProxyHeader {
+            is_binary: true,
+            passes: Passes::All,
+            added: vec![tlv(2, b"added"), tlv(4, b"d")],
+        };
+        let from = client("1.2.3.4:1", "5.6.7.8:2", b"\x02\0\x01a\x05\0\x01e\x06\0\x01f");
+        let own = [tlv(2, b"b"), tlv(6, b"h")];
+        let local = address("10.0.0.8:8");
+        let (bytes, had_room) = header.write(Some(&from), &own, &local, &local);
+        assert_eq!(&bytes[16 + 12..], b"\x02\0\x01b\x06\0\x01h\x04\0\x01d\x05\0\x01e");
+        assert!(had_room);
+    }
+
+    #[test]
     fn what_has_no_room_is_left_out() {
         let large = Tlv { kind: 1, value: vec![0; 65_530].into() };
         let small = Tlv { kind: 2, value: b"x".as_slice().into() };
@@ -177,7 +202,7 @@ mod tests {
             ProxyHeader { is_binary: true, passes: Passes::All, added: vec![large, small] };
         let local = address("10.0.0.8:8");
         let from = client("1.2.3.4:1", "5.6.7.8:2", b"");
-        let (bytes, had_room) = header.write(Some(&from), &local, &local);
+        let (bytes, had_room) = header.write(Some(&from), &[], &local, &local);
         assert_eq!((bytes.len(), had_room), (16 + 12 + 4, false));
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct OfWhom {
     pub(crate) client: Option<Arc<Client>>,
     /// Where it comes from, if not from us.
     pub(crate) source: Option<Source>,
+    /// The number of the client's connection.
+    pub(crate) connection: Option<u64>,
 }
 
 impl<'a> Asks<'a> {
@@ -47,8 +49,10 @@ impl<'a> Asks<'a> {
 
     #[inline]
     fn anything(&self, config: &Cluster) -> bool {
-        let OfWhom { client, source } = &self.of;
-        let is_of_client = client.is_some() || source.is_some();
+        let OfWhom { client, source, connection } = &self.of;
+        let is_of_client = client.is_some()
+            || source.is_some()
+            || (config.pool_per_client && connection.is_some());
         self.alpn.is_some() || is_of_client || config.asked_names.is_some()
     }
 
@@ -143,11 +147,12 @@ impl ClusterState {
         let told = self.config.proxy_headers.is_some();
         let client = asks.of.client.as_ref().filter(|_| told).cloned();
         let source = asks.of.source;
+        let connection = asks.of.connection.filter(|_| self.config.pool_per_client);
         if !self.config.is_under_tls() {
-            return TlsWish { client, source, ..TlsWish::default() };
+            return TlsWish { client, source, connection, ..TlsWish::default() };
         }
         let alpn = list.filter(|list| !list.is_empty()).cloned();
-        let mut wish = TlsWish { alpn, client, source, ..TlsWish::default() };
+        let mut wish = TlsWish { alpn, client, source, connection, ..TlsWish::default() };
         if let (Some(names), Some(host)) = (&self.config.asked_names, asks.host(&self.config)) {
             // An address is not sent as a name (RFC 6066 §3).
             if names.sni && host.parse::<std::net::IpAddr>().is_err() {

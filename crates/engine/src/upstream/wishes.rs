@@ -24,11 +24,13 @@ pub(crate) struct TlsWish {
     pub(crate) client: Option<Arc<Client>>,
     /// Where it comes from, if not from us.
     pub(crate) source: Option<Source>,
+    /// The client's connection, where those of others do not share it.
+    pub(crate) connection: Option<u64>,
 }
 
 impl TlsWish {
     fn of_client(&self) -> OfClient {
-        (self.client.clone(), self.source)
+        (self.client.clone(), self.source, self.connection)
     }
 
     /// Whether it asks nothing of TLS.
@@ -36,13 +38,17 @@ impl TlsWish {
         self.alpn.is_none() && self.server.is_none() && self.certified.is_none()
     }
 
+    const fn is_of_client(&self) -> bool {
+        self.client.is_some() || self.source.is_some() || self.connection.is_some()
+    }
+
     fn is_none(&self) -> bool {
-        self.is_plain() && self.client.is_none() && self.source.is_none()
+        self.is_plain() && !self.is_of_client()
     }
 }
 
 /// One that is for a client and nothing else.
-type OfClient = (Option<Arc<Client>>, Option<Source>);
+type OfClient = (Option<Arc<Client>>, Option<Source>, Option<u64>);
 
 /// All wishes of one cluster, by their numbers less one.
 #[derive(Debug, Default)]
@@ -75,8 +81,7 @@ impl Wishes {
 
     /// Gives a wish a number, unless there are too many.
     pub(crate) fn add(&mut self, wish: TlsWish) -> Option<u16> {
-        let is_of_client = wish.client.is_some() || wish.source.is_some();
-        let most = if is_of_client { MOST_CLIENTS } else { MOST_WISHES };
+        let most = if wish.is_of_client() { MOST_CLIENTS } else { MOST_WISHES };
         if self.list.iter().flatten().count() >= most {
             return None;
         }
@@ -157,6 +162,14 @@ mod tests {
         let used: Vec<u16> = (1..=1000).collect();
         wishes.keep(&used);
         assert!(!wishes.are_many());
+    }
+
+    #[test]
+    fn connections_of_clients_share_nothing() {
+        let on = |serial| TlsWish { connection: Some(serial), ..TlsWish::default() };
+        let mut wishes = Wishes::default();
+        assert_eq!([on(7), on(8)].map(|wish| wishes.add(wish)), [Some(1), Some(2)]);
+        assert_eq!((wishes.number(&on(8)), wishes.number(&on(9))), (Some(2), None));
     }
 
     #[test]
