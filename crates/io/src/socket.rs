@@ -25,9 +25,13 @@ pub(crate) fn bind(
     options: &ListenOptions,
     share_port: bool,
 ) -> io::Result<Socket> {
-    let socket = open(address)?;
+    let socket = open(address, options.multipath)?;
     if let Some(ip) = address.ip() {
         socket.set_reuse_address(true)?;
+        // Accepted sockets inherit it, as the next.
+        if let Some(keepalive) = &options.keepalive {
+            set_keepalive(&socket, keepalive)?;
+        }
         // Accepted sockets inherit it on Linux and the BSDs: one call for all of them.
         socket.set_tcp_nodelay(true)?;
         if share_port {
@@ -82,7 +86,7 @@ pub(crate) fn ignore_new(listener: &Socket) {
 
 /// A socket whose connect has begun; `true` when it has already ended well.
 pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result<(Socket, bool)> {
-    let socket = open(address)?;
+    let socket = open(address, false)?;
     if address.ip().is_some() {
         socket.set_tcp_nodelay(true)?;
         if let Some(keepalive) = &options.keepalive {
@@ -205,10 +209,14 @@ pub(crate) fn file(address: &Address) -> Option<&Path> {
     }
 }
 
-fn open(address: &Address) -> io::Result<Socket> {
+fn open(address: &Address, multipath: bool) -> io::Result<Socket> {
+    let transport = match multipath {
+        true => multipath_tcp().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?,
+        false => Protocol::TCP,
+    };
     let (domain, protocol) = match address {
-        Address::Ip(SocketAddr::V4(_)) => (Domain::IPV4, Some(Protocol::TCP)),
-        Address::Ip(SocketAddr::V6(_)) => (Domain::IPV6, Some(Protocol::TCP)),
+        Address::Ip(SocketAddr::V4(_)) => (Domain::IPV4, Some(transport)),
+        Address::Ip(SocketAddr::V6(_)) => (Domain::IPV6, Some(transport)),
         Address::Unix(_) | Address::Internal(_) => (Domain::UNIX, None),
     };
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -220,6 +228,17 @@ fn open(address: &Address) -> io::Result<Socket> {
         let socket = Socket::new(domain, Type::STREAM, protocol)?;
         socket.set_nonblocking(true)?;
         Ok(socket)
+    }
+}
+
+const fn multipath_tcp() -> Option<Protocol> {
+    #[cfg(target_os = "linux")]
+    {
+        Some(Protocol::MPTCP)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        None
     }
 }
 
@@ -350,11 +369,52 @@ mod tests {
         };
         let asked = repeats_after(Some(std::time::Duration::from_millis(50)));
         let usual = repeats_after(None);
-        let any = open(&Address::unspecified()).unwrap();
+        let any = open(&Address::unspecified(), false).unwrap();
         let known =
             sys::set_option(&any, libc::IPPROTO_TCP, TCP_RTO_MIN_US, &50_000_u32.to_ne_bytes());
         assert!(usual >= 200_000, "{usual}");
         assert_eq!(asked < 100_000, known.is_ok(), "{asked}, {known:?}");
+    }
+
+    /// Of a socket that a client of such a listener is accepted on.
+    fn accepted(options: &ListenOptions) -> Socket {
+        let listener = bind(&Address::Ip(([127, 0, 0, 1], 0).into()), options, false).unwrap();
+        listen(&listener, options).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        listener.accept().unwrap().0
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn clients_are_probed_where_the_listener_says_so() {
+        let keepalive = Keepalive {
+            time: Some(std::time::Duration::from_secs(70)),
+            interval: Some(std::time::Duration::from_secs(7)),
+            probes: Some(3),
+        };
+        let options = ListenOptions { keepalive: Some(keepalive), ..ListenOptions::default() };
+        let socket = accepted(&options);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap().as_secs(), 70);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap().as_secs(), 7);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        assert!(!accepted(&ListenOptions::default()).keepalive().unwrap());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn several_paths_are_possible_where_the_listener_says_so() {
+        if Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_err() {
+            // Not every kernel knows it.
+            return;
+        }
+        let options = ListenOptions { multipath: true, ..ListenOptions::default() };
+        // A client with one path is served as ever.
+        assert!(accepted(&options).peer_addr().is_ok());
+        let listener = bind(&Address::Ip(([127, 0, 0, 1], 0).into()), &options, false).unwrap();
+        assert_eq!(listener.protocol().unwrap(), Some(Protocol::MPTCP));
     }
 
     #[test]

@@ -419,6 +419,10 @@ pub struct ListenOptions {
     pub mode: u32,
     /// Further options, set before `bind` or after `listen`.
     pub socket_options: Vec<SocketOption>,
+    /// Probes on quiet connections (`SO_KEEPALIVE`). TCP only. Envoy `Listener.tcp_keepalive`.
+    pub keepalive: Option<Keepalive>,
+    /// Clients may use several paths at once (RFC 8684). TCP only. Envoy `Listener.enable_mptcp`.
+    pub multipath: bool,
     /// Connections to accept in one wake-up. Envoy `max_connections_to_accept_per_socket_event`.
     pub accepts_per_wake: u32,
     /// Which shard has a connection.
@@ -447,6 +451,8 @@ impl Default for ListenOptions {
             v6_only: true,
             mode: 0,
             socket_options: Vec::new(),
+            keepalive: None,
+            multipath: false,
             accepts_per_wake: u32::MAX,
             balance: Balance::Kernel,
         }

@@ -115,6 +115,11 @@ impl Converter<'_> {
     }
 
     fn socket_option(&mut self, option: &Message) -> Option<SocketOption> {
+        // It is for sockets of datagrams alone, and there are none.
+        let kinds = option.message("type").map(|kind| (kind.has("stream"), kind.has("datagram")));
+        if kinds == Some((false, true)) {
+            return None;
+        }
         let value = match &option.oneof("value")?.value {
             Value::Int(number) => {
                 i32::try_from(*number).map(|number| number.to_ne_bytes().to_vec()).ok()

@@ -9,13 +9,14 @@ use towpath_engine::snapshot::listener::{
     Destination, Direction, Disabled, ListenerFilterConfig, ListenerFilters, Missing, OriginalDst,
 };
 use towpath_engine::snapshot::original_src::OriginalSrc;
+use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::subset;
 use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
 use towpath_proto::{Address, Balance, ListenOptions, SocketState};
 
 use super::Converter;
-use super::address::int_option;
+use super::address::{int_option, keepalive};
 use super::discovery::BOOTSTRAP_TEXTS;
 use super::extension::LISTENER_FILTER;
 use super::extension_discovery::{Found, Place};
@@ -97,6 +98,10 @@ impl Converter<'_> {
         self.logs_connections = true;
         let access_logs = self.access_logs(message, "access_log");
         self.logs_connections = false;
+        if message.flag("enable_mptcp") && addresses.iter().any(|address| address.ip().is_none()) {
+            let text = "enable_mptcp can only be used with IP addresses";
+            self.report.problem(message.at("enable_mptcp"), text);
+        }
         let first = addresses.first()?;
         let name: Arc<str> = match message.text("name") {
             "" => Arc::from(first.to_string()),
@@ -192,6 +197,11 @@ impl Converter<'_> {
                 Some(by) => Arc::new(Disabled { by, filter: made }),
                 None => made,
             });
+        }
+        // Envoy asks its first chain alone, and knows nothing of its place among the filters.
+        let first = message.messages("filter_chains").next();
+        if first.and_then(|chain| chain.wrapped_flag("use_proxy_proto")).unwrap_or(false) {
+            list.push(Arc::new(ProxyProtocol::default()));
         }
         if is_missing {
             // Whatever the others would say.
@@ -301,6 +311,8 @@ impl Converter<'_> {
             v6_only: !socket.is_some_and(|socket| socket.flag("ipv4_compat")),
             mode: pipe.and_then(|pipe| pipe.number32("mode")).unwrap_or(0),
             socket_options,
+            keepalive: message.message("tcp_keepalive").map(keepalive),
+            multipath: message.flag("enable_mptcp"),
             accepts_per_wake: message
                 .number32("max_connections_to_accept_per_socket_event")
                 .unwrap_or(defaults.accepts_per_wake),

@@ -34,6 +34,8 @@ pub(super) const ENTRIES: &[Entry] = &[
             "filter_chain_matcher",
             "internal_listener",
             "metadata",
+            "tcp_keepalive",
+            "enable_mptcp",
         ],
         harmless: &[
             ("reuse_port", "it is the default"),
@@ -43,8 +45,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("fcds_config", "xDS is not there"),
             ("udp_listener_config", "UDP is not there"),
             ("api_listener", "API listeners are not there"),
-            ("enable_mptcp", "multipath TCP is not there"),
-            ("tcp_keepalive", "write socket_options"),
         ],
     },
     Entry {
@@ -73,9 +73,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "transport_socket",
             "transport_socket_connect_timeout",
             "name",
+            "use_proxy_proto",
         ],
         harmless: &[("metadata", "nothing here reads it")],
-        changes: &[("use_proxy_proto", "the PROXY protocol is not there")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.listener.v3.FilterChainMatch",

@@ -32,12 +32,27 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.SocketOption",
-        honoured: &["level", "name", "int_value", "buf_value", "state"],
+        honoured: &["level", "name", "int_value", "buf_value", "state", "type"],
         harmless: &[("description", "it is for the reader")],
-        changes: &[
-            ("type", "a socket option is set on every socket"),
-            ("ip_version", "a socket option is set on every socket"),
-        ],
+        changes: &[("ip_version", "a socket option is set on every socket")],
+    },
+    Entry {
+        message: "envoy.config.core.v3.SocketOption.SocketType",
+        honoured: &["stream", "datagram"],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.SocketOption.SocketType.Stream",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.SocketOption.SocketType.Datagram",
+        honoured: &[],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.TcpKeepalive",
