@@ -400,6 +400,7 @@ pub(crate) fn converter<'a>(
         open: Arc::clone(&before.open),
         // What is taken over from it may ask for that.
         shows_upstream_tls: before.shows_upstream_tls,
+        times_routes: before.times_routes,
         ..Snapshot::default()
     };
     Converter {

@@ -7,6 +7,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::probe;
 
@@ -37,6 +38,31 @@ impl Stamp {
     #[must_use]
     pub const fn later(self, other: Self) -> Self {
         if self.monotonic == other.monotonic && other.value > self.value { other } else { self }
+    }
+
+    /// This moment of `CLOCK_MONOTONIC`, whatever records are stamped with.
+    #[must_use]
+    pub fn now_monotonic() -> Self {
+        Self::monotonic_ns(monotonic_ns())
+    }
+
+    /// How long after `earlier` it is, where both are moments of `CLOCK_MONOTONIC`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use towpath_trace::Stamp;
+    ///
+    /// let earlier = Stamp::monotonic_ns(1_000);
+    /// assert_eq!(Stamp::monotonic_ns(3_000).since(earlier), Some(Duration::from_nanos(2_000)));
+    /// assert_eq!(earlier.since(Stamp::now_monotonic()), Some(Duration::ZERO));
+    /// ```
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Option<Duration> {
+        if self.monotonic && earlier.monotonic {
+            Some(Duration::from_nanos(self.value.saturating_sub(earlier.value)))
+        } else {
+            None
+        }
     }
 
     /// A moment of `CLOCK_MONOTONIC`, in nanoseconds.

@@ -148,6 +148,7 @@ impl Converter<'_> {
         match result {
             Ok(format) => {
                 self.snapshot.shows_upstream_tls |= format.asks_upstream_tls();
+                self.snapshot.times_routes |= format.asks_route_time();
                 return Some(format);
             }
             Err(error) if error.reason == FormatReason::Unsupported => {

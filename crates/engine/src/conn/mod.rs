@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use towpath_proto::tls::Layer;
+use towpath_proto::tls::{Fault, Layer};
 use towpath_proto::{Address, ConnectionId, Instant, Out};
 
 use crate::client::slow_start::SlowStart;
@@ -35,7 +35,8 @@ use crate::conn::tls::Handshakes;
 use crate::deadlines::Deadlines;
 use crate::ids::{Closer, PoolKey};
 use crate::proxied::Proxied;
-use crate::record::{DownstreamTls, TlsNames};
+use crate::record::details::client_failure;
+use crate::record::{ClientConnection, DownstreamTls, TlsNames};
 use crate::serving::OfHttp2;
 use crate::snapshot::listener::{Arrival, Fingerprints, Listener, ListenerFilter};
 use crate::snapshot::original_src::Source;
@@ -145,6 +146,18 @@ pub(crate) struct Downstream {
     pub(crate) particulars: Option<Box<Particulars>>,
 }
 
+/// A client's handshake, as logs tell of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientHandshake {
+    /// Its first byte came.
+    pub(crate) start: Instant,
+    pub(crate) end: Option<Instant>,
+    /// The bytes that it began with.
+    pub(crate) first: [u8; 5],
+    /// Why it failed, or what came after it.
+    pub(crate) failure: &'static str,
+}
+
 /// What is known of one client's connection: what a listener filter has found out, and its TLS.
 #[derive(Debug, Default)]
 pub(crate) struct Particulars {
@@ -170,6 +183,8 @@ pub(crate) struct Particulars {
     pub(crate) over_rate: bool,
     /// Why rules have refused it.
     pub(crate) termination: &'static str,
+    /// How its handshake went, once it has begun, where something may tell of it.
+    handshake: Option<ClientHandshake>,
     /// What its TLS says, once that was asked for.
     secured: Option<Arc<DownstreamTls>>,
 }
@@ -352,6 +367,38 @@ impl Downstream {
         }
     }
 
+    fn handshake(&self) -> Option<&ClientHandshake> {
+        self.particulars.as_ref()?.handshake.as_ref()
+    }
+
+    /// Bytes under TLS have come, perhaps the first. Where nothing is recorded, nothing is kept of them.
+    pub(crate) fn note_handshake(&mut self, bytes: &[u8], now: Instant) {
+        let is_told = self.context.is_recorded || !self.context.listener.access_logs.is_empty();
+        if is_told && self.handshake().is_none() {
+            let mut first = [0; 5];
+            let length = bytes.len().min(first.len());
+            first[..length].copy_from_slice(&bytes[..length]);
+            let handshake = ClientHandshake { start: now, end: None, first, failure: "" };
+            self.particulars.get_or_insert_default().handshake = Some(handshake);
+        }
+    }
+
+    /// Its handshake is over.
+    pub(crate) fn end_handshake(&mut self, now: Instant) {
+        let particulars = self.particulars.as_mut();
+        if let Some(handshake) = particulars.and_then(|it| it.handshake.as_mut()) {
+            handshake.end = Some(now);
+        }
+    }
+
+    /// Its TLS has failed.
+    pub(crate) fn fail_handshake(&mut self, fault: Fault) {
+        let particulars = self.particulars.as_mut();
+        if let Some(handshake) = particulars.and_then(|it| it.handshake.as_mut()) {
+            handshake.failure = client_failure(fault, self.ready, &handshake.first);
+        }
+    }
+
     /// Whether its local address is where the client wanted to go.
     pub(crate) fn is_restored(&self) -> bool {
         self.particulars.as_ref().is_some_and(|it| it.restored)
@@ -390,6 +437,23 @@ impl Downstream {
 }
 
 impl Connection {
+    /// What logs tell of a client's connection. Envoy takes the handshake of a client that sends opaque bytes for one with
+    /// a server, and its logs do not have its end.
+    pub(crate) fn told(&self) -> ClientConnection {
+        let mut told =
+            ClientConnection { opened: Some(self.opened), ..ClientConnection::default() };
+        let client = self.client();
+        if let Some(handshake) = client.and_then(Downstream::handshake) {
+            told.handshake_start = Some(handshake.start);
+            told.handshake_end = handshake.end;
+            told.failure = handshake.failure;
+        }
+        if client.is_some_and(|client| client.context.tcp().is_some()) {
+            told.handshake_end = None;
+        }
+        told
+    }
+
     /// The peer of a client's socket.
     pub(crate) fn direct_peer(&self) -> &Address {
         let particulars = self.client().and_then(|client| client.particulars.as_deref());
@@ -451,7 +515,11 @@ impl Connection {
     /// What the TLS of a client's connection says, read once.
     pub(crate) fn downstream_tls(&mut self) -> Option<Arc<DownstreamTls>> {
         let layer = self.tls.as_deref()?;
-        let Role::Downstream(downstream) = &mut self.role else { return None };
+        let downstream = match &mut self.role {
+            Role::Downstream(downstream) => downstream,
+            Role::Closing(closing) => &mut closing.downstream,
+            Role::Arriving(_) | Role::Upstream(_) => return None,
+        };
         let particulars = downstream.particulars.get_or_insert_default();
         let secured = particulars.secured.get_or_insert_with(|| Arc::new(DownstreamTls::of(layer)));
         Some(Arc::clone(secured))

@@ -179,7 +179,10 @@ impl Listeners {
         env: &mut Env,
         now: Instant,
     ) {
-        let Some(connection) = conns.table.get(id) else { return };
+        let Some(connection) = conns.table.get_mut(id) else { return };
+        let is_logged =
+            connection.client().is_some_and(|it| !it.context.listener.access_logs.is_empty());
+        let tls = if is_logged { connection.downstream_tls() } else { None };
         let Some(downstream) = connection.client() else { return };
         let closing = match &connection.role {
             Role::Closing(closing) => Some(closing.refused),
@@ -229,6 +232,10 @@ impl Listeners {
                 connection.opened,
             );
             record.connection = downstream.serial;
+            record.downstream_tls = tls;
+            record.client = connection.told();
+            // What becomes of a connection of HTTP is told of its streams alone.
+            record.client.closed = context.tcp().map(|_| now);
             record.proxied = downstream.proxied().cloned();
             let mut state = &[][..];
             if let Some(particulars) = &downstream.particulars {

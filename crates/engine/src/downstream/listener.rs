@@ -25,7 +25,7 @@ use crate::filter::istio_stats::Metrics;
 use crate::ids::Closer;
 use crate::message::FromWorker;
 use crate::network_filter::{RunningFilters, count_alike};
-use crate::record::Record;
+use crate::record::{ClientConnection, Record};
 use crate::serving::Serving;
 use crate::snapshot::Http;
 use crate::snapshot::http::HttpChain;
@@ -638,6 +638,7 @@ impl ListenerState {
 pub(crate) fn connection_record(local: Address, peer: Address, opened: Instant) -> Record {
     Record {
         start: opened,
+        client: ClientConnection { opened: Some(opened), ..ClientConnection::default() },
         downstream_local: Some(local),
         downstream_remote: Some(peer.clone()),
         downstream_direct_remote: Some(peer),

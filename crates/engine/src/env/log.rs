@@ -137,6 +137,7 @@ impl Env {
             facts.epoch_unix_ns = self.clock.epoch_unix_ns;
             facts.hostname = &self.clock.hostname;
             facts.listener = &listener.name;
+            facts.told.listener = listener.filter_metadata.as_deref();
             facts.filter_chain = chain;
             let means = Means {
                 random: &mut self.random,

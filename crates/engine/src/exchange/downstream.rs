@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::name::Name;
+use towpath_proto::tls::Fault;
 use towpath_proto::{Close, ConnectionId, Failure, Instant, http1, http2};
 
 use crate::conn::context::{ChainContext, HttpContext};
@@ -307,6 +308,10 @@ impl Exchange {
         now: Instant,
     ) {
         self.cancel_head(id, now);
+        let client = self.conns.table.get_mut(id).and_then(Connection::downstream_mut);
+        if let (Some(client), Failure::Reset) = (client, failure) {
+            client.fail_handshake(Fault::Reset);
+        }
         self.listeners.count_downstream_close(
             id,
             Closer::Remote,
@@ -317,7 +322,9 @@ impl Exchange {
         let waiting = self.conns.waiting_for(id);
         let Some(mut connection) = self.conns.table.remove(id) else { return };
         let streams = std::mem::take(&mut connection.streams);
+        let client_failure = connection.told().failure;
         for index in streams.iter() {
+            self.streams.note_failure(index, client_failure);
             if let Some(stream) = self.streams.get_mut(index)
                 && stream.context.bolt().is_none()
             {
@@ -352,6 +359,8 @@ impl Exchange {
         let context = downstream.context.clone();
         if timer == ConnectionTimer::RequestHead && !downstream.ready {
             context.stats.downstream_cx_transport_socket_connect_timeout.inc();
+            let particulars = downstream.particulars.get_or_insert_default();
+            particulars.termination = details::TRANSPORT_SOCKET_TIMEOUT;
             return self.drop_client(id, Close::Flush, Closer::Local, now);
         }
         let Some(http) = context.http() else { return };
@@ -516,6 +525,14 @@ fn note_request(
 }
 
 impl Streams {
+    /// The TLS of a client has failed: as in Envoy, its requests do not tell.
+    pub(crate) fn note_failure(&mut self, index: StreamIndex, failure: &'static str) {
+        let Some(stream) = self.get_mut(index) else { return };
+        if matches!(stream.kind, Kind::Tcp(_)) {
+            stream.recorder.note(|record| record.client.failure = failure);
+        }
+    }
+
     pub(crate) fn mark_gone(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
         if let (Kind::Tcp(_), UpstreamState::Active(_)) = (stream.kind, stream.upstream) {

@@ -334,7 +334,12 @@ impl Exchange {
         let Some(mut stream) = self.streams.close(index) else { return };
         self.env.timers.clear(TimerSlot::Stream(index.0).number());
         stream.trace_phase(Phase::Record);
-        stream.recorder.note(|record| record.end = Some(now));
+        let ends_with_client = matches!(stream.kind, Kind::Tcp(_))
+            || stream.flags.has(Flags::DOWNSTREAM_CONNECTION_TERMINATION);
+        stream.recorder.note(|record| {
+            record.end = Some(now);
+            record.client.closed = ends_with_client.then_some(now);
+        });
         let mut is_redirected = false;
         if stream.knows_redirects() {
             is_redirected = stream.is_redirected();

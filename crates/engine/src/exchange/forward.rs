@@ -249,6 +249,7 @@ impl Exchange {
         stream.recorder.note(|record| {
             record.bytes_sent += length;
             record.upstream_bytes_received += length;
+            record.upstream_content_start.get_or_insert(now);
             record.upstream_last_received = Some(now);
         });
         stream.response_end = Progress::Ended;
@@ -654,6 +655,7 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
         Item::Trailers(_) | Item::End => (0, true),
     };
     let active = matches!(stream.upstream, UpstreamState::Active(_)) && !stream.awaits_tunnel();
+    let is_opaque = matches!(stream.kind, Kind::Tcp(_));
     if side == Side::Request && ends {
         stream.times.request_end = Some(now);
     }
@@ -670,6 +672,9 @@ pub(crate) fn account(stream: &mut Stream, side: Side, item: &Item, now: Instant
         Side::Response => {
             record.bytes_sent += len;
             record.upstream_bytes_received += len;
+            if len > 0 && !is_opaque {
+                record.upstream_content_start.get_or_insert(now);
+            }
             if ends {
                 record.upstream_last_received = Some(now);
             }

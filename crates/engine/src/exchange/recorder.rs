@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use towpath_proto::head::{Head, Method, Version};
 use towpath_proto::{Address, Instant, Out, http1};
+use towpath_trace::Stamp;
 
 use crate::conn::Connection;
 use crate::conn::mux::Mux;
@@ -123,6 +124,18 @@ impl Recorder {
         if let Some(recording) = &mut self.0 {
             note(&mut recording.record);
         }
+    }
+
+    /// A route was looked for, from this moment on where it is asked how long that takes.
+    pub(crate) fn note_lookup(&mut self, since: Option<Stamp>) {
+        self.note(|record| {
+            record.route_lookups += 1;
+            let took = since.and_then(|since| Stamp::now_monotonic().since(since));
+            if let Some(took) = took {
+                record.route_lookup_time =
+                    Some(record.route_lookup_time.unwrap_or_default() + took);
+            }
+        });
     }
 
     pub(crate) fn recording_mut(&mut self) -> Option<&mut Recording> {
@@ -364,6 +377,7 @@ impl Stream {
         self.retries.received_before = connection.bytes_received;
         let Some(Recording { record, wire, .. }) = self.recorder.recording_mut() else { return };
         wire.upstream_sent = connection.encoded;
+        record.upstream_content_start = None;
         record.upstream_connection = connection.upstream().map_or(0, |upstream| upstream.serial);
         let is_http2 = connection.mux.is_http2();
         let version = if is_http2 { Version::Http2 } else { Version::Http11 };

@@ -257,6 +257,7 @@ impl Stream {
         head.set_authority(url.authority);
         head.set_path(url.target);
         let picked = http.config.routes.pick(&head, self.recorder.known(), random);
+        self.recorder.note_lookup(None);
         let to = match &picked {
             Picked::NoHost | Picked::NoRoute { .. } => None,
             Picked::TlsRequired { .. } => Some("".into()),

@@ -8,6 +8,7 @@ use towpath_proto::bolt::Frame;
 use towpath_proto::head::{Head, HeaderName, Method};
 use towpath_proto::name::Name;
 use towpath_proto::{Address, Instant};
+use towpath_trace::Stamp;
 
 use crate::conn::context::{ChainContext, HttpContext};
 use crate::conn::mux;
@@ -579,7 +580,9 @@ impl Stream {
         snapshot: &Snapshot,
         random: u64,
     ) -> bool {
+        let since = snapshot.times_routes.then(Stamp::now_monotonic);
         let picked = http.config.routes.pick(&self.request, self.recorder.known(), random);
+        self.recorder.note_lookup(since);
         (self.route, self.cluster) = (RouteRef::picked(&picked), NO_CLUSTER);
         if let Picked::Route { route, .. } = &picked
             && let Action::Forward(forward) = &route.action

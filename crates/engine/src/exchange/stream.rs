@@ -645,6 +645,7 @@ impl Stream {
 
 /// Notes whose connection a stream came on.
 pub(super) fn note_client(record: &mut Record, connection: &Connection) {
+    record.client = connection.told();
     record.downstream_local = Some(connection.local.clone());
     record.downstream_remote = Some(connection.peer.clone());
     record.downstream_direct_remote = Some(connection.direct_peer().clone());

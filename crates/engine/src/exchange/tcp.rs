@@ -54,6 +54,10 @@ impl Exchange {
         self.set_report(index, now);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.trace_begin(Phase::Route);
+            // As long as its handshake lasted it was there, too.
+            if let Some(connection) = self.conns.table.get(id) {
+                stream.times.start = connection.opened;
+            }
             stream.request_end = Progress::Streaming;
             stream.response_end = Progress::AwaitingHead;
             stream.retries.remaining = tcp.config.max_connect_attempts.saturating_sub(1);

@@ -179,6 +179,9 @@ impl Exchange {
             let is_new = !was_established && layer.is_established();
             let (output, ended) = (layer.take_output(), layer.is_ended() && !connection.ended);
             connection.outstanding += output.len();
+            if !was_established && let Some(downstream) = connection.downstream_mut() {
+                downstream.note_handshake(piece, now);
+            }
             let plain = self.conns.handshakes.plain.split().freeze();
             self.conns.send_records(id, output, &mut self.env);
             if is_new {
@@ -259,13 +262,19 @@ impl Exchange {
             tls.stats.count_stapling(layer);
         }
         connection.deadlines.clear(ConnectionTimer::RequestHead as usize);
+        if let Some(downstream) = connection.downstream_mut() {
+            downstream.end_handshake(now);
+        }
         self.open_client(id, now);
     }
 
     /// A client's handshake came to nothing, or what it sends afterwards is no TLS: the alert goes out, and that is
     /// all.
     fn on_client_fault(&mut self, id: ConnectionId, fault: Fault, now: Instant) {
-        let Some(connection) = self.conns.table.get(id) else { return };
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        if let Some(downstream) = connection.downstream_mut() {
+            downstream.fail_handshake(fault);
+        }
         let Some(downstream) = connection.downstream() else { return };
         if let (Some(tls), Some(layer)) = (&downstream.context.tls, &connection.tls) {
             tls.stats.count_fault(fault);
@@ -306,9 +315,12 @@ impl Exchange {
     ) {
         let Self { listeners, conns, env, .. } = self;
         listeners.count_downstream_close(id, closer, conns, env, now);
-        let streams = conns.table.get(id).map(|connection| connection.streams.all());
+        let connection = conns.table.get(id);
+        let failure = connection.map_or("", |connection| connection.told().failure);
+        let streams = connection.map(|connection| connection.streams.all());
         conns.end_connection(id, how, env);
         for index in streams.unwrap_or_default() {
+            self.streams.note_failure(index, failure);
             self.streams.mark_gone(index);
             self.finish(index, now);
         }

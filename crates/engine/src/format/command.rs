@@ -37,6 +37,14 @@ pub(crate) enum Command {
     },
     /// `0`: what is never counted of TCP.
     Zero,
+    /// `DOWNSTREAM_HANDSHAKE_DURATION`: from the stream's start.
+    DownstreamHandshake,
+    /// `DOWNSTREAM_TRANSPORT_FAILURE_REASON`.
+    DownstreamTransportFailure,
+    /// `ROUTE_RESOLUTION_COUNT`.
+    RouteLookups,
+    /// `ROUTE_RESOLUTION_TIME_US`.
+    RouteLookupTime,
     /// What is always empty, for the same reason, and not missing as Envoy sees it.
     Empty,
     /// `REQ`: the first header, else the second.
@@ -302,6 +310,16 @@ pub(crate) enum TimePoint {
     ResponseEnd,
     /// `US_HS_END`: the TLS handshake with the upstream ended.
     HandshakeEnd,
+    /// `US_RX_BODY_BEG`: the first byte of content came from upstream.
+    UpstreamContentStart,
+    /// `DS_CX_BEG`: the client's connection was accepted.
+    ClientStart,
+    /// `DS_CX_END`: the client's connection ended, and the stream with it.
+    ClientEnd,
+    /// `DS_HS_BEG`: the first byte of the client's TLS handshake came.
+    ClientHandshakeStart,
+    /// `DS_HS_END`: the TLS handshake with the client ended.
+    ClientHandshakeEnd,
 }
 
 /// What may stand beside a command's name.
@@ -400,6 +418,8 @@ commands! {
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_RECEIVED" => headers!(DownstreamReceived, true),
     "DOWNSTREAM_DECOMPRESSED_HEADER_BYTES_SENT" => headers!(DownstreamSent, true),
     "DOWNSTREAM_DETECTED_CLOSE_TYPE" => alone!(Command::DownstreamCloseType),
+    "DOWNSTREAM_HANDSHAKE_DURATION" => alone!(Command::DownstreamHandshake),
+    "DOWNSTREAM_TRANSPORT_FAILURE_REASON" => alone!(Command::DownstreamTransportFailure),
     "DOWNSTREAM_HEADER_BYTES_RECEIVED" => headers!(DownstreamReceived, false),
     "DOWNSTREAM_HEADER_BYTES_SENT" => headers!(DownstreamSent, false),
     "DOWNSTREAM_LOCAL_CLOSE_REASON" => alone!(Command::DownstreamLocalClose),
@@ -437,6 +457,8 @@ commands! {
     "RESPONSE_HEADERS_BYTES" => alone!(Command::ResponseHeadersBytes),
     "RESPONSE_TRAILERS_BYTES" => alone!(Command::ResponseTrailersBytes),
     "RESPONSE_TX_DURATION" => alone!(Command::ResponseTxDuration),
+    "ROUTE_RESOLUTION_COUNT" => alone!(Command::RouteLookups),
+    "ROUTE_RESOLUTION_TIME_US" => alone!(Command::RouteLookupTime),
     "ROUTE_NAME" => alone!(Command::RouteName),
     "STREAM_ID" => alone!(Command::StreamId),
     "UPSTREAM_CLUSTER" => alone!(Command::UpstreamCluster),
@@ -484,7 +506,7 @@ commands! {
     "TRACE_ID" => alone!(Command::TraceId),
     "SPAN_ID" => alone!(Command::SpanId),
     // Of QUIC alone, which is not spoken here.
-    "BYTES_RETRANSMITTED" | "PACKETS_RETRANSMITTED" => alone!(Command::Zero),
+    "BYTES_RETRANSMITTED" | "DOWNSTREAM_CX_RTT" | "PACKETS_RETRANSMITTED" => alone!(Command::Zero),
     "FILTER_STATE" => Lookup::Command(Needs, filter_state),
     "CEL" => Lookup::Command(Needs, |p| cel(p, false)),
     "TYPED_CEL" => Lookup::Command(Needs, |p| cel(p, true)),
@@ -708,6 +730,11 @@ impl TimePoint {
             "US_CX_BEG" => Self::ConnectStart,
             "US_CX_END" => Self::ConnectEnd,
             "US_HS_END" => Self::HandshakeEnd,
+            "US_RX_BODY_BEG" => Self::UpstreamContentStart,
+            "DS_CX_BEG" => Self::ClientStart,
+            "DS_CX_END" => Self::ClientEnd,
+            "DS_HS_BEG" => Self::ClientHandshakeStart,
+            "DS_HS_END" => Self::ClientHandshakeEnd,
             "US_TX_BEG" => Self::UpstreamSendStart,
             "US_TX_END" => Self::UpstreamSendEnd,
             "US_RX_BEG" => Self::UpstreamReceiveStart,
@@ -721,14 +748,19 @@ impl TimePoint {
 
 impl Command {
     /// Whether it asks what is shown on a connection to a cluster under TLS.
-    pub(super) fn asks_upstream_tls(&self) -> bool {
-        if let Self::Coalesce(parts) = self {
-            return parts.iter().any(Part::asks_upstream_tls);
-        }
+    pub(super) const fn asks_upstream_tls(&self) -> bool {
         matches!(
             self,
             Self::UpstreamCertificate(..) | Self::UpstreamPeerValidity(..) | Self::UpstreamTls(_)
         )
+    }
+
+    /// Whether it, or one of those among which it chooses, is such a one.
+    pub(super) fn is_any(&self, wanted: fn(&Self) -> bool) -> bool {
+        match self {
+            Self::Coalesce(parts) => parts.iter().any(|part| part.has(wanted)),
+            one => wanted(one),
+        }
     }
 }
 
@@ -743,16 +775,7 @@ pub(super) fn is_of_downstream_tls(name: &str) -> bool {
 }
 
 /// What only a TLS connection has, but for what is there.
-const TLS_ONLY: &[&str] = &[
-    "DOWNSTREAM_HANDSHAKE_DURATION",
-    "DOWNSTREAM_PEER_ISSUER_SERIAL",
-    "DOWNSTREAM_TRANSPORT_FAILURE_REASON",
-];
+const TLS_ONLY: &[&str] = &["DOWNSTREAM_PEER_ISSUER_SERIAL"];
 
 /// Envoy's commands that are refused, because their answer would be a guess.
-const UNSUPPORTED: &[&str] = &[
-    "DOWNSTREAM_CX_RTT",
-    "DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256",
-    "ROUTE_RESOLUTION_COUNT",
-    "ROUTE_RESOLUTION_TIME_US",
-];
+const UNSUPPORTED: &[&str] = &["DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256"];

@@ -244,6 +244,7 @@ impl Command {
                 | Self::DownstreamRemote(AddressForm::Port)
                 | Self::DownstreamWireBytesReceived
                 | Self::DownstreamWireBytesSent
+                | Self::DownstreamHandshake
                 | Self::Duration
                 | Self::RequestDuration
                 | Self::RequestHeadersBytes
@@ -253,6 +254,8 @@ impl Command {
                 | Self::ResponseHeadersBytes
                 | Self::ResponseTrailersBytes
                 | Self::ResponseTxDuration
+                | Self::RouteLookups
+                | Self::RouteLookupTime
                 | Self::HeaderBytes { .. }
                 | Self::Zero
                 | Self::UpstreamConnectionId

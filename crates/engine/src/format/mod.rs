@@ -58,22 +58,21 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn asks_upstream_tls(&self) -> bool {
-        matches!(self, Self::Command { command, .. } if command.asks_upstream_tls())
+    fn has(&self, wanted: fn(&Command) -> bool) -> bool {
+        matches!(self, Self::Command { command, .. } if command.is_any(wanted))
     }
 }
 
 impl Node {
-    fn asks_upstream_tls(&self) -> bool {
+    fn has(&self, wanted: fn(&Command) -> bool) -> bool {
         match self {
             Self::Literal(_) | Self::Null => false,
-            Self::First(nodes) => nodes.iter().any(Self::asks_upstream_tls),
+            Self::First(nodes) | Self::List(nodes) => nodes.iter().any(|node| node.has(wanted)),
             Self::Typed { command, .. } | Self::Number(command) | Self::String { command, .. } => {
-                command.asks_upstream_tls()
+                command.is_any(wanted)
             }
-            Self::Text(parts) => parts.iter().any(Part::asks_upstream_tls),
-            Self::Object(entries) => entries.iter().any(|(_, node)| node.asks_upstream_tls()),
-            Self::List(nodes) => nodes.iter().any(Self::asks_upstream_tls),
+            Self::Text(parts) => parts.iter().any(|part| part.has(wanted)),
+            Self::Object(entries) => entries.iter().any(|(_, node)| node.has(wanted)),
         }
     }
 }
@@ -108,9 +107,19 @@ impl Format {
     /// Whether it asks what is shown on a connection to a cluster under TLS.
     #[must_use]
     pub fn asks_upstream_tls(&self) -> bool {
+        self.has(Command::asks_upstream_tls)
+    }
+
+    /// Whether it asks how long its route was looked for.
+    #[must_use]
+    pub fn asks_route_time(&self) -> bool {
+        self.has(|command| *command == Command::RouteLookupTime)
+    }
+
+    fn has(&self, wanted: fn(&Command) -> bool) -> bool {
         match &self.0 {
-            Kind::Text { parts, .. } => parts.iter().any(Part::asks_upstream_tls),
-            Kind::Json { root, .. } => root.asks_upstream_tls(),
+            Kind::Text { parts, .. } => parts.iter().any(|part| part.has(wanted)),
+            Kind::Json { root, .. } => root.has(wanted),
         }
     }
 

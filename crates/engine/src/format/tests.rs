@@ -1,7 +1,7 @@
 use towpath_proto::{Address, Head, Instant, Version};
 
 use super::*;
-use crate::record::{Attempted, Flags, Record};
+use crate::record::{Attempted, ClientConnection, Flags, Record};
 use crate::stream_info::{StateObject, StreamInfo, Value};
 
 /// A request as Envoy 1.40 logged it; the expected texts below are what it printed.
@@ -30,6 +30,55 @@ fn record() -> Record {
         downstream_local: Some(Address::Unix(std::path::Path::new("/run/x").into())),
         ..Record::default()
     }
+}
+
+/// As Envoy 1.40 logs the connection of a client under TLS, and a request on it.
+#[test]
+fn the_connection_of_a_client_is_told() {
+    let at = |us: u64| Some(Instant::from_nanos(us * 1000));
+    let of_request = Record {
+        client: ClientConnection {
+            opened: at(800_000),
+            handshake_start: at(850_000),
+            handshake_end: at(899_700),
+            closed: at(1_008_999),
+            failure: "",
+        },
+        upstream_content_start: at(1_005_700),
+        route_lookups: 2,
+        route_lookup_time: Some(std::time::Duration::from_nanos(8_900)),
+        ..record()
+    };
+    let failed = Record {
+        start: Instant::from_nanos(800_000_000),
+        client: ClientConnection { failure: "TLS_error:|1:a b", ..of_request.client },
+        ..Record::default()
+    };
+    let said = |record: &Record, text| {
+        let mut out = Vec::new();
+        let facts = Facts::new(record, Instant::ZERO);
+        Format::text(text, &FormatOptions::default()).unwrap().write(&mut out, &facts);
+        String::from_utf8(out).unwrap()
+    };
+    for (record, text, wanted) in [
+        (&of_request, "%DOWNSTREAM_HANDSHAKE_DURATION%", "-100"),
+        (&failed, "%DOWNSTREAM_HANDSHAKE_DURATION%", "99"),
+        (&of_request, "%COMMON_DURATION(DS_CX_BEG:DS_HS_BEG)%", "50"),
+        (&of_request, "%COMMON_DURATION(DS_HS_BEG:DS_HS_END:us)%", "49700"),
+        (&of_request, "%COMMON_DURATION(DS_RX_BEG:DS_CX_END)%", "8"),
+        (&of_request, "%COMMON_DURATION(DS_RX_BEG:DS_HS_END)%", "-"),
+        (&of_request, "%COMMON_DURATION(DS_RX_BEG:US_RX_BODY_BEG:us)%", "5700"),
+        (&of_request, "%ROUTE_RESOLUTION_COUNT% %ROUTE_RESOLUTION_TIME_US%", "2 8"),
+        (&failed, "%ROUTE_RESOLUTION_COUNT% %ROUTE_RESOLUTION_TIME_US%", "0 -"),
+        (&of_request, "%DOWNSTREAM_TRANSPORT_FAILURE_REASON% %DOWNSTREAM_CX_RTT%", "- 0"),
+        (&failed, "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%", "TLS_error:|1:a_b"),
+    ] {
+        assert_eq!(said(record, text), wanted, "{text}");
+    }
+    assert!(Format::parse("a %ROUTE_RESOLUTION_TIME_US%").unwrap().asks_route_time());
+    let chosen = r#"%COALESCE({"operators": ["ROUTE_NAME", "ROUTE_RESOLUTION_TIME_US"]})%"#;
+    assert!(Format::parse(chosen).unwrap().asks_route_time());
+    assert!(!Format::parse("%ROUTE_RESOLUTION_COUNT%").unwrap().asks_route_time());
 }
 
 fn request() -> Head {

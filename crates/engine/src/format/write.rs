@@ -35,6 +35,19 @@ impl Command {
                 expression.value(facts).inspect(|value| value.print(out)).is_some()
             }
             Self::Zero => number(out, 0),
+            // Of a request it says how long before it that was.
+            Self::DownstreamHandshake => record.client.handshake_end.is_some_and(|end| {
+                let millis = end.millis_since(record.start);
+                match record.start.millis_since(end) {
+                    0 => number(out, millis),
+                    before => text(out, "-") && number(out, before),
+                }
+            }),
+            Self::DownstreamTransportFailure => underscored(out, record.client.failure),
+            Self::RouteLookups => number(out, record.route_lookups.into()),
+            Self::RouteLookupTime => record.route_lookup_time.is_some_and(|time| {
+                number(out, u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+            }),
             Self::Metadata(whose, namespace, path) => {
                 whose.read(facts, namespace, path, |value| match value {
                     None | Some(Value::Null) => false,
@@ -357,6 +370,11 @@ impl TimePoint {
             Self::ResponseStart => record.response_start,
             Self::ResponseEnd => record.response_end,
             Self::HandshakeEnd => record.secured,
+            Self::UpstreamContentStart => record.upstream_content_start,
+            Self::ClientStart => record.client.opened,
+            Self::ClientEnd => record.client.closed,
+            Self::ClientHandshakeStart => record.client.handshake_start,
+            Self::ClientHandshakeEnd => record.client.handshake_end,
         }
     }
 }

@@ -32,6 +32,8 @@ pub const UPSTREAM_PER_TRY_IDLE_TIMEOUT: &str = "upstream_per_try_idle_timeout";
 pub const UPSTREAM_MAX_STREAM_DURATION: &str = "upstream_max_stream_duration_reached";
 /// Nothing moved for too long.
 pub const STREAM_IDLE_TIMEOUT: &str = "stream_idle_timeout";
+/// A client's handshake did not end in time: why its connection is over.
+pub const TRANSPORT_SOCKET_TIMEOUT: &str = "transport socket timeout was reached";
 /// The request did not come in whole in time.
 pub const REQUEST_OVERALL_TIMEOUT: &str = "request_overall_timeout";
 /// The request's head did not come in whole in time.
@@ -273,6 +275,32 @@ impl Reset {
     }
 }
 
+/// `%DOWNSTREAM_TRANSPORT_FAILURE_REASON%` of a client that has sent `first` before anything else; empty where there is
+/// none. What BoringSSL does not say in the words that it has for servers.
+pub(crate) fn client_failure(fault: Fault, is_ready: bool, first: &[u8]) -> &'static str {
+    // In the order of BoringSSL, which looks at the five bytes that a record begins with.
+    let is_request = [b"GET ", b"POST", b"HEAD", b"PUT "].iter().any(|it| first.starts_with(*it));
+    let (_, _, words) = match fault {
+        Fault::NotTls if is_request => ssl!("268435612", "HTTP_REQUEST"),
+        Fault::NotTls if first.starts_with(b"CONNE") => {
+            ssl!("268435611", "HTTPS_PROXY_REQUEST")
+        }
+        Fault::Certificate(Distrust::Missing) => ssl!(
+            "268435648",
+            "PEER_DID_NOT_RETURN_A_CERTIFICATE:peer did not provide required client certificate"
+        ),
+        Fault::Incompatible => ssl!("268435640", "NO_SHARED_CIPHER"),
+        Fault::Decrypt if is_ready => words!(
+            "remote_connection_failure",
+            "TLS_error:|503316581:Cipher functions:OPENSSL_internal:BAD_DECRYPT|268435595:SSL \
+             routines:OPENSSL_internal:DECRYPTION_FAILED_OR_BAD_RECORD_MAC:TLS_error_end|268435650:SSL \
+             routines:OPENSSL_internal:PROTOCOL_IS_SHUTDOWN:TLS_error_end"
+        ),
+        other => tls_words(other),
+    };
+    words
+}
+
 /// Why TLS failed, in the words of BoringSSL, whose error numbers are 2^28 and the reason's.
 const fn tls_words(fault: Fault) -> (&'static str, &'static str, &'static str) {
     match fault {
@@ -351,6 +379,46 @@ const fn alert_words(number: u8) -> (&'static str, &'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As Envoy 1.40 logged them.
+    #[test]
+    fn failures_of_clients_are_worded_as_envoys() {
+        let said = |fault, first: &[u8]| client_failure(fault, false, first);
+        for (fault, first, wanted) in [
+            (
+                Fault::NotTls,
+                &b"GET /"[..],
+                "|268435612:SSL routines:OPENSSL_internal:HTTP_REQUEST:",
+            ),
+            (
+                Fault::NotTls,
+                b"CONNE",
+                "|268435611:SSL routines:OPENSSL_internal:HTTPS_PROXY_REQUEST:",
+            ),
+            (
+                Fault::NotTls,
+                b"\xff\xff",
+                "|268435703:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER:",
+            ),
+            (
+                Fault::Incompatible,
+                b"",
+                "|268435640:SSL routines:OPENSSL_internal:NO_SHARED_CIPHER:",
+            ),
+            (Fault::Version, b"", "|268435696:SSL routines:OPENSSL_internal:UNSUPPORTED_PROTOCOL:"),
+            (
+                Fault::Certificate(Distrust::Missing),
+                b"",
+                "|268435648:SSL routines:OPENSSL_internal:PEER_DID_NOT_RETURN_A_CERTIFICATE:\
+                 peer did not provide required client certificate:",
+            ),
+        ] {
+            assert_eq!(said(fault, first), format!("TLS_error:{wanted}TLS_error_end"));
+        }
+        assert_eq!(said(Fault::Ended, b""), "");
+        assert!(client_failure(Fault::Decrypt, true, b"").contains("BAD_DECRYPT"));
+        assert!(!client_failure(Fault::Decrypt, false, b"").contains("BAD_DECRYPT"));
+    }
 
     /// As Envoy 1.40 logged them.
     #[test]

@@ -30,6 +30,8 @@ pub struct Record {
     pub upstream_last_sent: Option<Instant>,
     /// The first byte came from upstream.
     pub upstream_first_received: Option<Instant>,
+    /// The first byte of the response's content came from upstream.
+    pub upstream_content_start: Option<Instant>,
     /// The last byte came from upstream.
     pub upstream_last_received: Option<Instant>,
     /// The first byte of the response went out.
@@ -42,6 +44,12 @@ pub struct Record {
     pub connect: Option<(Instant, Instant)>,
     /// The TLS handshake of the upstream connection ended, where this stream waited for it.
     pub secured: Option<Instant>,
+    /// What became of the client's connection.
+    pub client: ClientConnection,
+    /// How often a route was looked for.
+    pub route_lookups: u32,
+    /// How long that took altogether, where a format asks for it.
+    pub route_lookup_time: Option<Duration>,
     /// Body bytes of the request (TCP: bytes from downstream).
     pub bytes_received: u64,
     /// Body bytes of the response (TCP: bytes to downstream).
@@ -128,6 +136,31 @@ pub struct Record {
     pub health_check: bool,
     /// The stream is traced.
     pub traceable: bool,
+}
+
+/// The life of a client's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientConnection {
+    /// It was accepted.
+    pub opened: Option<Instant>,
+    /// The first byte of its handshake came, where TLS is spoken.
+    pub handshake_start: Option<Instant>,
+    /// Its handshake was over.
+    pub handshake_end: Option<Instant>,
+    /// It ended, and the stream with it.
+    pub closed: Option<Instant>,
+    /// Why its TLS failed. Envoy's `%DOWNSTREAM_TRANSPORT_FAILURE_REASON%`.
+    pub failure: &'static str,
+}
+
+impl ClientConnection {
+    const NOTHING: Self = Self {
+        opened: None,
+        handshake_start: None,
+        handshake_end: None,
+        closed: None,
+        failure: "",
+    };
 }
 
 /// Whose heads are counted, and which way they go.
@@ -252,12 +285,16 @@ impl Record {
             upstream_first_sent: None,
             upstream_last_sent: None,
             upstream_first_received: None,
+            upstream_content_start: None,
             upstream_last_received: None,
             response_start: None,
             response_end: None,
             end: None,
             connect: None,
             secured: None,
+            client: ClientConnection::NOTHING,
+            route_lookups: 0,
+            route_lookup_time: None,
             bytes_received: 0,
             bytes_sent: 0,
             upstream_bytes_sent: 0,

@@ -73,6 +73,8 @@ pub struct Snapshot {
     pub sinks: Vec<log::Sink>,
     /// Formats ask what is shown on connections to clusters under TLS.
     pub shows_upstream_tls: bool,
+    /// Formats ask how long routes are looked for.
+    pub times_routes: bool,
     /// Where it is told which hosts are left out. Envoy `ClusterManager.outlier_detection.event_log_path`.
     pub outlier_log: Option<SinkId>,
     /// Downstream connections that the process may have. Envoy's `overload_manager` downstream-connections monitor and

@@ -114,6 +114,7 @@ impl Fault {
             Error::PeerIncompatible(
                 PeerIncompatible::ServerDoesNotSupportTls12Or13
                 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+                | PeerIncompatible::SupportedVersionsExtensionRequired
                 | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled,
             ) => Self::Version,

@@ -121,6 +121,7 @@ suites!(
     upstream_proxy_protocol,
     connection_limit,
     connection_metadata,
+    client_times,
     connection_rates,
     network_filters,
     original_sources,
