@@ -217,6 +217,7 @@ fn checks_are_made_under_tls_as_the_cluster_has_it() {
             let mut setup = HealthWorld::under_tls(3, 2, check(http()), tls);
             setup.run(ENOUGH);
             assert_eq!(setup.well(), [is_well; 2], "{name} {close_notify:?}");
+            assert_eq!(setup.asked(1) > 0, is_well, "{name} {close_notify:?}");
             setup.set_behaviour(1, Behaviour::Closing);
             setup.run(ENOUGH);
             assert_eq!(setup.well(), [false, is_well], "{name} {close_notify:?}");

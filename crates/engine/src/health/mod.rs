@@ -392,7 +392,9 @@ impl Monitor {
         let Some(Some(session)) = self.sessions.slots.get_mut(number as usize) else { return };
         let checks = Arc::clone(&session.checks);
         if let Some(line) = session.stage.line_mut() {
-            line.dialogue.ask(&checks.config, &session.authority, now, &mut self.out);
+            let scheme: &[u8] = if line.tls.is_some() { b"https" } else { b"http" };
+            let target = (scheme, &*session.authority);
+            line.dialogue.ask(&checks.config, target, now, &mut self.out);
         }
         self.flush(number);
         if checks.config.wants_no_answer() {

@@ -127,7 +127,7 @@ impl Dialogue {
     pub(super) fn ask(
         &mut self,
         check: &HealthCheck,
-        authority: &str,
+        (scheme, authority): (&[u8], &str),
         now: Instant,
         out: &mut Out,
     ) {
@@ -135,7 +135,7 @@ impl Dialogue {
             (Self::Http { client, answer }, Probe::Http(probe)) => {
                 *answer = HttpAnswer::default();
                 let is_empty = probe.send.is_empty();
-                client.encode_head(&question(probe, authority, now), is_empty, out);
+                client.encode_head(&question(probe, (scheme, authority), now), is_empty, out);
                 if !is_empty {
                     client.encode_data(Bytes::copy_from_slice(&probe.send), out);
                     client.encode_end(out);
@@ -147,7 +147,7 @@ impl Dialogue {
                 *request = connection.open();
                 if let Some(number) = *request {
                     let is_empty = probe.send.is_empty();
-                    let head = question(probe, authority, now);
+                    let head = question(probe, (scheme, authority), now);
                     connection.send_head(number, &head, is_empty, out);
                     if !is_empty {
                         connection.send_data(number, Bytes::copy_from_slice(&probe.send));
@@ -297,13 +297,9 @@ impl HealthCheck {
     }
 }
 
-fn question(probe: &HttpProbe, authority: &str, now: Instant) -> Head {
-    let mut head = Head::request(
-        probe.method.as_bytes(),
-        b"http",
-        authority.as_bytes(),
-        probe.path.as_bytes(),
-    );
+fn question(probe: &HttpProbe, (scheme, authority): (&[u8], &str), now: Instant) -> Head {
+    let mut head =
+        Head::request(probe.method.as_bytes(), scheme, authority.as_bytes(), probe.path.as_bytes());
     head.set(Name::UserAgent, b"Envoy/HC");
     if !probe.send.is_empty() {
         head.set_number(Name::ContentLength, probe.send.len() as u64);

@@ -15,7 +15,7 @@ use towpath_engine::snapshot::{BoltUpstream, ClusterId};
 use towpath_engine::stats::Registry;
 use towpath_proto::Out;
 use towpath_proto::bolt::{self, Command, Decoder, Kind, Status};
-use towpath_proto::{Close, ConnectionId, Input, Machine};
+use towpath_proto::{Close, ConnectionId, Input, Machine, http1};
 use towpath_sim::{Faults, NodeId, Orders, Script, World};
 
 use crate::scene::{HTTP, Plan, add_worker_for, address, endpoint, origin_address};
@@ -109,6 +109,9 @@ impl HealthWorld {
     ) -> Self {
         let mut plan = plan(hosts, check);
         plan.cluster.tls = Some(certificates.upstream(name));
+        // What is asked says its scheme.
+        plan.cluster.http1 =
+            Arc::new(http1::Options { absolute_form: true, ..http1::Options::default() });
         Self::build(seed, plan, hosts, Faults::none(), |test_host, test_hosts| {
             certificates.around(http_host(test_host, test_hosts), close_notify)
         })
@@ -339,7 +342,8 @@ fn http_host(number: u8, test_hosts: TestHosts) -> impl Machine<Message = Messag
                     bytes.extend_from_slice(&chunk);
                     while let Some(end) = find_end(bytes) {
                         let head: Vec<u8> = bytes.drain(..end).collect();
-                        let is_check = head.starts_with(b"GET /check ");
+                        let checks: [&[u8]; 2] = [b"GET /check ", b"GET https://app/check "];
+                        let is_check = checks.iter().any(|check| head.starts_with(check));
                         test_host.checks += u64::from(is_check);
                         let status = match test_host.behaviour {
                             Behaviour::Well => "200 OK",
