@@ -11,6 +11,7 @@ use super::super::wire::{
 use super::super::{ExtProc, GrpcService, MutationRules};
 use super::*;
 use crate::filter::ext_proc::stats::ExtProcStats;
+use crate::filter::head_limits::HeadLimits;
 use crate::protobuf::HeaderValueOption;
 use crate::record::Record;
 
@@ -32,8 +33,11 @@ struct Scene {
 
 impl Scene {
     fn new(config: ExtProc, has_body: bool) -> Self {
-        let shared =
-            Rc::new(Shared { config: Arc::new(config), stats: Arc::new(ExtProcStats::default()) });
+        let shared = Rc::new(Shared {
+            config: Arc::new(config),
+            stats: Arc::new(ExtProcStats::default()),
+            limits: HeadLimits::default(),
+        });
         let config = Arc::clone(&shared.config);
         let merged = Merged {
             mode: config.mode,
