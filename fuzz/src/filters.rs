@@ -41,7 +41,7 @@ pub fn of_chain(fields: &str) -> Option<Arc<dyn FilterConfig>> {
     let loaded = load(&sources, &Options::default()).ok()?;
     let chain = loaded.snapshot.listeners.first()?.chains.first()?;
     let Terminal::Http(http) = &chain.terminal else { return None };
-    Some(Arc::clone(&http.filters.first()?.config))
+    Some(Arc::clone(&http.chain.filters.first()?.config))
 }
 
 /// A filter that goes on with a stream to the cluster `c`, by the connection manager `h`.
@@ -117,6 +117,7 @@ impl Watched {
             health_fails: false,
             checks_health: false,
             node_cluster: "",
+            most_fields: 100,
             reply: None,
         };
         self.filter.on_response_head(&mut response);
