@@ -437,8 +437,8 @@ impl Downstream {
 }
 
 impl Connection {
-    /// What logs tell of a client's connection. Envoy takes the handshake of a client that sends opaque bytes for one with
-    /// a server, and its logs do not have its end.
+    /// What logs tell of a client's connection. Envoy takes the handshake of a client that sends opaque bytes for one
+    /// with a server, and its logs do not have its end.
     pub(crate) fn told(&self) -> ClientConnection {
         let mut told =
             ClientConnection { opened: Some(self.opened), ..ClientConnection::default() };
