@@ -757,10 +757,10 @@ impl Command {
 
     /// Whether it, or one of those among which it chooses, is such a one.
     pub(super) fn is_any(&self, wanted: fn(&Self) -> bool) -> bool {
-        match self {
-            Self::Coalesce(parts) => parts.iter().any(|part| part.has(wanted)),
-            one => wanted(one),
+        if let Self::Coalesce(parts) = self {
+            return parts.iter().any(|part| part.has(wanted));
         }
+        wanted(self)
     }
 }
 

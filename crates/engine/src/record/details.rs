@@ -296,7 +296,18 @@ pub(crate) fn client_failure(fault: Fault, is_ready: bool, first: &[u8]) -> &'st
              routines:OPENSSL_internal:DECRYPTION_FAILED_OR_BAD_RECORD_MAC:TLS_error_end|268435650:SSL \
              routines:OPENSSL_internal:PROTOCOL_IS_SHUTDOWN:TLS_error_end"
         ),
-        other => tls_words(other),
+        Fault::Certificate(_)
+        | Fault::Alert(_)
+        | Fault::HelloRefused
+        | Fault::NotTls
+        | Fault::Version
+        | Fault::Violation
+        | Fault::Decrypt
+        | Fault::Ended
+        | Fault::Reset
+        | Fault::Time
+        | Fault::Internal
+        | _ => tls_words(fault),
     };
     words
 }
