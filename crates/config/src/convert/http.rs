@@ -1,5 +1,6 @@
 //! The HTTP connection manager.
 
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,8 +156,12 @@ impl Converter<'_> {
         let configs = message.messages("upgrade_configs");
         for (upgrade, config) in upgrades.iter_mut().zip(configs) {
             if config.messages("filters").next().is_some() {
-                upgrade.chain = u16::try_from(chains.len()).ok();
                 chains.extend(self.http_filters(config, "filters"));
+                upgrade.chain = u8::try_from(chains.len()).ok().and_then(NonZeroU8::new);
+                if chains.len() > usize::from(u8::MAX) {
+                    let text = "no more than 255 upgrades have filters of their own";
+                    self.report.unsupported(config.at("filters"), text);
+                }
             }
         }
         (upgrades, chains)

@@ -1,6 +1,7 @@
 //! What a connection keeps of the filter chain that took it.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU8;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,8 +103,8 @@ pub(crate) struct HttpContext {
 impl HttpContext {
     /// The filters of a stream, whose upgrade may have its own.
     #[inline(always)]
-    pub(crate) fn chain(&self, upgraded: Option<u16>) -> &PlacedChain {
-        upgraded.and_then(|at| self.upgraded.get(usize::from(at))).unwrap_or(&self.chain)
+    pub(crate) fn chain(&self, upgraded: Option<NonZeroU8>) -> &PlacedChain {
+        upgraded.and_then(|at| self.upgraded.get(usize::from(at.get()) - 1)).unwrap_or(&self.chain)
     }
 }
 

@@ -99,8 +99,6 @@ pub(crate) struct Retries {
     pub(crate) received_before: u64,
     /// What becomes of an attempt whose time is over.
     pub(crate) hedging: Hedging,
-    /// The latest retry is one because the time of an attempt was over.
-    pub(crate) follows_timeout: bool,
 }
 
 /// The hosts that a stream has been to, and what else few streams know of their retries.
@@ -142,6 +140,8 @@ pub(crate) struct Tried {
     pub(crate) beside: Vec<Beside>,
     /// The host of the latest attempt was told that it is late.
     pub(crate) is_late: bool,
+    /// The latest retry is one because the time of an attempt was over.
+    follows_timeout: bool,
     /// What its own headers say of how it is routed.
     pub(super) overrides: Option<Box<Overrides>>,
     /// What is taken off its host was not needed.
@@ -234,6 +234,20 @@ impl Retries {
             attempts: it.attempts,
             priorities: it.priorities.as_mut(),
         })
+    }
+
+    /// Notes whether the retry that begins is one because the time of an attempt was over.
+    fn note_cause(&mut self, reason: ResetReason) {
+        let is_timeout =
+            matches!(reason, ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout);
+        if is_timeout || self.tried.is_some() {
+            self.tried.get_or_insert_default().follows_timeout = is_timeout;
+        }
+    }
+
+    /// Whether the latest retry is one because the time of an attempt was over.
+    pub(crate) fn follows_timeout(&self) -> bool {
+        self.tried.as_ref().is_some_and(|tried| tried.follows_timeout)
     }
 
     /// Notes whether the wait before the next attempt is what an answer asked for.
@@ -539,8 +553,7 @@ impl Exchange {
             None => (Duration::ZERO, back_off_bound(policy, stream.retries.done)),
         };
         stream.retries.done += 1;
-        stream.retries.follows_timeout =
-            matches!(reason, ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout);
+        stream.retries.note_cause(reason);
         stream.upstream = UpstreamState::BackingOff;
         stream.clear_attempt_timers();
         stream.trace_phase(Phase::BackOff);

@@ -530,7 +530,7 @@ impl Exchange {
             self.env.attempt_count.set(attempts, &mut stream.request);
         }
         if routed.host.timeout_retry_in_request && stream.retries.done > 0 {
-            let follows: &[u8] = if stream.retries.follows_timeout { b"true" } else { b"false" };
+            let follows: &[u8] = if stream.retries.follows_timeout() { b"true" } else { b"false" };
             stream.request.set_bytes(IS_TIMEOUT_RETRY, follows);
         }
         let Some(forward) = routed.forward() else { return };

@@ -10,6 +10,7 @@
 //!                             └── retry (until the first byte of a response went down)
 //! ```
 
+use std::num::NonZeroU8;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -65,7 +66,7 @@ pub(crate) struct Stream {
     /// What the client asked to change to, if anything.
     pub(crate) upgrade: Upgrade,
     /// Which chain of filters it passes, where its upgrade has one of its own.
-    pub(crate) chain: Option<u16>,
+    pub(crate) chain: Option<NonZeroU8>,
     pub(crate) deadlines: Deadlines<{ timers::COUNT }>,
     /// `stream_idle_timeout` or the route's own, in ns; 0 means none.
     pub(crate) idle_ns: u64,

@@ -1,6 +1,7 @@
 //! How HTTP is spoken downstream. Envoy's `HttpConnectionManager`.
 
 use std::net::IpAddr;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,8 +128,8 @@ pub struct Http {
 
 impl Http {
     /// The filters of a stream, whose upgrade may have its own.
-    pub(crate) fn chain(&self, upgraded: Option<u16>) -> &HttpChain {
-        upgraded.and_then(|at| self.upgraded.get(usize::from(at))).unwrap_or(&self.chain)
+    pub(crate) fn chain(&self, upgraded: Option<NonZeroU8>) -> &HttpChain {
+        upgraded.and_then(|at| self.upgraded.get(usize::from(at.get()) - 1)).unwrap_or(&self.chain)
     }
 
     /// All of its chains.
@@ -341,8 +342,8 @@ pub struct Upgrade {
     pub enabled: bool,
     /// `connect_config` of a route: CONNECT ends here, and the host gets what is in the tunnel.
     pub ends_connect: bool,
-    /// `filters` of a connection manager: which of [`Http::upgraded`] it passes; the ordinary chain without.
-    pub chain: Option<u16>,
+    /// `filters` of a connection manager: which of [`Http::upgraded`] it passes, from 1 on; the ordinary chain without.
+    pub chain: Option<NonZeroU8>,
 }
 
 /// `local_reply_config`: how answers that we make ourselves look.
