@@ -57,6 +57,20 @@ impl Beside {
 }
 
 impl Retries {
+    /// Notes whether the retry that begins is one because the time of an attempt was over.
+    pub(super) fn note_cause(&mut self, reason: ResetReason) {
+        let is_timeout =
+            matches!(reason, ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout);
+        if is_timeout || self.tried.is_some() {
+            self.tried.get_or_insert_default().follows_timeout = is_timeout;
+        }
+    }
+
+    /// Whether the latest retry is one because the time of an attempt was over.
+    pub(crate) fn follows_timeout(&self) -> bool {
+        self.tried.as_ref().is_some_and(|tried| tried.follows_timeout)
+    }
+
     /// Whether earlier attempts go on beside the latest one.
     #[inline]
     pub(crate) fn is_hedged(&self) -> bool {

@@ -141,7 +141,7 @@ pub(crate) struct Tried {
     /// The host of the latest attempt was told that it is late.
     pub(crate) is_late: bool,
     /// The latest retry is one because the time of an attempt was over.
-    follows_timeout: bool,
+    pub(super) follows_timeout: bool,
     /// What its own headers say of how it is routed.
     pub(super) overrides: Option<Box<Overrides>>,
     /// What is taken off its host was not needed.
@@ -234,20 +234,6 @@ impl Retries {
             attempts: it.attempts,
             priorities: it.priorities.as_mut(),
         })
-    }
-
-    /// Notes whether the retry that begins is one because the time of an attempt was over.
-    fn note_cause(&mut self, reason: ResetReason) {
-        let is_timeout =
-            matches!(reason, ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout);
-        if is_timeout || self.tried.is_some() {
-            self.tried.get_or_insert_default().follows_timeout = is_timeout;
-        }
-    }
-
-    /// Whether the latest retry is one because the time of an attempt was over.
-    pub(crate) fn follows_timeout(&self) -> bool {
-        self.tried.as_ref().is_some_and(|tried| tried.follows_timeout)
     }
 
     /// Notes whether the wait before the next attempt is what an answer asked for.
