@@ -7,6 +7,7 @@
 
 mod scene;
 
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use scene::bench::Bench;
@@ -26,7 +27,7 @@ fn an_upgrade_with_filters_of_its_own_passes_those_alone() {
         http.chain.filters.push(marks("ordinary"));
         let router = Router { suppress_envoy_headers: true, ..Router::default() };
         http.upgraded.push(HttpChain { filters: vec![marks("own")], router });
-        http.upgrades = vec![upgrade("websocket", Some(0)), upgrade("plain", None)];
+        http.upgrades = vec![upgrade("websocket", NonZeroU8::new(1)), upgrade("plain", None)];
     };
     for (wanted, mark, is_told) in
         [("WebSocket", "own", false), ("plain", "ordinary", true), ("", "ordinary", true)]
@@ -91,7 +92,7 @@ fn request(path: &str, wanted: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n").into_bytes()
 }
 
-fn upgrade(kind: &str, chain: Option<u16>) -> Upgrade {
+fn upgrade(kind: &str, chain: Option<NonZeroU8>) -> Upgrade {
     Upgrade { kind: kind.into(), enabled: true, ends_connect: false, chain }
 }
 
