@@ -294,13 +294,13 @@ fn a_bad_resource_is_named_and_the_good_ones_serve() {
     for form in FORMS {
         let plane = planned(origin(Duration::ZERO));
         let proxy = Proxy::start(&bootstrap(&tcp(plane.address), form), &[]);
-        let bad = "{ name: bad, type: STATIC, connection_pool_per_downstream_connection: true, \
+        let bad = "{ name: bad, type: STATIC, transport_socket_matcher: {}, \
                    connect_timeout: -1s }";
         let other = "{ name: other, type: STATIC }";
         plane.set(Type::Cluster, "c2", &[("app", &cluster("app")), ("bad", bad), ("other", other)]);
         let error = nack(&plane, Type::Cluster);
         assert!(error.contains("bad: connect_timeout: "), "{form}: {error}");
-        assert!(error.contains("connection_pool_per_downstream_connection: "), "{form}: {error}");
+        assert!(error.contains("transport_socket_matcher: "), "{form}: {error}");
         assert!(!error.contains("other") && !error.contains("app"), "{form}: {error}");
         let clusters = || proxy.get("/clusters").1;
         until("the good one", || clusters().contains("other::"));
