@@ -117,7 +117,6 @@ impl Watched {
             health_fails: false,
             checks_health: false,
             node_cluster: "",
-            most_fields: 100,
             reply: None,
         };
         self.filter.on_response_head(&mut response);

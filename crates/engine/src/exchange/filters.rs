@@ -596,7 +596,6 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::of(stream, http);
-        let most_fields = self.upstreams.clusters.most_fields(stream.cluster);
         let (mut held, mut reply) = (false, None);
         for (place, filter) in chain.filters.iter().enumerate().take(before).rev() {
             let route = levels.of_filter(filter);
@@ -612,7 +611,6 @@ impl Exchange {
                 node_cluster: &self.snapshot.node.cluster,
                 checks_health: stream.is_health_check,
                 health_fails: self.env.draining.health_fails(),
-                most_fields,
                 reply: None,
             };
             let watching = filters.as_mut().map(|filters| &mut filters.watching);

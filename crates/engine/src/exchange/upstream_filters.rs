@@ -144,7 +144,6 @@ impl Exchange {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let facts = facts(stream, None, setting, now);
         let levels = Levels::in_table(stream, context.http());
-        let most_fields = self.upstreams.clusters.most_fields(stream.cluster);
         for filter in filters.iter().rev() {
             let route = levels.of_filter(filter);
             if route.disables(filter.disabled) {
@@ -160,7 +159,6 @@ impl Exchange {
                 node_cluster: &self.snapshot.node.cluster,
                 checks_health: stream.is_health_check,
                 health_fails: self.env.draining.health_fails(),
-                most_fields,
                 reply: None,
             });
         }

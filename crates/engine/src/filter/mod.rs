@@ -444,8 +444,6 @@ pub struct ResponseView<'a> {
     pub checks_health: bool,
     /// Health checks are told to fail.
     pub health_fails: bool,
-    /// How many fields its host may send. Envoy `max_headers_count` of the cluster.
-    pub most_fields: usize,
     /// Set by the filter: what is answered in its place, which no other filter sees (Envoy `sendLocalReply`).
     pub reply: Option<Box<Reply>>,
 }

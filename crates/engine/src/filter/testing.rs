@@ -95,7 +95,6 @@ impl Stream {
             node_cluster: "node",
             checks_health: false,
             health_fails: false,
-            most_fields: super::head_limits::MOST_FIELDS,
             reply: None,
         });
         (head, looked)

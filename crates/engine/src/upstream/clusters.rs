@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use towpath_proto::tls::Fault;
 
-use crate::filter::head_limits::MOST_FIELDS;
 use crate::ids::{PoolKey, Priority};
 use crate::message::ClusterDescription;
 use crate::snapshot::ClusterId;
@@ -50,12 +49,6 @@ impl Clusters {
     pub(crate) fn endpoint(&self, id: ClusterId, pool: &Pool) -> Option<&Endpoint> {
         let host = self.get(id)?.hosts.get(pool.host? as usize)?;
         Some(&host.endpoint)
-    }
-
-    /// How many fields a response of a cluster's hosts may have.
-    pub(crate) fn most_fields(&self, id: ClusterId) -> usize {
-        let cluster = self.get(id);
-        cluster.map_or(MOST_FIELDS, |cluster| cluster.config.http1.max_fields as usize)
     }
 
     /// TLS has failed on a connection of a pool.

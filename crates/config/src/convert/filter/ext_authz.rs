@@ -127,7 +127,6 @@ impl Converter<'_> {
             charges_cluster: config.wrapped_flag("charge_cluster_response_stats").unwrap_or(true),
             has_span: config.wrapped_flag("emit_client_span").unwrap_or(true),
             most_refusal: config.number32("max_denied_response_body_bytes").unwrap_or(0) as usize,
-            limits_response: config.flag("enforce_response_header_limits"),
             keeps_metadata: config
                 .wrapped_flag("enable_dynamic_metadata_ingestion")
                 .unwrap_or(true),
@@ -241,7 +240,6 @@ const SUPPORT: &[Entry] = &[
             "transport_api_version",
             "emit_client_span",
             "max_denied_response_body_bytes",
-            "enforce_response_header_limits",
             "enable_dynamic_metadata_ingestion",
             "validate_mutations",
             "decoder_header_mutation_rules",
@@ -255,6 +253,7 @@ const SUPPORT: &[Entry] = &[
             ("route_typed_metadata_context_namespaces", "metadata is a `Struct`"),
             ("filter_metadata", "nothing reads it"),
             ("emit_filter_state_stats", "the filter state says nothing of it"),
+            ("enforce_response_header_limits", "what an answer adds to a response is not counted"),
         ],
     },
     Entry {

@@ -11,7 +11,6 @@ use super::{
     Body, Change, CheckStatus, Decision, ExtAuthz, How, MutationRules, ResponseAction,
     RouteExtAuthz, Server, Service, Shared, grpc, http, is_value, shadow,
 };
-use crate::filter::head_limits::{MOST_FIELDS, field_count};
 use crate::filter::mutation_rules::{self, Operation, is_name};
 use crate::filter::{
     Answer, Callout, OnAnswer, Release, Reply, RequestView, ResponseView, StreamFilter,
@@ -85,10 +84,6 @@ impl Check {
             reply.head.remove_named(name);
         }
         for (name, value) in decision.set.iter().chain(&decision.append) {
-            if self.shared.config.limits_response && field_count(&reply.head) >= MOST_FIELDS {
-                self.shared.stats.omitted_response_headers.inc();
-                break;
-            }
             reply.head.append_named(name, value);
         }
         reply
@@ -222,15 +217,8 @@ impl StreamFilter for Check {
     }
 
     fn on_response_head(&mut self, response: &mut ResponseView<'_>) -> Release {
-        let is_limited = self.shared.config.limits_response;
-        let most = if response.facts.is_local_reply { MOST_FIELDS } else { response.most_fields };
-        let mut omits = false;
         for (action, name, value) in std::mem::take(&mut self.response) {
             let present = response.head.get_named(&name).is_some();
-            if is_limited && action.makes_field(present) && field_count(response.head) >= most {
-                omits = true;
-                continue;
-            }
             match (action, present) {
                 (ResponseAction::Add, _) | (ResponseAction::AddIfAbsent, false) => {
                     response.head.append_named(&name, &value);
@@ -240,9 +228,6 @@ impl StreamFilter for Check {
                 }
                 (ResponseAction::AddIfAbsent, true) | (ResponseAction::SetIfPresent, false) => {}
             }
-        }
-        if omits {
-            self.shared.stats.omitted_response_headers.inc();
         }
         Release::Now
     }

@@ -72,9 +72,6 @@ pub struct ExtAuthz {
     pub has_span: bool,
     /// `max_denied_response_body_bytes`: a refusal's content is cut here. 0 means no limit.
     pub most_refusal: usize,
-    /// `enforce_response_header_limits`: what an answer adds to a response is left out where that has as many fields as
-    /// it may have.
-    pub limits_response: bool,
     /// `enable_dynamic_metadata_ingestion`: what an answer says is kept. Default true.
     pub keeps_metadata: bool,
     /// `validate_mutations`: an answer with what cannot stand in a head is one of an error (500).
@@ -112,7 +109,6 @@ impl ExtAuthz {
             charges_cluster: true,
             has_span: true,
             most_refusal: 0,
-            limits_response: false,
             keeps_metadata: true,
             validates: false,
             rules: None,
@@ -380,17 +376,6 @@ enum ResponseAction {
     Set,
     AddIfAbsent,
     SetIfPresent,
-}
-
-impl ResponseAction {
-    /// Whether there is one field more then, where one of the name is there or not.
-    const fn makes_field(self, is_present: bool) -> bool {
-        match self {
-            Self::Add => true,
-            Self::Set | Self::AddIfAbsent => !is_present,
-            Self::SetIfPresent => false,
-        }
-    }
 }
 
 #[derive(Debug, Default)]

@@ -12,7 +12,6 @@ stats! {
         Counter ignored_dynamic_metadata;
         Counter invalid;
         Counter ok;
-        Counter omitted_response_headers;
         Counter shadow_denied;
         Counter shadow_error;
     }
