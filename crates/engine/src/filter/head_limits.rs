@@ -35,7 +35,7 @@ impl Default for HeadLimits {
 pub(crate) const MOST_FIELDS: usize = 100;
 
 /// The fields of a head as Envoy counts them, pseudo-fields included.
-pub(super) fn field_count(head: &Head) -> usize {
+fn field_count(head: &Head) -> usize {
     let pseudo = if head.status() == 0 {
         let parts = [head.method_bytes(), head.scheme(), head.authority(), head.path()];
         parts.iter().filter(|part| !part.is_empty()).count()
