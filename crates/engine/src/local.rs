@@ -106,7 +106,7 @@ impl Local {
 pub(crate) struct Call {
     pub(crate) id: CallId,
     pub(crate) options: Options,
-    pub(crate) report: Report,
+    pub(crate) report: Box<Report>,
     /// Why it failed, once it has.
     pub(crate) error: Option<Error>,
     /// When it began, and until when it last waited for a connection.
@@ -135,7 +135,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(id: CallId, options: Options, report: Report, began: Instant) -> Self {
+    pub(crate) fn new(id: CallId, options: Options, report: Box<Report>, began: Instant) -> Self {
         Self {
             id,
             counted: options.body_bytes,

@@ -155,9 +155,11 @@ impl Recorder {
         Known { info: self.info(), tls: recording.record.downstream_tls.as_deref() }
     }
 
-    /// Takes the record away.
-    pub(crate) fn take_record(&mut self) -> Record {
-        self.0.as_mut().map(|recording| std::mem::take(&mut recording.record)).unwrap_or_default()
+    /// Moves the record to a place where none is.
+    pub(crate) fn move_record(&mut self, to: &mut Record) {
+        if let Some(recording) = &mut self.0 {
+            std::mem::swap(&mut recording.record, to);
+        }
     }
 
     /// Lets go of the response's trailers and of what filters have left.

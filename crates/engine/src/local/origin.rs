@@ -384,12 +384,12 @@ impl Local {
     /// Adds what the origin knows of a request's wait.
     pub(crate) fn complete_report(
         &self,
-        report: &mut Report,
-        call: &Call,
+        call: &mut Call,
         cluster: ClusterId,
         now: Instant,
     ) {
         let Some(origin) = self.origins.get(&cluster) else { return };
+        let report = &mut call.report;
         let still_waits = report.tries.is_empty().then_some(now);
         let Some(until) = call.waited_until.or(still_waits) else { return };
         let from = call.began;

@@ -112,11 +112,9 @@ impl Exchange {
         now: Instant,
     ) -> Option<StreamIndex> {
         let call = self.call(index)?;
-        let report = Report {
-            priority: call.report.priority,
-            network: std::sync::Arc::clone(&call.report.network),
-            ..Report::default()
-        };
+        let mut report = Box::<Report>::default();
+        report.priority = call.report.priority;
+        report.network = std::sync::Arc::clone(&call.report.network);
         // The first was given to a connection in time.
         let options = Options { connect: None, ..call.options.clone() };
         let (id, began) = (call.id, call.began);
@@ -260,7 +258,7 @@ impl Streams {
 
 impl Call {
     /// Takes the attempts of the duplicate into its own report.
-    pub(crate) fn merge(&mut self, other: Report, waited_until: Option<Instant>) {
+    pub(crate) fn merge(&mut self, other: Box<Report>, waited_until: Option<Instant>) {
         let own = &mut self.report;
         own.tries.extend(other.tries);
         own.tries.sort_by_key(|each| each.began);

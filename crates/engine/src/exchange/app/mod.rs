@@ -109,12 +109,10 @@ impl Exchange {
         let Some(cluster) = self.origin(&open.origin, &open.options, now) else {
             return self.env.refuse_call(open.call, Error::Overflow, now);
         };
-        let report = Report {
-            priority: open.options.priority,
-            network: Arc::clone(self.upstreams.app.memory.network()),
-            proxy: open.options.proxy.clone(),
-            ..Report::default()
-        };
+        let mut report = Box::<Report>::default();
+        report.priority = open.options.priority;
+        report.network = Arc::clone(self.upstreams.app.memory.network());
+        report.proxy = open.options.proxy.clone();
         let upgrades = open.options.upgrades;
         let call = Call::new(open.call, open.options, report, now);
         let number = call.id;
@@ -259,25 +257,24 @@ impl Exchange {
     /// The last word on a request; its stream is over.
     pub(crate) fn end_call(&mut self, stream: &mut Stream, now: Instant) {
         let id = stream.downstream.connection;
-        let Some(mut connection) = self.conns.table.remove(id) else { return };
-        let Mux::App(call) = &mut connection.mux else { return };
+        let Some(connection) = self.conns.table.remove(id) else { return };
+        let Mux::App(mut call) = connection.mux else { return };
         if call.secondary {
-            return self.end_mute(call);
+            return self.end_mute(&mut call);
         }
         self.upstreams.app.calls.remove(&call.id);
         let outcome = match call.error {
             None if stream.response_end == Progress::Ended => Outcome::Complete,
             error => Outcome::Failed(error.unwrap_or(Error::Disconnected)),
         };
-        if self.hand_over(call, outcome, stream.retries.remaining, now) {
+        if self.hand_over(&mut call, outcome, stream.retries.remaining, now) {
             return;
         }
-        let mut report = std::mem::take(&mut call.report);
-        self.upstreams.app.complete_report(&mut report, call, stream.cluster, now);
-        report.record = stream.recorder.take_record();
+        self.upstreams.app.complete_report(&mut call, stream.cluster, now);
+        let mut report = call.report;
+        stream.recorder.move_record(&mut report.record);
         self.upstreams.app.learn_from(&report, outcome, stream.cluster);
-        let (call, report) = (call.id, Box::new(report));
-        self.env.tell_app(Event::Ended { call, outcome, report });
+        self.env.tell_app(Event::Ended { call: call.id, outcome, report });
     }
 
     /// The app's side of a stream, if it is the app's.
