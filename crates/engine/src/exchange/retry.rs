@@ -9,7 +9,6 @@
 //! be repeated (RFC 9110 §9.2.2, RFC 9112 §9.3.1), or if the server says that it has done nothing for the stream
 //! (RFC 9113 §8.7). A policy with `num_retries: 0` forbids both.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -373,8 +372,7 @@ impl Stream {
     /// Forbids retries that its policy does not want for such a request.
     pub(crate) fn limit_retries(&mut self) {
         let own = self.own_policy().cloned();
-        let context = Rc::clone(&self.context);
-        let routed = self.route.and_then(|route| Routed::of(&context, route));
+        let routed = self.route.and_then(|route| Routed::of(&self.context, route));
         let policy = own.as_deref().or_else(|| routed?.retry_policy());
         self.retries.limit(policy, &self.request);
     }

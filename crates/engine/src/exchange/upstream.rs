@@ -664,6 +664,9 @@ pub(super) fn note_answer(
     env: &mut Env,
     now: Instant,
 ) {
+    if !upstreams.clusters.watches_answers(pool_key) {
+        return;
+    }
     upstreams.note(pool_key, HostOutcome::Answered(status_for_host(stream)), env);
     if upstreams.clusters.detects_degraded(pool_key)
         && stream.response.present().is_some_and(|it| it.get(Name::XEnvoyDegraded).is_some())

@@ -105,6 +105,12 @@ impl ClusterState {
 }
 
 impl Clusters {
+    /// Whether something is learnt from what the host of a pool answers.
+    pub(crate) fn watches_answers(&self, pool_key: PoolKey) -> bool {
+        self.get(pool_key.cluster)
+            .is_some_and(|cluster| cluster.config.outliers.is_some() || cluster.weigh_at.is_some())
+    }
+
     /// Whether the host of a pool counts as degraded when its answers say so.
     pub(crate) fn detects_degraded(&self, pool_key: PoolKey) -> bool {
         let outliers =
