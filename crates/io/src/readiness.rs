@@ -356,6 +356,11 @@ where
         if let Some(connection) = self.connections.find(id) {
             if connection.ours == Ours::Resetting {
                 connection.abort();
+                // A pair of sockets within the process carries no reset.
+                let far = connection.far;
+                if let Some(far) = far.and_then(|far| self.connections.find(far)) {
+                    far.failure = Some(Failure::Reset);
+                }
             }
             self.forget(id);
             self.shared.counters.closes.add(1);

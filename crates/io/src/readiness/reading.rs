@@ -229,7 +229,7 @@ where
         };
         if !connection.queue.is_empty() {
             self.shared.counters.flushes_cut.add(1);
-            connection.abort();
+            connection.ours = Ours::Resetting;
         }
         self.remove(id);
     }

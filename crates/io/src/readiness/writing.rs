@@ -201,7 +201,7 @@ where
         };
         match how {
             Close::Abort => {
-                connection.abort();
+                connection.ours = Ours::Resetting;
                 return self.remove(id);
             }
             Close::Half => {
