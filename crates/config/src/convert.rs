@@ -34,6 +34,7 @@ mod http;
 mod http2;
 mod http_filter;
 mod internal_redirect;
+mod internal_upstream;
 pub(crate) mod istio;
 mod key_log;
 mod listener;

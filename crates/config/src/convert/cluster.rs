@@ -92,6 +92,7 @@ impl Converter<'_> {
         let tls = socket.and_then(|socket| self.upstream_socket(socket, http2));
         let sockets = self.sockets(message, http2);
         let proxy_headers = self.proxy_headers(message);
+        let passing = self.passing(message);
         let pool_per_client = message.flag("connection_pool_per_downstream_connection");
         let is_told = proxy_headers.is_some() || pool_per_client;
         let matches = message.messages("transport_socket_matches");
@@ -161,6 +162,7 @@ impl Converter<'_> {
             sockets: sockets.into_iter().map(|tls| tls.map(Box::new)).collect(),
             socket_names,
             proxy_headers,
+            passing,
             pool_per_client,
             buffer_limit: buffer_limit.map_or_else(BufferLimit::default, |limit| {
                 BufferLimit::strict(usize::try_from(limit).unwrap_or(usize::MAX))

@@ -7,6 +7,7 @@ use towpath_engine::snapshot::proxy_header::{ProxyHeader, ProxyHeaders};
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 
 use super::Converter;
+use super::internal_upstream::of_sockets;
 use super::tls::INTERNAL_UPSTREAM;
 use crate::error::Rank;
 use crate::message::{Message, Value};
@@ -79,14 +80,7 @@ fn passes(holder: &Message) -> Passes {
 impl Converter<'_> {
     /// What hosts of a cluster are told of clients, by its transport sockets.
     pub(super) fn proxy_headers(&mut self, cluster: &Message) -> Option<Box<ProxyHeaders>> {
-        let all = self.proxy_header(cluster.message("transport_socket"));
-        let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
-        let some: Vec<_> = matches
-            .into_iter()
-            .map(|one| self.proxy_header(one.message("transport_socket")))
-            .collect();
-        let has_some = all.is_some() || some.iter().any(Option::is_some);
-        has_some.then(|| Box::new(ProxyHeaders { all, some }))
+        of_sockets(cluster, |socket| self.proxy_header(socket))
     }
 
     /// That of a transport socket, wherever it stands among those that are within each other.

@@ -215,9 +215,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport",
-        honoured: &["transport_socket"],
+        honoured: &["passthrough_metadata", "transport_socket"],
         harmless: &[],
-        changes: &[("passthrough_metadata", "metadata of a host is not passed on to a listener")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport.MetadataValueSource",
+        honoured: &["kind", "name"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",

@@ -18,7 +18,7 @@ use crate::network_filter::Moment;
 use crate::record::Flags;
 use crate::serving::{OfHttp2, Serving};
 use crate::snapshot::http2::Choice;
-use crate::snapshot::listener::{Arrival, Fingerprints, Listener};
+use crate::snapshot::listener::{Arrival, Fingerprints, Listener, PassthroughState};
 use crate::snapshot::overload::ScaledTime;
 
 impl Exchange {
@@ -72,6 +72,10 @@ impl Exchange {
         arrival: Arrival,
         now: Instant,
     ) {
+        let mut arrival = arrival;
+        if arrival.local.internal().is_some() {
+            arrival.passed = self.passed.take();
+        }
         let open = self.listeners.open();
         let global = self.snapshot.max_connections.filter(|&max| open >= max);
         let Some((slot, state)) = self.listeners.by_id(listener) else {
@@ -147,13 +151,18 @@ impl Exchange {
         let is_printed = ja3.is_some() || ja4.is_some();
         let mut downstream = Downstream::new(Rc::clone(&context), serial);
         let direct = (direct != peer).then_some(direct);
-        let is_told = is_printed || proxied.is_some() || source.is_some();
+        let is_told =
+            is_printed || proxied.is_some() || source.is_some() || arrival.passed.is_some();
         if restored || direct.is_some() || server_name.is_some() || is_told {
             let particulars = downstream.particulars.get_or_insert_default();
             (particulars.restored, particulars.direct) = (restored, direct);
             particulars.server_name = server_name.map(Arc::from);
             particulars.proxied = proxied;
             particulars.source = source;
+            if let Some(PassthroughState { state, metadata }) = arrival.passed.map(|it| *it) {
+                particulars.state = state;
+                particulars.metadata = Some(Arc::new(metadata)).filter(|it| !it.is_empty());
+            }
             particulars.fingerprints = is_printed.then(|| Arc::new(arrival.fingerprints));
         }
         let role = Role::Downstream(downstream);

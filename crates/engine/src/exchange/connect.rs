@@ -13,7 +13,7 @@ use crate::exchange::stream::UpstreamState;
 use crate::ids::{Closer, ResetReason, StreamIndex};
 use crate::record::TlsNames;
 use crate::record::details::Reset;
-use crate::serving::{HTTP2, OfHttp2};
+use crate::serving::{HTTP2, OfHttp2, SERVES};
 use crate::upstream::connect::{Attempt, Attempts};
 
 impl Exchange {
@@ -25,6 +25,9 @@ impl Exchange {
         local: Address,
         now: Instant,
     ) {
+        if SERVES && local.internal().is_some() {
+            self.passed = self.passed_by(id);
+        }
         let mut reached = Reached { local, connected: now, outstanding: 0, below: None };
         self.tell_client(id, connection, &mut reached);
         let begun = match self.begin_tunnel(id, connection, reached, now) {

@@ -28,6 +28,7 @@ pub(crate) mod greetings;
 pub(crate) mod grpc;
 pub(crate) mod hand_over;
 pub(crate) mod hedging;
+mod inside;
 pub(crate) mod judge;
 pub(crate) mod lazy_head;
 mod load;
@@ -81,6 +82,7 @@ use crate::exchange::stream::Streams;
 use crate::exchange::tracing::Reporters;
 use crate::ids::Closer;
 use crate::snapshot::Snapshot;
+use crate::snapshot::listener::PassthroughState;
 use crate::upstream::{Congestion, Upstreams};
 
 /// The streams of a worker, and the owners of what they run on.
@@ -99,6 +101,8 @@ pub(crate) struct Exchange {
     pub(crate) exports: Exports,
     /// The chain of the app's streams, once there are any.
     pub(crate) app_context: Option<Rc<ChainContext>>,
+    /// What goes along with the connection to a listener of this process that is accepted next.
+    pub(crate) passed: Option<Box<PassthroughState>>,
 }
 
 impl Exchange {
@@ -115,6 +119,7 @@ impl Exchange {
             listeners: Listeners::default(),
             env,
             app_context: None,
+            passed: None,
         }
     }
 }

@@ -382,12 +382,7 @@ impl Local {
     }
 
     /// Adds what the origin knows of a request's wait.
-    pub(crate) fn complete_report(
-        &self,
-        call: &mut Call,
-        cluster: ClusterId,
-        now: Instant,
-    ) {
+    pub(crate) fn complete_report(&self, call: &mut Call, cluster: ClusterId, now: Instant) {
         let Some(origin) = self.origins.get(&cluster) else { return };
         let report = &mut call.report;
         let still_waits = report.tries.is_empty().then_some(now);

@@ -11,6 +11,7 @@ use super::happy_eyeballs::HappyEyeballs;
 use super::health::{EndpointCheck, HealthCheck, OutlierDetection};
 use super::http2::Http2;
 use super::override_host::{HostSource, MetadataPath, OverrideHosts};
+use super::passing::Passing;
 use super::proxy_header::ProxyHeaders;
 use super::route::{HashPolicy, Mirror};
 use super::subset::Subsets;
@@ -66,6 +67,8 @@ pub struct Cluster {
     pub sockets: Vec<Option<Box<UpstreamTls>>>,
     /// The headers of the PROXY protocol with which connections begin, where some do.
     pub proxy_headers: Option<Box<ProxyHeaders>>,
+    /// `internal_upstream`: what connections to listeners of this process take along, where some do.
+    pub passing: Option<Box<Passing>>,
     /// `connection_pool_per_downstream_connection`: requests of different clients' connections share none.
     pub pool_per_client: bool,
     /// What these are called.
@@ -142,6 +145,7 @@ impl Cluster {
             sockets: Vec::new(),
             socket_names: Vec::new(),
             proxy_headers: None,
+            passing: None,
             pool_per_client: false,
             buffer_limit: BufferLimit::strict(1 << 20),
             limits: Limits::default(),
@@ -252,6 +256,7 @@ impl Cluster {
             && self.sockets.len() == other.sockets.len()
             && self.sockets.iter().zip(&other.sockets).all(are_alike)
             && self.proxy_headers == other.proxy_headers
+            && self.passing == other.passing
             && self.connect == other.connect
             && self.buffer_limit == other.buffer_limit
             && self.http1 == other.http1
@@ -312,6 +317,7 @@ impl Cluster {
             tls: self.tls.clone(),
             sockets: self.sockets.clone(),
             proxy_headers: self.proxy_headers.clone(),
+            passing: self.passing.clone(),
             pool_per_client: self.pool_per_client,
             socket_names: self.socket_names.clone(),
             buffer_limit: self.buffer_limit,

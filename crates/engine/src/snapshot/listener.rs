@@ -23,7 +23,7 @@ use crate::network_filter::NetworkFilterConfig;
 use crate::proxied::{OwnTlvs, Proxied};
 pub use crate::record::Fingerprints;
 use crate::stats::Registry;
-use crate::stream_info::FilterMetadata;
+use crate::stream_info::{FilterMetadata, StateObject, Struct, Value};
 use crate::total::Total;
 
 /// A listener. Envoy `config.listener.v3.Listener`.
@@ -141,7 +141,7 @@ pub trait ListenerFilter: std::fmt::Debug {
 }
 
 /// What is known of a connection whose filter chain is not chosen yet; filters may know better.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
     /// The address that the connection was accepted on; where a filter knows better, where the client wanted to go.
     pub local: Address,
@@ -165,7 +165,42 @@ pub struct Arrival {
     pub proxied: Option<Arc<Proxied>>,
     /// Where connections to hosts come from, if not from us.
     pub source: Option<Source>,
+    /// What came along from this process itself.
+    pub passed: Option<Box<PassthroughState>>,
 }
+
+/// What a connection from this process to a listener of its own begins with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassthroughState {
+    /// Dynamic metadata, by namespace.
+    pub metadata: Struct,
+    /// Objects of the filter state.
+    pub state: Vec<(Box<str>, StateObject)>,
+}
+
+impl PassthroughState {
+    /// Where it says that the client wanted to go.
+    fn destination(&self) -> Option<SocketAddr> {
+        self.state_address("envoy.filters.listener.original_dst.local_ip").or_else(|| {
+            let Value::Struct(entries) = self.metadata.get(ORIGINAL_DST)? else { return None };
+            let Value::String(text) = entries.get("local")? else { return None };
+            text.parse().ok()
+        })
+    }
+
+    /// Who it says that the client is.
+    fn client(&self) -> Option<SocketAddr> {
+        self.state_address("envoy.filters.listener.original_dst.remote_ip")
+    }
+
+    fn state_address(&self, name: &str) -> Option<SocketAddr> {
+        let (_, object) = self.state.iter().find(|(known, _)| &**known == name)?;
+        str::from_utf8(&object.value).ok()?.parse().ok()
+    }
+}
+
+/// What Envoy's filter `original_dst` reads of a connection from the process itself.
+const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 
 impl Arrival {
     /// What is known before any filter has looked.
@@ -183,6 +218,7 @@ impl Arrival {
             fingerprints: Fingerprints::default(),
             proxied: None,
             source: None,
+            passed: None,
         }
     }
 
@@ -212,7 +248,14 @@ impl ListenerFilter for OriginalDst {
     }
 
     fn look(&self, _bytes: &[u8], arrival: &mut Arrival, _now: Instant) -> Look {
-        if let Some(original) = arrival.original {
+        let passed = arrival.passed.as_deref();
+        let client = passed.and_then(PassthroughState::client);
+        let passed = passed.and_then(PassthroughState::destination);
+        let original = arrival.original.or(passed);
+        if let Some(client) = client {
+            arrival.client = Address::Ip(client);
+        }
+        if let Some(original) = original {
             (arrival.local, arrival.restored) = (Address::Ip(original), true);
         }
         Look::Done { takes: 0 }

@@ -28,10 +28,12 @@ pub mod names;
 pub mod original_src;
 pub mod overload;
 pub mod override_host;
+pub mod passing;
 pub(crate) mod plain;
 pub mod proxy_header;
 pub mod proxy_protocol;
 pub mod route;
+pub mod sockets;
 pub mod subset;
 pub mod tls;
 #[cfg(feature = "serving")]

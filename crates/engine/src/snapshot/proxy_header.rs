@@ -1,31 +1,14 @@
 //! The header of the PROXY protocol with which connections to a cluster begin.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use towpath_proto::Address;
 
+use super::sockets::OfSockets;
 use crate::proxied::{Client, Passes, Tlv, tlvs};
 
 /// The headers of a cluster's transport sockets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxyHeaders {
-    /// That of `transport_socket`.
-    pub all: Option<Arc<ProxyHeader>>,
-    /// Those of `transport_socket_matches`, in order.
-    pub some: Vec<Option<Arc<ProxyHeader>>>,
-}
-
-impl ProxyHeaders {
-    /// That of the endpoints with this socket.
-    #[must_use]
-    pub fn of(&self, socket: Option<u16>) -> Option<&ProxyHeader> {
-        match socket {
-            Some(socket) => self.some.get(usize::from(socket))?.as_deref(),
-            None => self.all.as_deref(),
-        }
-    }
-}
+pub type ProxyHeaders = OfSockets<ProxyHeader>;
 
 /// Envoy `config.core.v3.ProxyProtocolConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -58,6 +58,13 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.internal_upstream.…`
+    pub PassingStats {
+        Counter no_metadata;
+    }
+}
+
+stats! {
     /// `cluster.<name>.…`, of a cluster whose requests are kept in zones.
     pub ZoneStats {
         Counter lb_local_cluster_not_ok;

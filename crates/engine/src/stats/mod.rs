@@ -34,9 +34,9 @@ use std::fmt;
 pub use breakers::{BreakerStats, Breakers};
 pub use counter::{Codes, Counter, Gauge, Tracked};
 pub use filter_sets::{
-    GreetingStats, HttpInspectorStats, ProxyHeaderStats, ProxyProtocolErrors, ProxyProtocolStats,
-    ProxyProtocolVersionStats, RbacStats, ShadowRbacStats, SubsetStats, TlsInspectorStats,
-    ZoneStats,
+    GreetingStats, HttpInspectorStats, PassingStats, ProxyHeaderStats, ProxyProtocolErrors,
+    ProxyProtocolStats, ProxyProtocolVersionStats, RbacStats, ShadowRbacStats, SubsetStats,
+    TlsInspectorStats, ZoneStats,
 };
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};

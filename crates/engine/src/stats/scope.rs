@@ -24,6 +24,8 @@ pub enum Scope {
     ClusterBolt(Arc<str>),
     /// `cluster.<name>.upstream.proxyprotocol`.
     ClusterProxyHeader(Arc<str>),
+    /// `cluster.<name>.internal_upstream`
+    ClusterPassing(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
     /// `cluster.<name>.grpc.<service>.<method>`, and without the latter two.
@@ -300,6 +302,7 @@ impl fmt::Display for Scope {
             Self::ClusterHttp2(name) => write!(f, "cluster.{name}.http2"),
             Self::ClusterBolt(name) => write!(f, "cluster.{name}.bolt"),
             Self::ClusterProxyHeader(name) => write!(f, "cluster.{name}.upstream.proxyprotocol"),
+            Self::ClusterPassing(name) => write!(f, "cluster.{name}.internal_upstream"),
             Self::ClusterBreakers(name) => write!(f, "cluster.{name}.circuit_breakers"),
             Self::ClusterHealthCheck(name) => write!(f, "cluster.{name}.health_check"),
             Self::ClusterMaglev(name) => write!(f, "cluster.{name}.maglev_lb"),
@@ -435,6 +438,7 @@ impl Scope {
             Self::Cluster(_) => "cluster",
             Self::ClusterBolt(_) => "cluster_bolt",
             Self::ClusterProxyHeader(_) => "cluster_upstream_proxyprotocol",
+            Self::ClusterPassing(_) => "cluster_internal_upstream",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
             Self::ClusterGrpc { protocol, .. } => protocol.family(),

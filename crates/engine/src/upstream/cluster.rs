@@ -21,7 +21,7 @@ use crate::snapshot::subset::Criteria;
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{
     BreakerStats, ClusterBoltStats, ClusterStats, GoogleGrpcStats, GreetingStats, Http2Stats,
-    ProxyHeaderStats, Registry, Scope,
+    PassingStats, ProxyHeaderStats, Registry, Scope,
 };
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
@@ -56,6 +56,7 @@ pub(crate) struct ClusterState {
     /// Where its hosts say first who they are.
     pub(crate) greeting_stats: Option<Arc<GreetingStats>>,
     pub(crate) header_stats: Option<Arc<ProxyHeaderStats>>,
+    pub(crate) passing_stats: Option<Arc<PassingStats>>,
     /// What this worker has in use, by [`Priority`].
     loads: [Load; 2],
     /// How far requests may be counted behind, by [`Priority`].
@@ -151,6 +152,7 @@ impl ClusterState {
             google_stats: None,
             greeting_stats: None,
             header_stats: None,
+            passing_stats: None,
             loads: [Load::default(); 2],
             slack: [0; 2],
             workers: 1,
@@ -581,6 +583,7 @@ fn is_plain(config: &Cluster) -> bool {
         && !matches!(config.discovery, Discovery::SubClusters(_))
         && config.bolt.is_none()
         && config.proxy_headers.is_none()
+        && config.passing.is_none()
         && config.outliers.is_none()
         && config.drops.is_none()
         && config.override_hosts.is_none()
@@ -644,6 +647,9 @@ impl Upstreams {
         cluster.google_stats = google.map(|scope| env.registry.set(env.index, scope));
         cluster.header_stats = config.proxy_headers.as_ref().map(|_| {
             env.registry.set(env.index, Scope::ClusterProxyHeader(Arc::clone(&config.stat_name)))
+        });
+        cluster.passing_stats = config.passing.as_ref().map(|_| {
+            env.registry.set(env.index, Scope::ClusterPassing(Arc::clone(&config.stat_name)))
         });
         if config.greetings.is_some() {
             cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));

@@ -110,6 +110,7 @@ suites!(
     cluster_policies,
     upgrade_filters,
     internal,
+    passing,
     internal_headers,
     tls,
     tls_downstream,

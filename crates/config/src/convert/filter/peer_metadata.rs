@@ -50,7 +50,10 @@ const SUPPORT: &[Entry] = &[
             "downstream_propagation",
             "upstream_propagation",
         ],
-        harmless: &[("shared_with_upstream", "no listener inside the process reads it")],
+        harmless: &[(
+            "shared_with_upstream",
+            "listeners inside the process are not told who a peer is",
+        )],
         changes: &[("additional_labels", "only the standard labels are told")],
     },
     Entry {

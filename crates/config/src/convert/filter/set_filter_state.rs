@@ -62,6 +62,7 @@ impl Converter<'_> {
             }
             TCP_CLUSTER if of_connection && name == TCP_CLUSTER => {}
             "envoy.string" | DYNAMIC_HOST => {}
+            LOCAL_ADDRESS | REMOTE_ADDRESS if name == maker => {}
             "envoy.hashable_string" if sharing == Sharing::None => {}
             "envoy.hashable_string" => self.report.unsupported(
                 value.at("shared_with_upstream"),
@@ -78,11 +79,14 @@ impl Converter<'_> {
             value: self.substitution(value.message("format_string")?)?,
             sharing,
             skips_empty: value.flag("skip_if_empty"),
-            is_hashable: maker == "envoy.hashable_string",
+            is_hashable: ["envoy.hashable_string", LOCAL_ADDRESS, REMOTE_ADDRESS].contains(&maker),
         })
     }
 }
 
+/// The addresses of the connection to a listener of this process that it goes along with.
+const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
+const REMOTE_ADDRESS: &str = "envoy.filters.listener.original_dst.remote_ip";
 /// Where a request to a dynamic forward proxy goes, in place of its own host and port.
 const DYNAMIC_HOST: &str = "envoy.upstream.dynamic_host";
 const DYNAMIC_PORT: &str = "envoy.upstream.dynamic_port";

@@ -14,6 +14,7 @@ impl Scope {
             Self::Cluster(name)
             | Self::ClusterBolt(name)
             | Self::ClusterProxyHeader(name)
+            | Self::ClusterPassing(name)
             | Self::ClusterBreakers(name)
             | Self::ClusterHealthCheck(name)
             | Self::ClusterHttp2(name)
