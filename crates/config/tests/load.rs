@@ -16,7 +16,7 @@ use towpath_engine::snapshot::cluster::{Balancer, Discovery, Family};
 use towpath_engine::snapshot::listener::Terminal;
 use towpath_engine::snapshot::route::{Action, ClusterChoice, Forward, PathRewrite, RetryOn};
 use towpath_engine::snapshot::{BufferLimit, Cluster, ClusterId, Http};
-use towpath_proto::Address;
+use towpath_proto::{Address, IpVersion};
 
 #[test]
 fn defaults_are_envoys() {
@@ -584,4 +584,38 @@ fn a_cluster_is_another_one_when_a_file_that_it_names_is() {
     assert!(Arc::ptr_eq(&listeners[0], &listeners[1]));
     assert!(!Arc::ptr_eq(&listeners[1], &listeners[2]));
     assert!(Arc::ptr_eq(&listeners[1].open, &listeners[2].open), "its connections are counted on");
+}
+
+#[test]
+fn additional_addresses_have_options_of_their_own() {
+    let text = "
+static_resources:
+  listeners:
+  - name: l
+    address: { socket_address: { address: 127.0.0.1, port_value: 1 } }
+    tcp_keepalive: { keepalive_probes: 3 }
+    socket_options: [ { level: 1, name: 9, int_value: 1, ip_version: SOCKET_IP_VERSION_IPV6 } ]
+    additional_addresses:
+    - { address: { socket_address: { address: 127.0.0.1, port_value: 2 } } }
+    - address: { socket_address: { address: 127.0.0.1, port_value: 3 } }
+      socket_options: { socket_options: [ { level: 1, name: 8, int_value: 2 } ] }
+    - address: { socket_address: { address: 127.0.0.1, port_value: 4 } }
+      socket_options: {}
+      tcp_keepalive: { keepalive_time: 0 }
+    filter_chains: [ { } ]
+";
+    let sources = Sources::file(Source::yaml("proxy.yaml", text));
+    let loaded = load(&sources, &Options::default()).unwrap();
+    let listener = &loaded.snapshot.listeners[0];
+    let options = |port: u16| {
+        let address = Address::Ip(([127, 0, 0, 1], port).into());
+        let options = listener.options_of(&address);
+        let names: Vec<_> =
+            options.socket_options.iter().map(|option| (option.name, option.only)).collect();
+        (names, options.keepalive.is_some())
+    };
+    let first = (vec![(9, Some(IpVersion::V6))], true);
+    assert_eq!((options(1), options(2)), (first.clone(), first));
+    assert_eq!(options(3), (vec![(8, None)], true));
+    assert_eq!(options(4), (Vec::new(), false));
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use libc::{SO_BUF_LOCK, SO_MAX_PACING_RATE};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use towpath_proto::{
-    Address, ConnectOptions, FlowLimit, Keepalive, ListenOptions, SocketOption, SocketState,
+    Address, ConnectOptions, FlowLimit, IpVersion, Keepalive, ListenOptions, SocketOption,
+    SocketState,
 };
 
 use crate::failure::RefusedOption;
@@ -322,8 +323,18 @@ fn set_options(
 ) -> Result<(), RefusedOption> {
     options
         .iter()
-        .filter(|option| option.state == state)
+        .filter(|option| option.state == state && is_for(socket, option.only))
         .try_for_each(|option| set_option(socket, option.level, option.name, &option.value))
+}
+
+/// Whether an option is for a socket, by the version of IP that it is for.
+fn is_for(socket: &Socket, only: Option<IpVersion>) -> bool {
+    let domain = match only {
+        None => return true,
+        Some(IpVersion::V4) => Domain::IPV4,
+        Some(IpVersion::V6) => Domain::IPV6,
+    };
+    socket.local_addr().is_ok_and(|local| local.domain() == domain)
 }
 
 fn set_option(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Result<(), RefusedOption> {

@@ -79,6 +79,7 @@ fn connections_come_from_clients() {
         name: libc::IP_TRANSPARENT,
         value: 1_i32.to_ne_bytes().to_vec(),
         state: SocketState::PreBind,
+        only: None,
     };
     let plain = ConnectOptions { source: Some(client), ..ConnectOptions::default() };
     let bound = ConnectOptions { socket_options: vec![transparent], ..plain };

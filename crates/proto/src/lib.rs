@@ -41,8 +41,8 @@ pub use head::{
 };
 pub use machine::{
     Address, AttemptId, Balance, Close, ConnectOptions, ConnectionId, Failure, FlowLimit, Input,
-    Keepalive, ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId, ReadInterest,
-    SocketOption, SocketState,
+    IpVersion, Keepalive, ListenOptions, ListenerId, Machine, Output, PathFacts, QueryId,
+    ReadInterest, SocketOption, SocketState,
 };
 pub use name::Name;
 pub use out::{COPY_LIMIT, Out};

@@ -495,6 +495,17 @@ pub struct SocketOption {
     pub value: Vec<u8>,
     /// When to set it.
     pub state: SocketState,
+    /// It is for sockets of this version of IP alone. Envoy `ip_version`.
+    pub only: Option<IpVersion>,
+}
+
+/// A version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
 }
 
 /// When a [`SocketOption`] is set.

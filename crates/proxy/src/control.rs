@@ -650,7 +650,7 @@ pub(crate) fn find<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Arc<Lis
 pub(crate) fn keeps(before: &Snapshot, after: &Listener, address: &Address) -> bool {
     find(before, &after.name).is_some_and(|before| {
         let both = [before, after];
-        before.options == after.options
+        before.options_of(address) == after.options_of(address)
             && both.iter().all(|listener| listener.bind && listener.addresses.contains(address))
     })
 }

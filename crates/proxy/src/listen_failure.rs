@@ -23,8 +23,13 @@ pub(crate) fn describe(
 /// The reason where it is an option: which, from which field, and what the kernel says.
 fn refused_option(listener: Option<&Arc<Listener>>, failure: Failure) -> Option<String> {
     let Failure::SocketOption { level, name: option, code } = failure else { return None };
-    let field =
-        listener.map(|listener| fields(&listener.options, level, option)).unwrap_or_default();
+    let field = listener.and_then(|listener| {
+        let of = |options: &ListenOptions| {
+            Some(fields(options, level, option)).filter(|text| !text.is_empty())
+        };
+        listener.all_options().find_map(of)
+    });
+    let field = field.unwrap_or_default();
     let error = io::Error::from_raw_os_error(code);
     Some(format!("the kernel refuses socket option level {level}, name {option}{field}: {error}"))
 }
@@ -33,9 +38,11 @@ fn refused_option(listener: Option<&Arc<Listener>>, failure: Failure) -> Option<
 pub(crate) fn is_fatal(snapshot: &Snapshot, name: &str, failure: Failure) -> bool {
     let Failure::SocketOption { level, name: option, .. } = failure else { return true };
     let Some(listener) = find(snapshot, name) else { return true };
-    let mut states = written(&listener.options, level, option).map(|(_, option)| option.state);
-    !states.all(|state| state == SocketState::Listening)
-        || foreign_address_field(&listener.options, level, option).is_some()
+    listener.all_options().any(|options| {
+        let mut states = written(options, level, option).map(|(_, option)| option.state);
+        !states.all(|state| state == SocketState::Listening)
+            || foreign_address_field(options, level, option).is_some()
+    })
 }
 
 /// Which fields set the option: in brackets, nothing when it is none of the file's.
@@ -104,6 +111,7 @@ mod tests {
             name,
             value: 5_i32.to_ne_bytes().to_vec(),
             state,
+            only: None,
         };
         let options = ListenOptions {
             freebind: true,

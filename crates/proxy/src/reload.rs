@@ -186,7 +186,7 @@ fn bind<'a>(
         // One inside the process has no socket.
         let outer = listener.addresses.iter().filter(|address| address.internal().is_none());
         for address in outer.filter(|address| !keeps(&before, listener, address)) {
-            match workers.listeners.prepare(address, &listener.options) {
+            match workers.listeners.prepare(address, listener.options_of(address)) {
                 Ok(prepared) => bound.push(prepared),
                 Err(failure) => {
                     control.stats.listeners.listener_create_failure.inc();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::listener::Prefix;
-use towpath_proto::{Address, Keepalive, SocketOption, SocketState};
+use towpath_proto::{Address, IpVersion, Keepalive, SocketOption, SocketState};
 
 use super::Converter;
 use crate::message::{Message, Value};
@@ -143,21 +143,25 @@ impl Converter<'_> {
             "STATE_LISTENING" => SocketState::Listening,
             _ => SocketState::PreBind,
         };
-        Some(SocketOption { level, name, value, state })
+        let only = match option.choice("ip_version").as_str() {
+            "SOCKET_IP_VERSION_IPV4" => Some(IpVersion::V4),
+            "SOCKET_IP_VERSION_IPV6" => Some(IpVersion::V6),
+            _ => None,
+        };
+        Some(SocketOption { level, name, value, state, only })
     }
 }
 
-/// A `TcpKeepalive`.
-pub(super) fn keepalive(message: &Message) -> Keepalive {
-    let seconds = |name| message.number(name).map(Duration::from_secs);
-    Keepalive {
-        time: seconds("keepalive_time"),
-        interval: seconds("keepalive_interval"),
-        probes: message.number32("keepalive_probes"),
-    }
+/// A `TcpKeepalive`; none where one of its numbers is 0.
+pub(super) fn keepalive(message: &Message) -> Option<Keepalive> {
+    let numbers = ["keepalive_time", "keepalive_interval", "keepalive_probes"];
+    let [time, interval, probes] = numbers.map(|name| message.number32(name));
+    let seconds = |number: Option<u32>| number.map(|it| Duration::from_secs(it.into()));
+    let is_off = [time, interval, probes].contains(&Some(0));
+    (!is_off).then_some(Keepalive { time: seconds(time), interval: seconds(interval), probes })
 }
 
 /// An option with an `int` value.
 pub(super) fn int_option(level: i32, name: i32, value: i32, state: SocketState) -> SocketOption {
-    SocketOption { level, name, value: value.to_ne_bytes().to_vec(), state }
+    SocketOption { level, name, value: value.to_ne_bytes().to_vec(), state, only: None }
 }

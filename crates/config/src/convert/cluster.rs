@@ -291,8 +291,9 @@ impl Converter<'_> {
             }
         }
         let connection = message.message("upstream_connection_options");
-        options.keepalive =
-            connection.and_then(|connection| connection.message("tcp_keepalive")).map(keepalive);
+        options.keepalive = connection
+            .and_then(|connection| connection.message("tcp_keepalive"))
+            .and_then(keepalive);
         options
     }
 }

@@ -121,6 +121,7 @@ impl Converter<'_> {
             stat_prefix: Arc::from(stat_prefix),
             addresses,
             bind: message.wrapped_flag("bind_to_port").unwrap_or(true),
+            other_options: self.other_options(message, &options),
             options: Arc::new(options),
             filters: self.listener_filters(message),
             chains,
@@ -287,20 +288,37 @@ impl Converter<'_> {
         })
     }
 
+    /// Of additional addresses that have options of their own.
+    fn other_options(
+        &mut self,
+        message: &Message,
+        first: &ListenOptions,
+    ) -> Vec<(Address, Arc<ListenOptions>)> {
+        let mut others = Vec::new();
+        for more in message.messages("additional_addresses") {
+            let mut options = first.clone();
+            if let Some(own) = more.message("socket_options") {
+                options.socket_options = self.socket_options(own, "socket_options");
+                options.socket_options.extend(fast_open(message));
+            }
+            if let Some(own) = more.message("tcp_keepalive") {
+                options.keepalive = keepalive(own);
+            }
+            if options != *first
+                && let Some(address) = more.message("address").and_then(|it| self.address(it))
+            {
+                others.push((address, Arc::new(options)));
+            }
+        }
+        others
+    }
+
     fn listen_options(&mut self, message: &Message) -> ListenOptions {
         let address = message.message("address");
         let socket = address.and_then(|address| address.message("socket_address"));
         let pipe = address.and_then(|address| address.message("pipe"));
         let mut socket_options = self.socket_options(message, "socket_options");
-        if let Some(length) = message.number("tcp_fast_open_queue_length") {
-            let length = i32::try_from(length).unwrap_or(i32::MAX);
-            socket_options.push(int_option(
-                IPPROTO_TCP,
-                TCP_FASTOPEN,
-                length,
-                SocketState::Listening,
-            ));
-        }
+        socket_options.extend(fast_open(message));
         let defaults = ListenOptions::default();
         ListenOptions {
             backlog: message.number32("tcp_backlog_size").unwrap_or(defaults.backlog),
@@ -311,7 +329,7 @@ impl Converter<'_> {
             v6_only: !socket.is_some_and(|socket| socket.flag("ipv4_compat")),
             mode: pipe.and_then(|pipe| pipe.number32("mode")).unwrap_or(0),
             socket_options,
-            keepalive: message.message("tcp_keepalive").map(keepalive),
+            keepalive: message.message("tcp_keepalive").and_then(keepalive),
             multipath: message.flag("enable_mptcp"),
             accepts_per_wake: message
                 .number32("max_connections_to_accept_per_socket_event")
@@ -322,6 +340,13 @@ impl Converter<'_> {
             },
         }
     }
+}
+
+/// `tcp_fast_open_queue_length`.
+fn fast_open(listener: &Message) -> Option<SocketOption> {
+    let length = listener.number("tcp_fast_open_queue_length")?;
+    let length = i32::try_from(length).unwrap_or(i32::MAX);
+    Some(int_option(IPPROTO_TCP, TCP_FASTOPEN, length, SocketState::Listening))
 }
 
 /// A `ListenerFilterChainMatchPredicate`. How deep they go is limited where they are read.

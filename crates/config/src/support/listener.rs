@@ -61,7 +61,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.listener.v3.AdditionalAddress",
-        honoured: &["address"],
+        honoured: &["address", "socket_options", "tcp_keepalive"],
         harmless: &[],
         changes: &[("socket_options", "all addresses of a listener have its socket options")],
     },

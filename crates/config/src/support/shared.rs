@@ -32,9 +32,15 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.SocketOption",
-        honoured: &["level", "name", "int_value", "buf_value", "state", "type"],
+        honoured: &["level", "name", "int_value", "buf_value", "state", "type", "ip_version"],
         harmless: &[("description", "it is for the reader")],
-        changes: &[("ip_version", "a socket option is set on every socket")],
+        changes: &[],
+    },
+    Entry {
+        message: "envoy.config.core.v3.SocketOptionsOverride",
+        honoured: &["socket_options"],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.core.v3.SocketOption.SocketType",

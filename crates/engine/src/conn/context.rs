@@ -268,6 +268,7 @@ fn no_listener() -> (Listener, FilterChain) {
         addresses: Vec::new(),
         bind: false,
         options: Arc::default(),
+        other_options: Vec::new(),
         filters: ListenerFilters::default(),
         chains: Vec::new(),
         matcher: None,

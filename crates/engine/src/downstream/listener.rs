@@ -274,7 +274,9 @@ impl Listeners {
         let before = std::mem::replace(&mut state.config, Arc::clone(config));
         let bound = before.addresses.iter().cloned().zip(std::mem::take(&mut state.sockets));
         let (kept, gone): (Vec<_>, Vec<_>) = bound.partition(|(address, _)| {
-            config.bind && before.options == config.options && config.addresses.contains(address)
+            config.bind
+                && before.options_of(address) == config.options_of(address)
+                && config.addresses.contains(address)
         });
         let former: Vec<ListenerId> = gone.into_iter().map(|(_, (listener, _))| listener).collect();
         for &listener in &former {
@@ -303,7 +305,7 @@ impl Listeners {
             }
             let listener = ListenerId(self.next_id);
             self.next_id += 1;
-            let (address, options) = (address.clone(), Arc::clone(&config.options));
+            let (address, options) = (address.clone(), Arc::clone(config.options_of(address)));
             conns.push(Output::Listen { listener, address, options }, env);
             (listener, Socket::Asked)
         });

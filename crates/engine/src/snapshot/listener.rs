@@ -39,6 +39,8 @@ pub struct Listener {
     pub bind: bool,
     /// Socket options.
     pub options: Arc<ListenOptions>,
+    /// Those of additional addresses that have their own.
+    pub other_options: Vec<(Address, Arc<ListenOptions>)>,
     /// `listener_filters`: what looks at a connection before its filter chain is chosen.
     pub filters: ListenerFilters,
     /// Filter chains in the order of the file.
@@ -71,6 +73,18 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// The socket options of one of its addresses.
+    #[must_use]
+    pub fn options_of(&self, address: &Address) -> &Arc<ListenOptions> {
+        let own = self.other_options.iter().find(|(known, _)| known == address);
+        own.map_or(&self.options, |(_, options)| options)
+    }
+
+    /// All socket options that it has, those of the first address first.
+    pub fn all_options(&self) -> impl Iterator<Item = &ListenOptions> {
+        std::iter::once(&*self.options).chain(self.other_options.iter().map(|(_, it)| &**it))
+    }
+
     /// Whether a filter chain of it speaks TLS.
     #[must_use]
     pub fn is_under_tls(&self) -> bool {

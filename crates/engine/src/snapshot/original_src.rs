@@ -49,7 +49,7 @@ impl Source {
         };
         let mut set = |level, name, value: [u8; 4]| {
             let (value, state) = (value.to_vec(), SocketState::PreBind);
-            options.socket_options.push(SocketOption { level, name, value, state });
+            options.socket_options.push(SocketOption { level, name, value, state, only: None });
         };
         if self.mark != 0 {
             set(SOL_SOCKET, SO_MARK, self.mark.to_ne_bytes());

@@ -202,6 +202,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         addresses: vec![address(at)],
         bind: true,
         options: Arc::default(),
+        other_options: Vec::new(),
         filters: ListenerFilters::default(),
         chains: vec![Arc::new(chain)],
         matcher: None,

@@ -194,9 +194,29 @@ fn socket_options_are_set_in_their_states() {
         name: libc::SO_RCVBUF,
         value: bytes.to_ne_bytes().to_vec(),
         state,
+        only: None,
     };
     for state in [SocketState::PreBind, SocketState::Bound, SocketState::Listening] {
         let socket_options = vec![size(state, 40_000)];
+        let options = ListenOptions { socket_options, ..ListenOptions::default() };
+        let (sockets, _) =
+            Listeners::new().acquire(shard(0, 1), LISTENER, &any_port(), &options).unwrap();
+        assert_eq!(sockets[0].recv_buffer_size().unwrap(), 80_000, "{state:?}");
+    }
+}
+
+#[test]
+fn an_option_for_another_version_of_ip_is_left_out() {
+    use towpath_proto::{IpVersion, SocketOption, SocketState};
+    for state in [SocketState::PreBind, SocketState::Bound, SocketState::Listening] {
+        let size = |only, bytes: i32| SocketOption {
+            level: libc::SOL_SOCKET,
+            name: libc::SO_RCVBUF,
+            value: bytes.to_ne_bytes().to_vec(),
+            state,
+            only: Some(only),
+        };
+        let socket_options = vec![size(IpVersion::V4, 40_000), size(IpVersion::V6, 60_000)];
         let options = ListenOptions { socket_options, ..ListenOptions::default() };
         let (sockets, _) =
             Listeners::new().acquire(shard(0, 1), LISTENER, &any_port(), &options).unwrap();
@@ -210,7 +230,8 @@ fn an_option_that_the_kernel_refuses_is_named() {
     let (level, name) = (libc::SOL_SOCKET, 9999);
     let refused = Failure::SocketOption { level, name, code: libc::ENOPROTOOPT };
     for state in [SocketState::PreBind, SocketState::Bound, SocketState::Listening] {
-        let option = SocketOption { level, name, value: 1_i32.to_ne_bytes().to_vec(), state };
+        let option =
+            SocketOption { level, name, value: 1_i32.to_ne_bytes().to_vec(), state, only: None };
         let options = ListenOptions { socket_options: vec![option], ..ListenOptions::default() };
         let outcome = Listeners::new().acquire(shard(0, 1), LISTENER, &any_port(), &options);
         assert_eq!(outcome.map(|_| ()), Err(refused), "{state:?}");
