@@ -83,6 +83,7 @@ fn plan(filters: ListenerFilters) -> Snapshot {
         terminal,
         tls: None,
         transport_timeout: None,
+        filter_metadata: None,
     };
     let answers = |port: u16| {
         let answer = Action::Direct {
@@ -465,6 +466,7 @@ fn two(there: SocketAddr, bound: SocketAddr) -> Snapshot {
         terminal: terminal.clone(),
         tls: None,
         transport_timeout: None,
+        filter_metadata: None,
     };
     let other = Listener {
         name: "other".into(),

@@ -284,6 +284,7 @@ fn chain(name: &str, certificates: &Certificates, matches: ChainMatch) -> Arc<Fi
         terminal: Terminal::Http(Arc::new(http(routes))),
         tls,
         transport_timeout: None,
+        filter_metadata: None,
     })
 }
 

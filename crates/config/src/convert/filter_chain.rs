@@ -60,6 +60,7 @@ impl Converter<'_> {
             terminal: terminal?,
             tls,
             transport_timeout: chain.duration("transport_socket_connect_timeout"),
+            filter_metadata: filter_metadata(chain),
         })
     }
 

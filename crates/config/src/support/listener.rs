@@ -74,8 +74,9 @@ pub(super) const ENTRIES: &[Entry] = &[
             "transport_socket_connect_timeout",
             "name",
             "use_proxy_proto",
+            "metadata",
         ],
-        harmless: &[("metadata", "nothing here reads it")],
+        harmless: &[],
         changes: &[],
     },
     Entry {

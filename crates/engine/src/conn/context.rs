@@ -308,6 +308,7 @@ fn no_listener() -> (Listener, FilterChain) {
         terminal: Terminal::Tcp(Arc::new(nothing)),
         tls: None,
         transport_timeout: None,
+        filter_metadata: None,
     };
     (listener, chain)
 }

@@ -252,7 +252,7 @@ impl Listeners {
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
             record.end = Some(now);
-            env.log_connection(&context.listener, &context.chain.name, &record, state, now);
+            env.log_connection(&context.listener, Some(&context.chain), &record, state, now);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::message::FromWorker;
 use crate::random::Random;
 use crate::record::Record;
 use crate::snapshot::log::LogTarget;
-use crate::snapshot::{AccessLog, Listener, SinkId};
+use crate::snapshot::{AccessLog, FilterChain, Listener, SinkId};
 use crate::stats::Registry;
 use crate::stream_info::{StateObject, StreamInfo};
 
@@ -117,7 +117,7 @@ impl Env {
     pub(crate) fn log_connection(
         &mut self,
         listener: &Listener,
-        chain: &str,
+        chain: Option<&FilterChain>,
         record: &Record,
         state: &[(Box<str>, StateObject)],
         now: Instant,
@@ -138,7 +138,8 @@ impl Env {
             facts.hostname = &self.clock.hostname;
             facts.listener = &listener.name;
             facts.told.listener = listener.filter_metadata.as_deref();
-            facts.filter_chain = chain;
+            facts.filter_chain = chain.map_or("", |chain| &chain.name);
+            facts.told.chain = chain.and_then(|chain| chain.filter_metadata.as_deref());
             let means = Means {
                 random: &mut self.random,
                 registry: &self.registry,

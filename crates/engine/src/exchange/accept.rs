@@ -116,7 +116,7 @@ impl Exchange {
             let mut record = connection_record(local, peer, now);
             record.proxied = proxied;
             record.flags.set(Flags::NO_ROUTE_FOUND);
-            self.env.log_connection(&config, "", &record, &[], now);
+            self.env.log_connection(&config, None, &record, &[], now);
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
         };

@@ -134,7 +134,7 @@ impl Exchange {
         self.listeners.end_arriving(&arriving);
         let Arrival { local, peer, proxied, .. } = arriving.arrival;
         let record = Record { proxied, ..connection_record(local, peer, opened) };
-        self.env.log_connection(&arriving.config, "", &record, &[], now);
+        self.env.log_connection(&arriving.config, None, &record, &[], now);
         self.listeners.check_drained(&mut self.env);
     }
 }

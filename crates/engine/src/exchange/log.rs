@@ -153,6 +153,7 @@ pub(crate) fn facts<'a>(
     facts.listener = &stream.context.listener.name;
     facts.told.listener = stream.context.listener.filter_metadata.as_deref();
     facts.filter_chain = &stream.context.chain.name;
+    facts.told.chain = stream.context.chain.filter_metadata.as_deref();
     if let Some(cluster) = clusters.get(stream.cluster) {
         facts.cluster = &cluster.config.name;
         facts.cluster_stat_name = &cluster.config.stat_name;

@@ -167,6 +167,8 @@ pub enum MetadataOf {
     Dynamic,
     /// The listener's.
     Listener,
+    /// The filter chain's.
+    FilterChain,
     /// The virtual host's.
     VirtualHost,
     /// The route's.
@@ -673,13 +675,13 @@ fn metadata(parameter: &str) -> Result<Command, String> {
     let whose = match whose {
         "DYNAMIC" => MetadataOf::Dynamic,
         "LISTENER" => MetadataOf::Listener,
+        "LISTENER_FILTER_CHAIN" => MetadataOf::FilterChain,
         "VIRTUAL_HOST" => MetadataOf::VirtualHost,
         "ROUTE" => MetadataOf::Route,
         "CLUSTER" => MetadataOf::Cluster,
         "UPSTREAM_HOST" => MetadataOf::Endpoint,
-        "LISTENER_FILTER_CHAIN" => return Err("of a filter chain no metadata is kept".to_owned()),
         _ => {
-            let known = "DYNAMIC, LISTENER, VIRTUAL_HOST, ROUTE, CLUSTER or UPSTREAM_HOST";
+            let known = "DYNAMIC, LISTENER, LISTENER_FILTER_CHAIN, VIRTUAL_HOST, ROUTE, CLUSTER or UPSTREAM_HOST";
             return Err(format!("only metadata of {known} are known"));
         }
     };

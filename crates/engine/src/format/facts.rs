@@ -69,6 +69,8 @@ pub struct Facts<'a> {
 pub struct Told<'a> {
     /// The listener's.
     pub listener: Option<&'a Struct>,
+    /// The filter chain's.
+    pub chain: Option<&'a Struct>,
     /// The virtual host's.
     pub virtual_host: Option<&'a Arc<Struct>>,
     /// The route's.
@@ -80,8 +82,14 @@ pub struct Told<'a> {
 }
 
 impl Told<'_> {
-    const NOTHING: Self =
-        Self { listener: None, virtual_host: None, route: None, cluster: None, endpoint: None };
+    const NOTHING: Self = Self {
+        listener: None,
+        chain: None,
+        virtual_host: None,
+        route: None,
+        cluster: None,
+        endpoint: None,
+    };
 }
 
 impl<'a> Facts<'a> {

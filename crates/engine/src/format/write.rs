@@ -337,6 +337,7 @@ impl MetadataOf {
                 };
             }
             Self::Listener => facts.told.listener,
+            Self::FilterChain => facts.told.chain,
             Self::VirtualHost => facts.told.virtual_host.map(AsRef::as_ref),
             Self::Route => facts.told.route.map(AsRef::as_ref),
             Self::Cluster => facts.told.cluster,

@@ -195,6 +195,7 @@ pub fn listener(at: ([u8; 4], u16), terminal: Terminal) -> Listener {
         terminal,
         tls: None,
         transport_timeout: None,
+        filter_metadata: None,
     };
     Listener {
         name: format!("in-{}", at.1).into(),
