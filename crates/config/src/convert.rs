@@ -144,8 +144,6 @@ pub(crate) struct Converter<'a> {
     pub(crate) named_secrets: Vec<&'a Message>,
     /// A digest of them.
     pub(crate) secrets: u64,
-    /// Some clients are spoken to under TLS.
-    pub(crate) downstream_tls: bool,
     /// The access logs that are read are a listener's.
     pub(crate) logs_connections: bool,
     /// Clusters that Bolt is sent to, and who says so.

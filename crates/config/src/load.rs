@@ -332,8 +332,6 @@ pub(crate) struct Converted {
     pub(crate) bootstrap: Bootstrap,
     pub(crate) needs: Needs,
     pub(crate) conflicts: BTreeSet<Conflict>,
-    /// Some clients are spoken to under TLS.
-    pub(crate) downstream_tls: bool,
 }
 
 impl Converter<'_> {
@@ -361,23 +359,12 @@ impl Converted {
             secret_files,
             repeatable,
             conflicts,
-            downstream_tls,
             ..
         } = converter;
         if snapshot.cluster_ids == base.snapshot.cluster_ids {
             snapshot.cluster_ids = Arc::clone(&base.snapshot.cluster_ids);
         }
-        Self {
-            rules,
-            snapshot,
-            prints,
-            bootstrap,
-            needs,
-            secret_files,
-            repeatable,
-            conflicts,
-            downstream_tls,
-        }
+        Self { rules, snapshot, prints, bootstrap, needs, secret_files, repeatable, conflicts }
     }
 }
 
@@ -435,7 +422,6 @@ pub(crate) fn converter<'a>(
             .map(|resources| resources.messages("secrets").collect())
             .unwrap_or_default(),
         secrets: 0,
-        downstream_tls: false,
         logs_connections: false,
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),

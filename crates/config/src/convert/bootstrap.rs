@@ -12,7 +12,6 @@ use towpath_engine::stats::{Keep, Rules};
 
 use super::Converter;
 use super::discovery::{Discovery, Part};
-use super::downstream_tls::serves_under_tls;
 use super::extension::{BOOTSTRAP_EXTENSION, REGEX_ENGINE};
 use super::facts::{Admin, Bootstrap, Locality, Node, Stats, StatsTag};
 use super::istio::MeshNode;
@@ -31,7 +30,6 @@ impl<'a> Converter<'a> {
             own("clusters").map(Part::New).chain(self.discovered.clusters.clone()).collect();
         let listeners: Vec<_> = own("listeners").chain(self.discovered.listeners.clone()).collect();
         self.name_clusters(&clusters);
-        self.downstream_tls = listeners.iter().copied().any(serves_under_tls);
         self.common_tracing(message);
         match self.discovered.made_listeners {
             Some(made) => self.take_listeners(made),

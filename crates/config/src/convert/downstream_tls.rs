@@ -236,14 +236,6 @@ impl Converter<'_> {
     }
 }
 
-/// Whether a listener has a filter chain under TLS, as far as that can be told before it is converted.
-pub(super) fn serves_under_tls(listener: &Message) -> bool {
-    let chains = listener.messages("filter_chains").chain(listener.message("default_filter_chain"));
-    chains
-        .filter_map(|chain| chain.message("transport_socket"))
-        .any(|socket| socket.any("typed_config").is_some_and(|(any, _)| any.name == DOWNSTREAM_TLS))
-}
-
 /// Where certificates may be beside `tls_certificates`; all of it is refused by the table of support.
 const ELSEWHERE: [&str; 4] = [
     "tls_certificate_provider_instance",

@@ -20,8 +20,6 @@ pub(crate) struct MadeListeners {
     prints: HashMap<Arc<str>, Print>,
     needs: Vec<(Arc<str>, Vec<Need>)>,
     conflicts: BTreeSet<Conflict>,
-    /// Some clients are spoken to under TLS.
-    downstream_tls: bool,
     /// Files that secrets name.
     secret_files: BTreeSet<(usize, Arc<str>)>,
     /// Keys of the runtime that were asked for.
@@ -87,7 +85,6 @@ impl Resources {
             prints: converted.prints.listeners.clone(),
             needs: needs.map(|((_, name), needs)| (Arc::clone(name), needs.clone())).collect(),
             conflicts: converted.conflicts.clone(),
-            downstream_tls: converted.downstream_tls,
             secret_files: converted.secret_files.clone(),
             asked: converted.bootstrap.runtime.asked(),
             users,
@@ -103,7 +100,6 @@ impl Converter<'_> {
         // Those of listeners are among them.
         self.prints.secrets.clone_from(&self.base.prints.secrets);
         self.conflicts.clone_from(&made.conflicts);
-        self.downstream_tls = made.downstream_tls;
         self.secret_files.clone_from(&made.secret_files);
         self.runtime.note_asked(&made.asked);
         for (name, needs) in &made.needs {

@@ -252,6 +252,10 @@ pub(crate) enum OfTls {
     OldFingerprints,
     /// `DOWNSTREAM_PEER_CHAIN_SERIALS`.
     ChainSerials,
+    /// `DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256`.
+    IssuerFingerprint,
+    /// `DOWNSTREAM_PEER_ISSUER_SERIAL`.
+    IssuerSerial,
     /// `DOWNSTREAM_TLS_SESSION_ID`.
     SessionId,
     /// `UPSTREAM_SERVER_NAME`.
@@ -352,7 +356,6 @@ macro_rules! commands {
             use Usage::{Alone, Needs, Takes, TakesAll};
             Some(match name {
                 $($($name)|+ => $lookup,)+
-                tls if TLS_ONLY.contains(&tls) => Lookup::Command(Alone, |_| Ok(Command::Absent)),
                 _ => return None,
             })
         }
@@ -542,6 +545,10 @@ commands! {
         alone!(Command::DownstreamTls(OfTls::OldFingerprints))
     },
     "DOWNSTREAM_PEER_CHAIN_SERIALS" => alone!(Command::DownstreamTls(OfTls::ChainSerials)),
+    "DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256" => {
+        alone!(Command::DownstreamTls(OfTls::IssuerFingerprint))
+    },
+    "DOWNSTREAM_PEER_ISSUER_SERIAL" => alone!(Command::DownstreamTls(OfTls::IssuerSerial)),
     "DOWNSTREAM_PEER_CERT_V_END" => {
         Lookup::Command(Takes, |p| TimeFormat::new(p).map(|it| Command::PeerValidity(Bound::End, it)))
     },
@@ -586,16 +593,12 @@ commands! {
 
 /// Finds a command by its name.
 pub(super) fn lookup(name: &str) -> Lookup {
-    match configurable(name) {
-        Some(command) => command,
-        None if UNSUPPORTED.contains(&name) => Lookup::Unsupported,
-        None => Lookup::Unknown,
-    }
+    configurable(name).unwrap_or(Lookup::Unknown)
 }
 
 /// The names of all commands that can be configured.
 pub fn command_names() -> impl Iterator<Item = &'static str> {
-    NAMES.iter().chain(TLS_ONLY).copied()
+    NAMES.iter().copied()
 }
 
 /// `MAIN` or `MAIN?OTHER`.
@@ -770,14 +773,3 @@ impl Command {
 pub(super) fn is_of_close(name: &str) -> bool {
     name.ends_with("_LOCAL_CLOSE_REASON") || name.ends_with("_DETECTED_CLOSE_TYPE")
 }
-
-/// Whether a command is about a client's TLS and has no answer here.
-pub(super) fn is_of_downstream_tls(name: &str) -> bool {
-    name.starts_with("DOWNSTREAM_") && TLS_ONLY.contains(&name)
-}
-
-/// What only a TLS connection has, but for what is there.
-const TLS_ONLY: &[&str] = &["DOWNSTREAM_PEER_ISSUER_SERIAL"];
-
-/// Envoy's commands that are refused, because their answer would be a guess.
-const UNSUPPORTED: &[&str] = &["DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256"];

@@ -86,8 +86,6 @@ pub struct FormatOptions<'a> {
     pub environment: Option<&'a Environment<'a>>,
     /// Answers the zone of `%START_TIME_LOCAL%`; UTC without it.
     pub zone: Option<fn() -> &'static Arc<Zone>>,
-    /// Some clients are spoken to under TLS, so that commands about it which are not there cannot say "nothing".
-    pub downstream_tls: bool,
     /// It is for lines about connections alone, of which nothing says how they are closed.
     pub of_connections: bool,
 }

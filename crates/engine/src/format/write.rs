@@ -439,6 +439,8 @@ fn of_tls(out: &mut Vec<u8>, tls: &DownstreamTls, asked: OfTls) -> bool {
         }
         OfTls::OldFingerprints => text(out, &tls.old_fingerprints().join(",")),
         OfTls::ChainSerials => text(out, &tls.chain_serials().join(",")),
+        OfTls::IssuerFingerprint => text(out, &tls.issuer_fingerprint().unwrap_or_default()),
+        OfTls::IssuerSerial => text(out, &tls.issuer_serial().unwrap_or_default()),
         OfTls::SessionId => hexadecimal(out, &tls.session_id),
         OfTls::AskedName => text(out, tls.asked_name.as_deref().unwrap_or_default()),
     }

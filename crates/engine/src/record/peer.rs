@@ -17,6 +17,8 @@ pub struct DownstreamTls {
     pub peer: Option<ShownCertificate>,
     /// Those that it sent to lead to a root (DER), its own first.
     pub chain: Vec<Box<[u8]>>,
+    /// The one that has signed its own (DER), if they were found good in this handshake.
+    pub issuer: Option<Box<[u8]>>,
     /// What it was shown.
     pub own: Option<ShownCertificate>,
     /// The session's id; empty where it has none.
@@ -60,7 +62,7 @@ impl PartialEq for DownstreamTls {
             && (&self.session_id, &self.asked_name) == (&other.session_id, &other.asked_name)
             && group(self) == group(other)
             && (&self.peer, &self.own) == (&other.peer, &other.own)
-            && self.chain == other.chain
+            && (&self.chain, &self.issuer) == (&other.chain, &other.issuer)
     }
 }
 
@@ -75,6 +77,7 @@ impl DownstreamTls {
             group: layer.group(),
             peer: layer.peer_certificate().and_then(ShownCertificate::read),
             chain: layer.peer_certificates().map(Box::from).collect(),
+            issuer: layer.peer_issuer().map(Box::from),
             own: layer.own_certificate().and_then(ShownCertificate::read),
             session_id: layer.session_id().unwrap_or_default().into(),
             asked_name: layer.asked_name().map(Box::from),
@@ -96,6 +99,16 @@ impl DownstreamTls {
     pub(crate) fn chain_serials(&self) -> Vec<String> {
         let parsed = self.chain.iter().filter_map(|der| Certificate::parse(der));
         parsed.map(|certificate| certificate.serial()).collect()
+    }
+
+    /// SHA-256 of the certificate that has signed the client's.
+    pub(crate) fn issuer_fingerprint(&self) -> Option<String> {
+        self.issuer.as_deref().map(Certificate::fingerprint)
+    }
+
+    /// Its serial number.
+    pub(crate) fn issuer_serial(&self) -> Option<String> {
+        Some(Certificate::parse(self.issuer.as_deref()?)?.serial())
     }
 
     /// The client's certificate as it stands in headers and lines: PEM, escaped as in a URL.

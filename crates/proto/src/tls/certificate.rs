@@ -113,6 +113,11 @@ impl<'a> Certificate<'a> {
         self.issuer == self.subject
     }
 
+    /// Whether it has the name of another's issuer.
+    pub(super) fn may_have_issued(&self, other: &Self) -> bool {
+        self.subject == other.issuer
+    }
+
     /// Its serial number in hexadecimal digits, as Envoy writes it.
     #[must_use]
     pub fn serial(&self) -> String {

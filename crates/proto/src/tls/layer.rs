@@ -361,6 +361,16 @@ impl Layer {
         !chain.is_empty() && !self.is_resumed() && accepted.guard.approves(chain)
     }
 
+    /// The certificate that has signed the client's (DER), where a chain was found good in this handshake.
+    #[must_use]
+    pub fn peer_issuer(&self) -> Option<&[u8]> {
+        let Side::Server(_, accepted) = &self.side else { return None };
+        if !self.is_peer_validated() {
+            return None;
+        }
+        accepted.guard.issuer(self.peer_chain())
+    }
+
     /// The certificate that this server has shown (DER); on the server's side only, once it is chosen.
     #[must_use]
     pub fn own_certificate(&self) -> Option<&[u8]> {

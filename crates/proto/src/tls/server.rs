@@ -107,7 +107,9 @@ pub struct ServerTemplate {
     identities: Arc<Identities>,
     clients: Arc<dyn ClientCertVerifier>,
     /// What would judge them, where all are taken.
-    strict: Option<Arc<dyn ClientCertVerifier>>,
+    strict: Option<Arc<ClientVerifier>>,
+    /// What finds the issuers of their certificates.
+    judge: Option<Arc<ClientVerifier>>,
     keys: Option<Arc<TicketKeys>>,
     sessions: Arc<KeptSessions>,
     stored_sessions: usize,
@@ -133,7 +135,7 @@ impl ServerSettings {
             identities.scan_all();
         }
         let identities = Arc::new(identities);
-        let mut strict: Option<Arc<dyn ClientCertVerifier>> = None;
+        let (mut strict, mut judge) = (None, None);
         let clients: Arc<dyn ClientCertVerifier> = match self.trust {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(trust) => {
@@ -148,7 +150,9 @@ impl ServerSettings {
                 if self.hides_roots {
                     verifier.hide_roots();
                 }
-                Arc::new(verifier)
+                let verifier = Arc::new(verifier);
+                judge = Some(Arc::clone(&verifier));
+                verifier
             }
         };
         let mut config = ServerConfig::builder_with_details(provider, Clock::default().provider())
@@ -179,6 +183,7 @@ impl ServerSettings {
             identities,
             clients,
             strict,
+            judge,
             keys: keys.map(Arc::new),
             sessions: Arc::default(),
             stored_sessions: self.stored_sessions,
@@ -209,7 +214,7 @@ impl ServerTemplate {
             }
         };
         let (clients, strict) = (Arc::clone(&self.clients), self.strict.clone());
-        let guard = Guard { clients, strict, clock: clock.clone() };
+        let guard = Guard { clients, strict, judge: self.judge.clone(), clock: clock.clone() };
         let quiet = self.partial_log.as_ref().map(|lines| {
             let mut config = config.clone();
             config.key_log = Arc::new(NoKeyLog {});
@@ -236,13 +241,20 @@ pub struct Server {
 pub(super) struct Guard {
     clients: Arc<dyn ClientCertVerifier>,
     /// What would judge them, where all are taken.
-    strict: Option<Arc<dyn ClientCertVerifier>>,
+    strict: Option<Arc<ClientVerifier>>,
+    /// What finds the issuers of their certificates.
+    judge: Option<Arc<ClientVerifier>>,
     clock: Clock,
 }
 
 impl Guard {
     pub(super) fn judge(&self, chain: &[CertificateDer<'_>]) -> Result<(), Fault> {
         self.judge_by(&*self.clients, chain)
+    }
+
+    /// Who has issued the first certificate of a chain that was found good (DER).
+    pub(super) fn issuer<'a>(&'a self, chain: &'a [CertificateDer<'a>]) -> Option<&'a [u8]> {
+        self.judge.as_ref()?.issuer(chain)
     }
 
     /// Whether a chain that was taken is a good one.

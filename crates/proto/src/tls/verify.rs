@@ -114,8 +114,8 @@ impl Platform {
 #[derive(Clone, Debug)]
 pub struct Roots {
     store: Arc<RootCertStore>,
-    /// SHA-256 of each, because a trusted certificate may be the server's own.
-    fingerprints: Arc<[[u8; 32]]>,
+    /// As they were given: one may be the peer's own, or that of its issuer.
+    certificates: Arc<[CertificateDer<'static>]>,
 }
 
 impl Roots {
@@ -125,13 +125,13 @@ impl Roots {
     /// When there is none, or one is malformed.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
         let mut store = RootCertStore::empty();
-        let mut fingerprints = Vec::new();
+        let mut certificates = Vec::new();
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|_| SettingsError::MalformedPem)?;
-            fingerprints.push(sha256(&certificate));
-            store.add(certificate).map_err(|_| SettingsError::MalformedRoot)?;
+            store.add(certificate.clone()).map_err(|_| SettingsError::MalformedRoot)?;
+            certificates.push(certificate);
         }
-        Self::of(store, fingerprints)
+        Self::of(store, certificates)
     }
 
     /// Those of the platform, as `rustls-native-certs` and others give them; malformed ones are passed over, because
@@ -139,25 +139,21 @@ impl Roots {
     ///
     /// # Errors
     /// When there is none.
-    pub fn from_der(
-        certificates: impl IntoIterator<Item = Vec<u8>>,
-    ) -> Result<Self, SettingsError> {
+    pub fn from_der(given: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SettingsError> {
         let mut store = RootCertStore::empty();
-        let mut fingerprints = Vec::new();
-        for certificate in certificates {
-            let fingerprint = sha256(&certificate);
-            if store.add(certificate.into()).is_ok() {
-                fingerprints.push(fingerprint);
-            }
-        }
-        Self::of(store, fingerprints)
+        let given = given.into_iter().map(CertificateDer::from);
+        let certificates = given.filter(|given| store.add(given.clone()).is_ok()).collect();
+        Self::of(store, certificates)
     }
 
-    fn of(store: RootCertStore, fingerprints: Vec<[u8; 32]>) -> Result<Self, SettingsError> {
+    fn of(
+        store: RootCertStore,
+        certificates: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, SettingsError> {
         if store.is_empty() {
             return Err(SettingsError::NoRoots);
         }
-        Ok(Self { store: Arc::new(store), fingerprints: fingerprints.into() })
+        Ok(Self { store: Arc::new(store), certificates: certificates.into() })
     }
 }
 
@@ -298,7 +294,7 @@ impl Verifier {
         is_signed: impl Fn(&Roots, UnixTime) -> Result<(), Error>,
         now: UnixTime,
     ) -> Result<(), Error> {
-        let is_root = roots.fingerprints.contains(&sha256(chain.leaf));
+        let is_root = roots.certificates.iter().any(|root| root == chain.leaf);
         let ignores_dates = self.trust.ignores_dates;
         if is_root && self.trust.revocations.is_none() {
             return if ignores_dates { Ok(()) } else { judge_validity(chain.leaf, now) };
@@ -541,6 +537,50 @@ impl ClientVerifier {
 
     pub(super) fn hide_roots(&mut self) {
         self.hints.clear();
+    }
+
+    /// The roots that chains are followed to.
+    pub(super) fn roots(&self) -> &[CertificateDer<'static>] {
+        self.verifier.trust.roots.as_ref().map_or(&[], |roots| &roots.certificates)
+    }
+
+    /// Of the certificate that others lead to a root, the one that has signed it, once the chain was found good: a
+    /// root if that can be, as BoringSSL looks for it.
+    pub(super) fn issuer<'a>(&'a self, chain: &'a [CertificateDer<'a>]) -> Option<&'a [u8]> {
+        let roots: &'a [CertificateDer<'a>] = self.roots();
+        let (leaf, others) = chain.split_first()?;
+        // Nothing is signed that is trusted by itself, and nothing is followed where there is no root.
+        if roots.is_empty() || roots.contains(leaf) {
+            return None;
+        }
+        let read = Certificate::parse(leaf)?;
+        let fits = |it: &&'a CertificateDer<'a>| {
+            Certificate::parse(it).is_some_and(|it| it.may_have_issued(&read))
+        };
+        let fitting: Vec<_> = roots.iter().chain(others).filter(fits).collect();
+        match fitting[..] {
+            [only] => Some(only.as_ref()),
+            // Some have the name of another.
+            _ => fitting.into_iter().find(|it| self.has_signed(it, leaf, &read)).map(AsRef::as_ref),
+        }
+    }
+
+    /// Whether a certificate's key has signed another one.
+    fn has_signed(
+        &self,
+        issuer: &CertificateDer<'_>,
+        leaf: &CertificateDer<'_>,
+        read: &Certificate<'_>,
+    ) -> bool {
+        let (Ok(leaf), Ok(anchor)) =
+            (EndEntityCert::try_from(leaf), webpki::anchor_from_trusted_cert(issuer))
+        else {
+            return false;
+        };
+        let begins = u64::try_from(read.validity().0).unwrap_or_default();
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(begins));
+        let (all, usage) = (self.verifier.algorithms.all, KeyUsage::client_auth());
+        leaf.verify_for_usage(all, &[anchor], &[], time, usage, None, None).is_ok()
     }
 }
 
