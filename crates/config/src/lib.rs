@@ -16,10 +16,10 @@
 //!   clusters:
 //!   - name: app
 //!     type: STATIC
-//!     transport_socket_matcher: {}
+//!     upstream_config: { name: a, typed_config: { \"@type\": type.googleapis.com/google.protobuf.StringValue } }
 //! ";
 //! let error = load(&Sources::file(Source::yaml("proxy.yaml", text)), &Options::default()).unwrap_err();
-//! let why = "proxy.yaml:6:5: static_resources.clusters[0].transport_socket_matcher: not supported";
+//! let why = "proxy.yaml:6:5: static_resources.clusters[0].upstream_config: not supported";
 //! assert!(error.to_string().starts_with(why));
 //! ```
 //!

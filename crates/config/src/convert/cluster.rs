@@ -82,7 +82,8 @@ impl Converter<'_> {
     fn cluster(&mut self, bootstrap: &Message, message: &Message) -> Option<Cluster> {
         let discovery = self.discovery(bootstrap, message);
         let assignment = self.assignment(message);
-        let endpoints = self.endpoints(message, assignment, discovery.as_ref());
+        let choice = self.socket_choice(message);
+        let endpoints = self.endpoints(message, assignment, discovery.as_ref(), choice.as_ref());
         let balancing = self.balancing(bootstrap, message, assignment, discovery.as_ref());
         let drops = assignment.and_then(|assignment| self.drops(assignment));
         let upstream = self.upstream(message);
@@ -161,6 +162,8 @@ impl Converter<'_> {
             tls: tls.map(Box::new),
             sockets: sockets.into_iter().map(|tls| tls.map(Box::new)).collect(),
             socket_names,
+            bare_socket: Self::bare_socket(message, choice.as_ref()),
+            socket_choice: choice.map(Arc::new),
             proxy_headers,
             passing,
             pool_per_client,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use towpath_engine::snapshot::cluster::{Discovery, DnsName, Endpoint, Health, HealthStatus};
 use towpath_engine::snapshot::happy_eyeballs::{AddressKind, HappyEyeballs};
 use towpath_engine::snapshot::health::EndpointCheck;
+use towpath_engine::snapshot::socket_choice::SocketChoice;
 use towpath_proto::Address;
 
 use super::Converter;
@@ -30,6 +31,7 @@ impl<'a> Converter<'a> {
         cluster: &Message,
         assignment: Option<&Message>,
         discovery: Option<&Discovery>,
+        choice: Option<&SocketChoice>,
     ) -> Option<Endpoints> {
         let mut endpoints = Endpoints::default();
         let Some(assignment) = assignment else {
@@ -58,12 +60,16 @@ impl<'a> Converter<'a> {
                 priority,
                 locality: Arc::from(&*name),
                 locality_weight: locality_weights.get(&(priority, name)).copied().unwrap_or(0),
+                locality_metadata: match choice.is_some_and(SocketChoice::reads_state) {
+                    true => filter_metadata(locality),
+                    false => None,
+                },
                 ..Endpoint::new(Address::unspecified())
             };
             let messages: Vec<_> = locality.messages("lb_endpoints").collect();
             for message in messages {
-                let socket = self.socket_of(cluster, message, locality);
-                let asked_by = self.check_socket_of(cluster, locality);
+                let socket = self.socket_of(cluster, choice, message, locality);
+                let asked_by = self.check_socket_of(cluster, choice, locality);
                 let template = Endpoint { socket, ..template.clone() };
                 let before = endpoints.addresses.len();
                 let template = self.with_check(message, asked_by, template);

@@ -10,6 +10,7 @@ use towpath_engine::snapshot::listener::{
 use super::Converter;
 use super::extension::NETWORK_FILTER;
 use super::extension_discovery::{Found, Place};
+use super::metadata::filter_metadata;
 use super::network_filter::{FILTERS, Read};
 use crate::message::Message;
 

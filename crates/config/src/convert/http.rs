@@ -18,7 +18,7 @@ use towpath_proto::{Name, PreparedField, http1};
 
 use super::Converter;
 use super::extension::HEADER_FORMATTER;
-use super::matcher_tree::Place;
+use super::matcher_tree::{About, Place};
 use super::route_action::unless_zero;
 use super::runtime::REJECT_FRAGMENT;
 use crate::error::Rank;
@@ -285,7 +285,7 @@ impl Converter<'_> {
                 );
                 !input.is_of_arrival() && !is_left
             },
-            of_responses: false,
+            about: About::Stream,
         };
         let tree = message.message("forward_client_cert_matcher")?;
         self.matcher_tree(tree, place, &[CLIENT_CERTIFICATE], &mut |_, action| {

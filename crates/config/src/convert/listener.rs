@@ -13,7 +13,7 @@ use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 use towpath_engine::snapshot::subset;
 use towpath_engine::snapshot::tls_inspector::TlsInspector;
 use towpath_engine::snapshot::{BufferLimit, FilterChain, Listener};
-use towpath_proto::{Address, Balance, ListenOptions, SocketState};
+use towpath_proto::{Address, Balance, ListenOptions, SocketOption, SocketState};
 
 use super::Converter;
 use super::address::{int_option, keepalive};
@@ -281,7 +281,7 @@ impl Converter<'_> {
         let place = matcher_tree::Place {
             name: "the choice of a filter chain",
             allows: |input| !input.is_of_request(),
-            of_responses: false,
+            about: matcher_tree::About::Stream,
         };
         self.matcher_tree(tree, place, &[CHAIN_NAME], &mut |_, config| {
             Some(Arc::from(config.text("value")))

@@ -23,8 +23,18 @@ pub(super) struct Place {
     /// How messages call it.
     pub(super) name: &'static str,
     pub(super) allows: fn(&Input) -> bool,
-    /// It looks at responses.
-    pub(super) of_responses: bool,
+    pub(super) about: About,
+}
+
+/// What is at hand where a tree is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// A connection, or a request on it.
+    Stream,
+    /// A response and its stream.
+    Response,
+    /// A host that is connected to.
+    Host,
 }
 
 /// Reads what an action is.
@@ -57,7 +67,7 @@ impl<'c> Converter<'c> {
         let place = Place {
             name: "a filter of requests",
             allows: |input| !input.is_of_arrival(),
-            of_responses: false,
+            about: About::Stream,
         };
         let tree = self.matcher_tree(tree, place, &[SKIP], &mut |_, _| Some(Skip))?;
         Some(Arc::new(Matching { inner, tree }))
@@ -292,7 +302,7 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
         let name = config.descriptor.full_name();
         let (_, read) = INPUTS.iter().find(|(known, _)| *known == name)?;
         let input = read(converter, config)?;
-        if input.is_of_response() && !self.place.of_responses {
+        if input.is_of_response() && self.place.about != About::Response {
             let text = format!("{} does not look at responses", self.place.name);
             converter.report.unsupported(at, text);
             return None;
@@ -304,7 +314,8 @@ impl<'c, A> TreeReader<'_, '_, 'c, A> {
             converter.report.unsupported(at, text);
             return None;
         }
-        if !(self.place.allows)(&input) {
+        let is_at_hand = input.is_of_host() == (self.place.about == About::Host);
+        if !is_at_hand || !(self.place.allows)(&input) {
             converter.report.problem(at, format!("{} cannot match `{name}`", self.place.name));
             return None;
         }
@@ -320,7 +331,7 @@ macro_rules! input {
 
 type ReadInput = fn(&mut Converter<'_>, &Message) -> Option<Input>;
 
-const INPUTS: [(&str, ReadInput); 21] = [
+const INPUTS: [(&str, ReadInput); 24] = [
     ("envoy.type.matcher.v3.HttpRequestHeaderMatchInput", |converter, config| {
         header(converter, config).map(Input::RequestHeader)
     }),
@@ -348,12 +359,30 @@ const INPUTS: [(&str, ReadInput); 21] = [
         let (name, field) = (config.text("key").into(), config.text("field").into());
         Some(Input::FilterState { name, field })
     }),
+    (input!("transport_socket", "EndpointMetadataInput"), |_, config| {
+        Some(host_metadata(config, false))
+    }),
+    (input!("transport_socket", "LocalityMetadataInput"), |_, config| {
+        Some(host_metadata(config, true))
+    }),
+    (input!("transport_socket", "FilterStateInput"), |_, config| {
+        Some(Input::SharedState(config.text("key").into()))
+    }),
     (METADATA_INPUT, |_, _| Some(Input::Metadata)),
     ("xds.type.matcher.v3.HttpAttributesCelMatchInput", |_, _| Some(Input::Attributes)),
     (input!("ssl", "UriSanInput"), |_, _| Some(Input::Uris)),
     (input!("ssl", "DnsSanInput"), |_, _| Some(Input::Domains)),
     (input!("ssl", "SubjectInput"), |_, _| Some(Input::CertificateSubject)),
 ];
+
+fn host_metadata(config: &Message, of_locality: bool) -> Input {
+    let namespace = match config.text("filter") {
+        "" => "envoy.lb",
+        name => name,
+    };
+    let keys = config.messages("path").map(|segment| segment.text("key").into());
+    Input::HostMetadata { of_locality, namespace: namespace.into(), path: keys.collect() }
+}
 
 fn header(converter: &mut Converter<'_>, config: &Message) -> Option<Field> {
     let name = config.text("header_name");

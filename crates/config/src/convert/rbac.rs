@@ -4,7 +4,7 @@ use towpath_engine::matcher::Input;
 use towpath_engine::rbac::{Action, MatchedAction, Policy, Rule, Rules, Whose};
 
 use super::Converter;
-use super::matcher_tree::Place;
+use super::matcher_tree::{About, Place};
 use super::network_filter::rbac::CONFIG as NETWORK_RBAC;
 use crate::message::{Field, Message, Value};
 
@@ -31,10 +31,10 @@ impl Converter<'_> {
             Place {
                 name: "the RBAC network filter",
                 allows: |input| !input.is_of_request() && is_for_rules(input),
-                of_responses: false,
+                about: About::Stream,
             }
         } else {
-            Place { name: "the RBAC HTTP filter", allows: is_for_rules, of_responses: false }
+            Place { name: "the RBAC HTTP filter", allows: is_for_rules, about: About::Stream }
         };
         let mut logs = false;
         let tree = self.matcher_tree(matcher, place, &[ACTION], &mut |_, config| {

@@ -13,7 +13,7 @@ use towpath_engine::snapshot::route::{
 use towpath_proto::head::HeaderName;
 
 use super::Converter;
-use super::matcher_tree::Place;
+use super::matcher_tree::{About, Place};
 use super::metadata::filter_metadata;
 use super::route_action::hedges;
 use crate::message::Message;
@@ -110,7 +110,7 @@ impl Converter<'_> {
         let place = Place {
             name: "a matcher of routes",
             allows: |input| matches!(input, Input::RequestHeader(_) | Input::FilterState { .. }),
-            of_responses: false,
+            about: About::Stream,
         };
         self.matcher_tree(matcher, place, &[ROUTE, ROUTE_LIST], &mut |converter, action| {
             let start = routes.len();

@@ -1,15 +1,25 @@
 //! `transport_socket_matches`: endpoints that are spoken to in another way than their cluster's others, chosen by their
-//! metadata.
+//! metadata, or by `transport_socket_matcher`.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use towpath_engine::matcher::{HostSubject, Input};
+use towpath_engine::snapshot::socket_choice::SocketChoice;
 use towpath_engine::snapshot::{Http2, UpstreamTls};
+use towpath_engine::stream_info::{FilterMetadata, Struct, Value as Held};
 
 use super::Converter;
+use super::matcher_tree::{About, Place};
+use super::metadata::{filter_metadata, structure};
 use crate::error::Rank;
 use crate::message::{Message, Value};
 use crate::tree::{Node, Value as Tree};
 
 /// The metadata that matches ask for.
 const LABELS: &str = "envoy.transport_socket_match";
+const NAME_ACTION: &str =
+    "envoy.extensions.matching.common_inputs.transport_socket.v3.TransportSocketNameAction";
 
 impl Converter<'_> {
     /// The sockets of a cluster's matches, in order; `None` is plain text.
@@ -34,13 +44,54 @@ impl Converter<'_> {
         self.upstream_socket(socket, http2)
     }
 
+    /// What chooses among a cluster's sockets by their names.
+    pub(super) fn socket_choice(&mut self, cluster: &Message) -> Option<SocketChoice> {
+        let matcher = cluster.message("transport_socket_matcher")?;
+        let matches: Vec<_> = cluster.messages("transport_socket_matches").collect();
+        let mut names = HashSet::new();
+        for one in &matches {
+            let name = one.text("name");
+            if !names.insert(name) {
+                let text = format!("duplicate transport socket name '{name}'");
+                self.report.problem(one.at("name"), text);
+            }
+        }
+        let place = Place {
+            name: "a matcher of transport sockets",
+            allows: Input::is_of_host,
+            about: About::Host,
+        };
+        let tree = self.matcher_tree(matcher, place, &[NAME_ACTION], &mut |converter, action| {
+            let name = action.text("name");
+            let found = matches.iter().position(|one| one.text("name") == name);
+            if found.is_none() {
+                let text = format!("there is no transport socket '{name}': the cluster's own is taken, as in Envoy");
+                converter.report.finding(action.at("name"), Rank::Harmless, text);
+            }
+            Some(found.and_then(|at| u16::try_from(at).ok()))
+        })?;
+        Some(SocketChoice::new(tree))
+    }
+
+    /// Which of a cluster's sockets is for a host of which nothing is said.
+    pub(super) fn bare_socket(cluster: &Message, choice: Option<&SocketChoice>) -> Option<u16> {
+        match choice {
+            Some(choice) => choice.find(HostSubject::default()),
+            None => first_fit(cluster, [None, None]),
+        }
+    }
+
     /// Which of a cluster's sockets is for an endpoint: the first that its own metadata fit, else its locality's.
     pub(super) fn socket_of(
         &mut self,
         cluster: &Message,
+        choice: Option<&SocketChoice>,
         endpoint: &Message,
         locality: &Message,
     ) -> Option<u16> {
+        if let Some(choice) = choice {
+            return chosen(choice, &filter_metadata(endpoint), locality);
+        }
         let has_matches = cluster.has("transport_socket_matches");
         let labels = [endpoint, locality].map(|holder| holder.message("metadata").and_then(labels));
         if locality.has("metadata") && !(labels[1].is_some() && has_matches) {
@@ -55,14 +106,29 @@ impl Converter<'_> {
     pub(super) fn check_socket_of(
         &mut self,
         cluster: &Message,
+        choice: Option<&SocketChoice>,
         locality: &Message,
     ) -> Option<Option<u16>> {
         let check = cluster.messages("health_checks").next()?;
         let written = check.get("transport_socket_match_criteria").map(|it| &it.value);
         let Some(Value::Json(criteria)) = written else { return None };
+        if let Some(choice) = choice {
+            let criteria = Held::Struct(structure(check, "transport_socket_match_criteria"));
+            let metadata = Struct::from([(LABELS.into(), criteria)]);
+            return Some(chosen(choice, &Some(Arc::new(metadata)), locality));
+        }
         let of_locality = locality.message("metadata").and_then(labels);
         Some(first_fit(cluster, [Some(criteria), of_locality]))
     }
+}
+
+/// What a matcher chooses for an endpoint.
+fn chosen(choice: &SocketChoice, endpoint: &FilterMetadata, locality: &Message) -> Option<u16> {
+    choice.find(HostSubject {
+        endpoint: endpoint.as_deref(),
+        locality: filter_metadata(locality).as_deref(),
+        shared: &[],
+    })
 }
 
 /// The first of a cluster's sockets that the first labels fit, else that which the others fit.

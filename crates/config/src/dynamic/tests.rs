@@ -79,13 +79,15 @@ fn what_is_bad_is_named_with_all_its_fields_and_the_last_good_one_stays() {
     offer(&mut all, &mut base, Kind::Cluster, vec![cluster("a", "connect_timeout: 1s")]);
     let id = base.snapshot.cluster_id("a").unwrap();
     let first = base.snapshot.cluster(id).unwrap().clone();
-    let bad = cluster("a", "connect_timeout: -1s, transport_socket_matcher: {}");
+    let refused = "upstream_config: { name: a, typed_config: { \"@type\": \
+                   type.googleapis.com/google.protobuf.StringValue } }";
+    let bad = cluster("a", &format!("connect_timeout: -1s, {refused}"));
     let (rejected, _) = offer(&mut all, &mut base, Kind::Cluster, vec![bad, cluster("b", "")]);
     assert_eq!(rejected.len(), 1);
     assert_eq!(rejected[0].name, "a");
     let lines: Vec<_> =
         rejected[0].reason.lines().map(|line| line.split(": ").next().unwrap()).collect();
-    assert_eq!(lines, ["connect_timeout", "transport_socket_matcher"]);
+    assert_eq!(lines, ["connect_timeout", "upstream_config"]);
     assert!(Arc::ptr_eq(&first, base.snapshot.cluster(id).unwrap()));
     assert!(base.snapshot.cluster_id("b").is_some());
     // Bytes that are no message, and a name of the bootstrap's.

@@ -38,6 +38,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             "common_lb_config",
             "transport_socket",
             "transport_socket_matches",
+            "transport_socket_matcher",
             "upstream_connection_options",
             "load_balancing_policy",
             "lb_subset_config",
@@ -61,10 +62,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             ("track_cluster_stats", "only statistics would be added"),
             ("lrs_server", "the server of load_stats_config names the clusters, in Envoy too"),
         ],
-        changes: &[
-            ("transport_socket_matcher", "write transport_socket_matches"),
-            ("upstream_config", "upstream extensions are not there"),
-        ],
+        changes: &[("upstream_config", "upstream extensions are not there")],
     },
     Entry {
         message: "envoy.config.cluster.v3.Cluster.OriginalDstLbConfig",

@@ -63,7 +63,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         message: "envoy.config.listener.v3.AdditionalAddress",
         honoured: &["address", "socket_options", "tcp_keepalive"],
         harmless: &[],
-        changes: &[("socket_options", "all addresses of a listener have its socket options")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.listener.v3.FilterChain",

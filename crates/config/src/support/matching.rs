@@ -34,6 +34,12 @@ macro_rules! input {
     };
 }
 
+macro_rules! socket_input {
+    ($name:literal) => {
+        concat!("envoy.extensions.matching.common_inputs.transport_socket.v3.", $name)
+    };
+}
+
 pub(super) const TREE: &[Entry] = &tree!(
     "xds.type.matcher.v3.Matcher",
     &["matcher", "action", "keep_matching"],
@@ -92,6 +98,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         &["key"],
     ),
     whole("envoy.extensions.matching.input_matchers.metadata.v3.Metadata", &["value", "invert"]),
+    whole(socket_input!("EndpointMetadataInput"), &["filter", "path"]),
+    whole(socket_input!("EndpointMetadataInput.PathSegment"), &["key"]),
+    whole(socket_input!("LocalityMetadataInput"), &["filter", "path"]),
+    whole(socket_input!("LocalityMetadataInput.PathSegment"), &["key"]),
+    whole(socket_input!("FilterStateInput"), &["key"]),
+    whole(socket_input!("TransportSocketNameAction"), &["name"]),
     input!("ssl", "UriSanInput"),
     input!("ssl", "DnsSanInput"),
     input!("ssl", "SubjectInput"),

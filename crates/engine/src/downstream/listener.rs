@@ -495,7 +495,9 @@ impl Env {
         };
         let filters = RunningFilters::start(&chain.filters.list, &self.registry, self.index);
         let is_recorded = match &kind {
-            ChainKind::Http(http) => is_recorded(&http.config) || listener.filters.steers,
+            ChainKind::Http(http) => {
+                is_recorded(&http.config) || listener.filters.steers || filters.sets
+            }
             ChainKind::Tcp(tcp) => {
                 !tcp.config.access_logs.is_empty()
                     || listener.filters.steers

@@ -22,7 +22,7 @@ use crate::route::{Hashed, cookie_value, request_hash};
 use crate::snapshot::cluster::Discovery;
 use crate::snapshot::override_host::MetadataPath;
 use crate::snapshot::route::HashPolicy;
-use crate::stream_info::Value;
+use crate::stream_info::{StreamInfo, Value};
 use crate::upstream::aggregate::Aim;
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::clusters::Clusters;
@@ -154,7 +154,8 @@ fn class_of(stream: &Stream, conns: &Connections, cluster: &mut ClusterState) ->
         || config.pool_per_client
         || config.asked_names.is_some()
         || stream.context.listener.filters.binds_source
-        || stream.recorder.mesh().is_some();
+        || stream.recorder.mesh().is_some()
+        || stream.recorder.info().is_some_and(StreamInfo::shares);
     if may_ask { asked_class(stream, conns, cluster, class) } else { Some(class) }
 }
 

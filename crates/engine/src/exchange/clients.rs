@@ -15,6 +15,7 @@ use crate::exchange::stream::Stream;
 use crate::ids::Kind;
 use crate::proxied::Client;
 use crate::snapshot::original_src::Source;
+use crate::stream_info::{StateObject, StreamInfo};
 use crate::upstream::protocol::{Asks, OfWhom};
 
 impl Exchange {
@@ -88,11 +89,18 @@ fn connection_of(stream: &Stream, conns: &Connections) -> Option<u64> {
     Some(conns.table.get(stream.downstream.connection)?.downstream()?.serial)
 }
 
+/// What of a stream's filter state goes along with its connection to a host.
+fn state_of(stream: &Stream) -> Vec<(Box<str>, StateObject)> {
+    let info = stream.recorder.info().filter(|_| !matches!(stream.kind, Kind::Callout(_)));
+    info.map(StreamInfo::shared_state).unwrap_or_default()
+}
+
 /// For whom a request's connection is, to a host of a cluster that is told or not.
 #[inline]
 pub(crate) fn whom(stream: &Stream, conns: &Connections, is_told: bool) -> OfWhom {
     let client = is_told.then(|| client_of(stream, conns)).flatten();
-    OfWhom { client, source: source_of(stream, conns), connection: connection_of(stream, conns) }
+    let (source, connection) = (source_of(stream, conns), connection_of(stream, conns));
+    OfWhom { client, source, connection, state: state_of(stream) }
 }
 
 /// The same of a stream of opaque bytes: who a connection of its own is for is asked when that is made.

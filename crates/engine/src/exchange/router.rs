@@ -2,6 +2,7 @@
 //!
 //! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_proto::bolt::Frame;
@@ -31,6 +32,7 @@ use crate::exchange::{Exchange, edge, grpc};
 use crate::format::{Facts, Format};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
+use crate::matcher::Subject;
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Picked, Sanitized};
@@ -577,7 +579,7 @@ impl Stream {
     pub(crate) fn choose_route(
         &mut self,
         http: &HttpContext,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         random: u64,
     ) -> bool {
         let since = snapshot.times_routes.then(Stamp::now_monotonic);
@@ -615,7 +617,7 @@ impl Stream {
 
 /// The cluster of a request, and its place among those that share a route.
 pub(crate) fn choose_cluster(
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     stream: &Stream,
     forward: &Forward,
     random: u64,

@@ -309,7 +309,9 @@ impl<'a> Routed<'a> {
         let weighted = match (&route.action, chosen.weighted) {
             (Action::Forward(forward), Some(index)) => match &forward.cluster {
                 ClusterChoice::Weighted { clusters, .. } => clusters.get(index as usize),
-                ClusterChoice::One(_) | ClusterChoice::Header(_) => None,
+                ClusterChoice::One(_) | ClusterChoice::Header(_) | ClusterChoice::Specified(_) => {
+                    None
+                }
             },
             (Action::Forward(_) | Action::Redirect(_) | Action::Direct { .. }, _) => None,
         };

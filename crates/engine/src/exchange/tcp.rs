@@ -104,7 +104,7 @@ impl Exchange {
                 criteria = chosen.and_then(|chosen| chosen.criteria.as_ref()).or(criteria);
                 chosen.and_then(WeightedCluster::named)
             }
-            (ClusterChoice::Header(_), _) => None,
+            (ClusterChoice::Header(_) | ClusterChoice::Specified(_), _) => None,
         };
         if let (Some(criteria), Some(stream)) = (criteria, self.streams.get_mut(index)) {
             stream.retries.tried.get_or_insert_default().criteria = Some(Arc::clone(criteria));

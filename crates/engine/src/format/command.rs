@@ -344,7 +344,6 @@ pub(super) enum Usage {
 /// What a name stands for.
 pub(super) enum Lookup {
     Command(Usage, fn(&str) -> Result<Command, String>),
-    Unsupported,
     Unknown,
 }
 

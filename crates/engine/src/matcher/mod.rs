@@ -27,7 +27,9 @@ pub use query::{QueryMatcher, QueryTest};
 pub use re2::{full_regex, search_regex, substitution};
 pub use request::{CertificateMatch, CookieMatcher, Known, RareTests};
 pub use string::StringMatcher;
-pub use subject::{Input, Subject, Transport, Whose};
+#[cfg(feature = "lua")]
+pub(crate) use subject::joined_values;
+pub use subject::{HostSubject, Input, Subject, Transport, Whose};
 
 /// Why a matcher cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::field::Field;
 use crate::format::Facts;
 use crate::format::cel::Expression;
 use crate::record::DownstreamTls;
-use crate::stream_info::{StreamInfo, Value};
+use crate::stream_info::{JsonStyle, SharedObject, StreamInfo, Struct, Value};
 use crate::uri::query;
 
 /// What is known of a connection, and of a request on it.
@@ -39,6 +39,19 @@ pub struct Subject<'a> {
     pub info: Option<&'a StreamInfo>,
     /// What expressions look at, beside the head.
     pub facts: Option<&'a Facts<'a>>,
+    /// The host that is connected to, where it is about that.
+    pub host: Option<HostSubject<'a>>,
+}
+
+/// What is known of a host, and of a stream that a connection to it is made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostSubject<'a> {
+    /// Its endpoint's metadata, by namespace.
+    pub endpoint: Option<&'a Struct>,
+    /// Its locality's.
+    pub locality: Option<&'a Struct>,
+    /// The objects of the stream's filter state that go along with the connection.
+    pub shared: &'a [SharedObject],
 }
 
 /// What a client speaks below its protocol. Envoy's `transport_protocol`.
@@ -128,6 +141,17 @@ pub enum Input {
     },
     /// `DynamicMetadataInput`: a value, which is no text. A matcher of metadata says where it stands.
     Metadata,
+    /// `EndpointMetadataInput`, `LocalityMetadataInput`: a value, as JSON if it is no string.
+    HostMetadata {
+        /// Its locality's.
+        of_locality: bool,
+        /// `filter`.
+        namespace: Box<str>,
+        /// `path`.
+        path: Box<[Box<str>]>,
+    },
+    /// `FilterStateInput` of a transport socket: what an object says that goes along with the connection.
+    SharedState(Box<str>),
     /// `HttpAttributesCelMatchInput`: all that an expression can ask for, which is no text either.
     Attributes,
 }
@@ -165,6 +189,12 @@ impl Input {
     #[must_use]
     pub const fn is_of_arrival(&self) -> bool {
         matches!(self, Self::Transport | Self::Protocols)
+    }
+
+    /// Whether it is of a host that is connected to.
+    #[must_use]
+    pub const fn is_of_host(&self) -> bool {
+        matches!(self, Self::HostMetadata { .. } | Self::SharedState(_))
     }
 
     /// The text, if there is one; then what `then` makes of it.
@@ -224,12 +254,35 @@ impl Input {
                 let Some(Value::String(text)) = fields.get(&**field) else { return None };
                 Some(Cow::Owned(text.as_bytes().to_vec()))
             }),
+            Self::HostMetadata { of_locality, namespace, path } => {
+                let host = subject.host?;
+                let all = if *of_locality { host.locality? } else { host.endpoint? };
+                metadata_text(all.get(namespace).and_then(|value| value.at(path)))
+            }
+            Self::SharedState(name) => {
+                let shared = subject.host?.shared.iter().find(|(known, _)| known == name);
+                shared.map(|(_, value)| Cow::Borrowed(&**value)).filter(|text| !text.is_empty())
+            }
             Self::Metadata | Self::Attributes => None,
         }
     }
 }
 
-fn joined_values<'a>(field: &'a Field, head: &'a Head) -> Option<Cow<'a, [u8]>> {
+/// A value of metadata as text. As in Envoy, one that is not there is `null`.
+fn metadata_text(value: Option<&Value>) -> Option<Cow<'_, [u8]>> {
+    match value {
+        Some(Value::String(text)) if text.is_empty() => None,
+        Some(Value::String(text)) => Some(Cow::Borrowed(text.as_bytes())),
+        other => {
+            let mut text = Vec::new();
+            other.unwrap_or(&Value::Null).write_json(&mut text, JsonStyle::Plain);
+            Some(Cow::Owned(text))
+        }
+    }
+}
+
+/// The values of a field, with commas between them.
+pub(crate) fn joined_values<'a>(field: &'a Field, head: &'a Head) -> Option<Cow<'a, [u8]>> {
     let Field::Header(name) = field else {
         return field.first(head, |value| value.map(|value| Cow::Owned(value.to_vec())));
     };

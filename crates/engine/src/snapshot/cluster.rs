@@ -14,6 +14,7 @@ use super::override_host::{HostSource, MetadataPath, OverrideHosts};
 use super::passing::Passing;
 use super::proxy_header::ProxyHeaders;
 use super::route::{HashPolicy, Mirror};
+use super::socket_choice::SocketChoice;
 use super::subset::Subsets;
 use super::tls::UpstreamTls;
 use super::{BoltUpstream, BufferLimit, ClusterId};
@@ -65,6 +66,10 @@ pub struct Cluster {
     pub tls: Option<Box<UpstreamTls>>,
     /// `transport_socket_matches`: TLS, or plain text, of the endpoints that have one ([`Endpoint::socket`]).
     pub sockets: Vec<Option<Box<UpstreamTls>>>,
+    /// `transport_socket_matcher`: what chooses among them, in place of the `match` of each.
+    pub socket_choice: Option<Arc<SocketChoice>>,
+    /// Which of them a host is spoken to by of which nothing is said.
+    pub bare_socket: Option<u16>,
     /// The headers of the PROXY protocol with which connections begin, where some do.
     pub proxy_headers: Option<Box<ProxyHeaders>>,
     /// `internal_upstream`: what connections to listeners of this process take along, where some do.
@@ -144,6 +149,8 @@ impl Cluster {
             tls: None,
             sockets: Vec::new(),
             socket_names: Vec::new(),
+            socket_choice: None,
+            bare_socket: None,
             proxy_headers: None,
             passing: None,
             pool_per_client: false,
@@ -233,6 +240,12 @@ impl Cluster {
         matches!(&self.discovery, Discovery::OriginalDestination(it) if it.metadata.is_some())
             || self.hash.iter().any(HashPolicy::reads_record)
             || self.override_hosts.as_ref().is_some_and(|it| it.sources.iter().any(of_metadata))
+            || self.chooses_by_state().is_some()
+    }
+
+    /// What chooses the socket of each connection, where the filter state of its stream has a say.
+    pub(crate) fn chooses_by_state(&self) -> Option<&SocketChoice> {
+        self.socket_choice.as_deref().filter(|choice| choice.reads_state())
     }
 
     /// Whether hosts of it are spoken to under TLS.
@@ -255,6 +268,8 @@ impl Cluster {
         are_alike((&self.tls, &other.tls))
             && self.sockets.len() == other.sockets.len()
             && self.sockets.iter().zip(&other.sockets).all(are_alike)
+            && self.chooses_by_state().is_none()
+            && other.chooses_by_state().is_none()
             && self.proxy_headers == other.proxy_headers
             && self.passing == other.passing
             && self.connect == other.connect
@@ -296,7 +311,8 @@ impl Cluster {
     pub fn sub_cluster(&self, name: &Arc<str>, host: &str, port: u16) -> Option<Self> {
         let Discovery::SubClusters(subs) = &self.discovery else { return None };
         let nowhere = Address::Ip(SocketAddr::from(([0; 4], 0)));
-        let template = Endpoint { hostname: Arc::from(host), ..Endpoint::new(nowhere) };
+        let socket = self.bare_socket;
+        let template = Endpoint { hostname: Arc::from(host), socket, ..Endpoint::new(nowhere) };
         let names = vec![DnsName { name: Arc::from(host), port, template }];
         let stat_name = subs.stat_name.clone();
         Some(Self {
@@ -316,6 +332,8 @@ impl Cluster {
             connect: Arc::clone(&self.connect),
             tls: self.tls.clone(),
             sockets: self.sockets.clone(),
+            socket_choice: self.socket_choice.clone(),
+            bare_socket: self.bare_socket,
             proxy_headers: self.proxy_headers.clone(),
             passing: self.passing.clone(),
             pool_per_client: self.pool_per_client,
@@ -486,6 +504,8 @@ pub struct Endpoint {
     pub locality_weight: u32,
     /// Which of the cluster's `sockets` it is spoken to by, in place of its `tls`.
     pub socket: Option<u16>,
+    /// Its locality's metadata, where the sockets of its connections are chosen by it.
+    pub locality_metadata: FilterMetadata,
     /// `health_check_config`: what is different when it is checked.
     pub check: Option<Arc<EndpointCheck>>,
     /// Who a mesh says that it is.
@@ -511,6 +531,7 @@ impl Endpoint {
             locality: Arc::from(""),
             locality_weight: 0,
             socket: None,
+            locality_metadata: None,
             check: None,
             workload: None,
             filter_metadata: None,

@@ -396,6 +396,8 @@ pub struct FilterChain {
     pub tls: Option<DownstreamTls>,
     /// `transport_socket_connect_timeout`: for the handshake of a secured transport.
     pub transport_timeout: Option<Duration>,
+    /// `metadata.filter_metadata`, for `%METADATA%`.
+    pub filter_metadata: FilterMetadata,
 }
 
 /// Which connections a chain takes; an empty list or `None` takes all. Envoy `FilterChainMatch`.

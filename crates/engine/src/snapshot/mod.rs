@@ -33,6 +33,7 @@ pub(crate) mod plain;
 pub mod proxy_header;
 pub mod proxy_protocol;
 pub mod route;
+pub mod socket_choice;
 pub mod sockets;
 pub mod subset;
 pub mod tls;

@@ -159,6 +159,7 @@ fn route_asks_record(route: &Route) -> bool {
                 matches!(forward.path, PathRewrite::Format(_))
                     || matches!(forward.host, HostRewrite::Format(_))
                     || forward.hash.iter().any(HashPolicy::reads_record)
+                    || matches!(&forward.cluster, ClusterChoice::Specified(it) if it.reads_record())
             }
             Action::Redirect(redirect) => matches!(redirect.path, RedirectPath::Format(_)),
             Action::Direct { format, .. } => format.is_some(),

@@ -315,7 +315,9 @@ impl Route {
         match &self.action {
             Action::Forward(forward) => match &forward.cluster {
                 ClusterChoice::Weighted { clusters, .. } => clusters,
-                ClusterChoice::One(_) | ClusterChoice::Header(_) => &[],
+                ClusterChoice::One(_) | ClusterChoice::Header(_) | ClusterChoice::Specified(_) => {
+                    &[]
+                }
             },
             Action::Redirect(_) | Action::Direct { .. } => &[],
         }

@@ -46,6 +46,9 @@ pub struct StateObject {
     pub is_hashable: bool,
 }
 
+/// An object of the filter state that goes along with a connection: its name and what it says.
+pub type SharedObject = (Box<str>, Box<[u8]>);
+
 /// Envoy `StreamSharingMayImpactPooling`: whether an object goes along with an upstream connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
@@ -183,6 +186,13 @@ impl StreamInfo {
         let Some(contents) = self.0.get() else { return Vec::new() };
         let contents = contents.borrow();
         contents.state.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
+    }
+
+    /// Whether some objects go along upstream.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        let is_shared = |object: &StateObject| object.sharing != Sharing::None;
+        self.0.get().is_some_and(|contents| contents.borrow().state.values().any(is_shared))
     }
 
     /// The objects that go along upstream.

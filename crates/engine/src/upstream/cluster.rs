@@ -32,7 +32,7 @@ use crate::upstream::destinations::Destinations;
 use crate::upstream::host_pools::HostPools;
 use crate::upstream::named::Named;
 use crate::upstream::pool::Pool;
-use crate::upstream::shown::Shown;
+use crate::upstream::shown::{Shown, SocketMatches};
 use crate::upstream::subsets::LiveSubsets;
 use crate::upstream::wishes::Wishes;
 use crate::upstream::zone_books::ZoneBooks;
@@ -47,6 +47,8 @@ pub(crate) struct ClusterState {
     pub(crate) tls: Option<ClusterTls>,
     /// The same, of hosts that differ.
     pub(crate) sockets: Vec<Option<ClusterTls>>,
+    /// Where one of them is chosen for each connection.
+    pub(crate) matches: Option<Box<SocketMatches>>,
     /// Where Bolt is spoken.
     pub(crate) bolt_stats: Option<Arc<ClusterBoltStats>>,
     /// Where HTTP/2 may be spoken.
@@ -131,7 +133,7 @@ pub(crate) enum RequestOutcome {
 }
 
 /// What this worker has in use, by [`Resource`].
-type Load = [Share; 4];
+type Load = [Share; 5];
 
 impl ClusterState {
     pub(crate) fn new(id: ClusterId, config: Arc<Cluster>, stats: Arc<ClusterStats>) -> Self {
@@ -147,6 +149,7 @@ impl ClusterState {
             stats,
             tls: None,
             sockets: Vec::new(),
+            matches: None,
             bolt_stats: None,
             http2_stats: None,
             google_stats: None,
@@ -520,6 +523,7 @@ impl ClusterState {
         self.weigh_at = None;
         self.filters = start_filters(&config, env);
         (self.tls, self.sockets) = tls;
+        self.matches = SocketMatches::of_state(&config, &env.registry, env.index);
         self.leaves = false;
         if config.balancing != before.balancing
             || config.subsets != before.subsets
@@ -587,6 +591,7 @@ fn is_plain(config: &Cluster) -> bool {
         && config.outliers.is_none()
         && config.drops.is_none()
         && config.override_hosts.is_none()
+        && config.chooses_by_state().is_none()
         && config.load_reports.is_none()
         && config.filters.is_empty()
         && config.hash.is_empty()
@@ -635,6 +640,7 @@ impl Upstreams {
         cluster.begin_balancers(env);
         cluster.filters = start_filters(config, env);
         (cluster.tls, cluster.sockets) = conns.cluster_tls(config, env);
+        cluster.matches = SocketMatches::of_state(config, &env.registry, env.index);
         if config.bolt.is_some() {
             let scope = Scope::ClusterBolt(Arc::clone(&config.stat_name));
             cluster.bolt_stats = Some(env.registry.set(env.index, scope));

@@ -144,6 +144,7 @@ impl Upstreams {
         let (timeout, options) =
             (cluster.config.connect_timeout, cluster.connect_options(pool_key));
         cluster.take(pool_key, Resource::Connections);
+        cluster.count_socket(pool_key);
         cluster.stats.upstream_cx_total.inc();
         cluster.stats.upstream_cx_active.inc();
         // As in Envoy, which has chosen by now.

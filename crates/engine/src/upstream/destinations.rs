@@ -73,7 +73,8 @@ impl ClusterState {
         let host = u32::try_from(self.hosts.len()).ok()?;
         destinations.hosts.insert(address, Destination { host, used: true });
         let hostname = Arc::from(format!("{}{address}", self.config.name));
-        let endpoint = Endpoint { hostname, ..Endpoint::new(Address::Ip(address)) };
+        let socket = self.config.bare_socket;
+        let endpoint = Endpoint { hostname, socket, ..Endpoint::new(Address::Ip(address)) };
         let first = PoolClass::default();
         let pool = self.add_pool(&endpoint, first);
         if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {

@@ -13,7 +13,7 @@ use crate::ids::{PoolClass, PoolKey};
 use crate::snapshot::cluster::{Endpoint, Health};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::upstream::asked::Places;
-use crate::upstream::cluster::ClusterState;
+use crate::upstream::cluster::{ClusterState, Resource};
 use crate::upstream::host_pools::HostPools;
 use crate::upstream::pool::Pool;
 
@@ -48,10 +48,12 @@ impl ClusterState {
             let zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
             let mut host = Host::new(endpoint.clone());
             for pool in pools.iter() {
+                let class = self.pools.get(pool as usize).and_then(|it| Some(it.as_ref()?.class));
+                let socket = class.and_then(|class| self.socket_of(endpoint, class));
                 if let Some(Some(pool)) = self.pools.get_mut(pool as usize) {
                     pool.host = Some(index);
                     pool.hostname = Arc::clone(&endpoint.hostname);
-                    pool.socket = endpoint.socket;
+                    pool.socket = socket;
                     pool.addresses.clone_from(&endpoint.addresses);
                     pool.zone.clone_from(&zone);
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
@@ -162,7 +164,7 @@ impl ClusterState {
 
     pub(crate) fn add_pool(&mut self, endpoint: &Endpoint, class: PoolClass) -> u32 {
         let mut pool = Pool::new(endpoint.address.clone(), Arc::clone(&endpoint.hostname), class);
-        pool.socket = endpoint.socket;
+        pool.socket = self.socket_of(endpoint, class);
         pool.addresses.clone_from(&endpoint.addresses);
         pool.tally = self.config.tally_of(&pool.address);
         pool.zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));

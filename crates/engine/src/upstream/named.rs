@@ -69,7 +69,8 @@ impl ClusterState {
             return Some(place);
         }
         let place = self.hosts.len();
-        let endpoint = Endpoint { hostname: Arc::clone(name), ..Endpoint::new(address) };
+        let (hostname, socket) = (Arc::clone(name), self.config.bare_socket);
+        let endpoint = Endpoint { hostname, socket, ..Endpoint::new(address) };
         self.hosts.push(Host::new(endpoint));
         self.pools_of.push(HostPools::default());
         self.named.as_mut()?.0.insert(Arc::clone(name), place);

@@ -10,12 +10,15 @@ use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_client};
 use crate::field::Field;
 use crate::ids::{PoolClass, PoolKey, Priority, Protocol};
+use crate::matcher::HostSubject;
 use crate::mesh::AlpnOverride;
 use crate::proxied::Client;
 use crate::serving::{HTTP2, OfHttp2, SERVES, Serving};
 use crate::snapshot::Cluster;
+use crate::snapshot::cluster::Endpoint;
 use crate::snapshot::http2::Choice;
 use crate::snapshot::original_src::Source;
+use crate::stream_info::{SharedObject, StateObject};
 use crate::upstream::cluster::ClusterState;
 use crate::upstream::pool::Pool;
 use crate::upstream::wishes::TlsWish;
@@ -39,6 +42,8 @@ pub(crate) struct OfWhom {
     pub(crate) source: Option<Source>,
     /// The number of the client's connection.
     pub(crate) connection: Option<u64>,
+    /// The objects of the filter state that go along with it.
+    pub(crate) state: Vec<(Box<str>, StateObject)>,
 }
 
 impl<'a> Asks<'a> {
@@ -49,9 +54,10 @@ impl<'a> Asks<'a> {
 
     #[inline]
     fn anything(&self, config: &Cluster) -> bool {
-        let OfWhom { client, source, connection } = &self.of;
+        let OfWhom { client, source, connection, state } = &self.of;
         let is_of_client = client.is_some()
             || source.is_some()
+            || !state.is_empty()
             || (config.pool_per_client && connection.is_some());
         self.alpn.is_some() || is_of_client || config.asked_names.is_some()
     }
@@ -148,11 +154,12 @@ impl ClusterState {
         let client = asks.of.client.as_ref().filter(|_| told).cloned();
         let source = asks.of.source;
         let connection = asks.of.connection.filter(|_| self.config.pool_per_client);
+        let state = self.state_that_counts(&asks.of.state);
+        let mut wish = TlsWish { client, source, connection, state, ..TlsWish::default() };
         if !self.config.is_under_tls() {
-            return TlsWish { client, source, connection, ..TlsWish::default() };
+            return wish;
         }
-        let alpn = list.filter(|list| !list.is_empty()).cloned();
-        let mut wish = TlsWish { alpn, client, source, connection, ..TlsWish::default() };
+        wish.alpn = list.filter(|list| !list.is_empty()).cloned();
         if let (Some(names), Some(host)) = (&self.config.asked_names, asks.host(&self.config)) {
             // An address is not sent as a name (RFC 6066 §3).
             if names.sni && host.parse::<std::net::IpAddr>().is_err() {
@@ -163,6 +170,49 @@ impl ClusterState {
             }
         }
         wish
+    }
+
+    /// Of the objects that go along with a connection, those by which connections are told apart: what can be hashed, as
+    /// in Envoy, and what their socket is chosen by.
+    fn state_that_counts(&self, state: &[(Box<str>, StateObject)]) -> Option<Arc<[SharedObject]>> {
+        let choice = self.config.chooses_by_state();
+        let counts = |name: &str, object: &StateObject| {
+            object.is_hashable || choice.is_some_and(|choice| choice.reads(name))
+        };
+        let counting = state.iter().filter(|(name, object)| counts(name, object));
+        let counting: Arc<[_]> =
+            counting.map(|(name, object)| (name.clone(), object.value.clone())).collect();
+        // Where a socket is chosen by such objects, it is chosen for each connection that any go along with.
+        let is_chosen = choice.is_some() && !state.is_empty();
+        (is_chosen || !counting.is_empty()).then_some(counting)
+    }
+
+    /// Which socket the connections of a class are made by to a host.
+    pub(crate) fn socket_of(&self, endpoint: &Endpoint, class: PoolClass) -> Option<u16> {
+        match self.config.chooses_by_state().zip(self.state_of(class)) {
+            Some((choice, shared)) => choice.find(HostSubject {
+                endpoint: endpoint.filter_metadata.as_deref(),
+                locality: endpoint.locality_metadata.as_deref(),
+                shared,
+            }),
+            None => endpoint.socket,
+        }
+    }
+
+    /// What goes along with the connections of a class.
+    fn state_of(&self, class: PoolClass) -> Option<&[SharedObject]> {
+        self.wishes.get(class.wish)?.state.as_deref()
+    }
+
+    /// Counts by which socket a connection is made, where that is chosen for each.
+    pub(crate) fn count_socket(&self, pool_key: PoolKey) {
+        if self.config.chooses_by_state().is_some()
+            && let Some(pool) = self.pool(pool_key)
+            && self.state_of(pool.class).is_some()
+            && let Some(matches) = &self.matches
+        {
+            matches.count(pool.socket);
+        }
     }
 
     /// What a pool's connections offer in their handshakes.

@@ -15,8 +15,42 @@ use crate::upstream::cluster::ClusterState;
 #[derive(Debug)]
 pub(crate) struct Shown {
     table: Option<TableStats>,
+    matches: SocketMatches,
+}
+
+/// Counts which sockets were chosen.
+#[derive(Debug)]
+pub(crate) struct SocketMatches {
     /// By the numbers of the cluster's sockets; the last is for hosts without one of their own.
-    matches: Box<[Arc<SocketMatchStats>]>,
+    of: Box<[Arc<SocketMatchStats>]>,
+}
+
+impl SocketMatches {
+    pub(crate) fn of(config: &Cluster, registry: &Registry, worker: u32) -> Self {
+        let default = Arc::from("default");
+        let names = config.socket_names.iter().chain(std::iter::once(&default));
+        let of = names.map(|name| {
+            let (cluster, name) = (Arc::clone(&config.stat_name), Arc::clone(name));
+            registry.set(worker, Scope::ClusterPart { cluster, name })
+        });
+        Self { of: of.collect() }
+    }
+
+    /// The same where a socket is chosen for each connection.
+    pub(crate) fn of_state(
+        config: &Cluster,
+        registry: &Registry,
+        worker: u32,
+    ) -> Option<Box<Self>> {
+        config.chooses_by_state().map(|_| Box::new(Self::of(config, registry, worker)))
+    }
+
+    pub(crate) fn count(&self, socket: Option<u16>) {
+        let at = socket.map_or(usize::MAX, usize::from);
+        if let Some(stats) = self.of.get(at).or_else(|| self.of.last()) {
+            stats.total_match_count.inc();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -37,23 +71,12 @@ impl Shown {
             }
             Policy::RoundRobin | Policy::LeastRequest { .. } | Policy::Random => None,
         };
-        let default = Arc::from("default");
-        let names = config.socket_names.iter().chain(std::iter::once(&default));
-        let matches = names.map(|it| {
-            let scope = Scope::ClusterPart { cluster: name(), name: Arc::clone(it) };
-            registry.set(worker, scope)
-        });
-        Self { table, matches: matches.collect() }
+        Self { table, matches: SocketMatches::of(config, registry, worker) }
     }
 
     /// Counts which sockets hosts got.
     pub(crate) fn count_matches(&self, endpoints: &[Endpoint]) {
-        for endpoint in endpoints {
-            let at = endpoint.socket.map_or(usize::MAX, usize::from);
-            if let Some(stats) = self.matches.get(at).or_else(|| self.matches.last()) {
-                stats.total_match_count.inc();
-            }
-        }
+        endpoints.iter().for_each(|endpoint| self.matches.count(endpoint.socket));
     }
 }
 

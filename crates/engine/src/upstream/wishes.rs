@@ -10,6 +10,7 @@ use crate::free_slot;
 use crate::mesh::Protocols;
 use crate::proxied::Client;
 use crate::snapshot::original_src::Source;
+use crate::stream_info::SharedObject;
 
 /// What a request asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,11 +27,13 @@ pub(crate) struct TlsWish {
     pub(crate) source: Option<Source>,
     /// The client's connection, where those of others do not share it.
     pub(crate) connection: Option<u64>,
+    /// What of its client's filter state goes along with it, as far as that tells connections apart.
+    pub(crate) state: Option<Arc<[SharedObject]>>,
 }
 
 impl TlsWish {
     fn of_client(&self) -> OfClient {
-        (self.client.clone(), self.source, self.connection)
+        (self.client.clone(), self.source, self.connection, self.state.clone())
     }
 
     /// Whether it asks nothing of TLS.
@@ -39,7 +42,10 @@ impl TlsWish {
     }
 
     const fn is_of_client(&self) -> bool {
-        self.client.is_some() || self.source.is_some() || self.connection.is_some()
+        self.client.is_some()
+            || self.source.is_some()
+            || self.connection.is_some()
+            || self.state.is_some()
     }
 
     fn is_none(&self) -> bool {
@@ -48,7 +54,7 @@ impl TlsWish {
 }
 
 /// One that is for a client and nothing else.
-type OfClient = (Option<Arc<Client>>, Option<Source>, Option<u64>);
+type OfClient = (Option<Arc<Client>>, Option<Source>, Option<u64>, Option<Arc<[SharedObject]>>);
 
 /// All wishes of one cluster, by their numbers less one.
 #[derive(Debug, Default)]

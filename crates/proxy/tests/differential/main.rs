@@ -174,6 +174,7 @@ suites!(
     subsets,
     sni,
     sockets,
+    socket_matchers,
     client_certificates,
     rbac,
     stateful_session,

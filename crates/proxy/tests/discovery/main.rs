@@ -294,13 +294,13 @@ fn a_bad_resource_is_named_and_the_good_ones_serve() {
     for form in FORMS {
         let plane = planned(origin(Duration::ZERO));
         let proxy = Proxy::start(&bootstrap(&tcp(plane.address), form), &[]);
-        let bad = "{ name: bad, type: STATIC, transport_socket_matcher: {}, \
-                   connect_timeout: -1s }";
+        let bad = "{ name: bad, type: STATIC, upstream_config: { name: a, typed_config: { \"@type\": \
+                   type.googleapis.com/google.protobuf.StringValue } }, connect_timeout: -1s }";
         let other = "{ name: other, type: STATIC }";
         plane.set(Type::Cluster, "c2", &[("app", &cluster("app")), ("bad", bad), ("other", other)]);
         let error = nack(&plane, Type::Cluster);
         assert!(error.contains("bad: connect_timeout: "), "{form}: {error}");
-        assert!(error.contains("transport_socket_matcher: "), "{form}: {error}");
+        assert!(error.contains("upstream_config: "), "{form}: {error}");
         assert!(!error.contains("other") && !error.contains("app"), "{form}: {error}");
         let clusters = || proxy.get("/clusters").1;
         until("the good one", || clusters().contains("other::"));

@@ -9,7 +9,7 @@ use towpath_engine::snapshot::route::HeaderOps;
 
 use super::Known;
 use crate::convert::Converter;
-use crate::convert::matcher_tree::Place;
+use crate::convert::matcher_tree::{About, Place};
 use crate::message::Message;
 use crate::support::Entry;
 
@@ -44,7 +44,7 @@ impl Converter<'_> {
                 );
                 !(of_request || input.is_of_arrival())
             },
-            of_responses: true,
+            about: About::Response,
         };
         let tree = self.matcher_tree(matcher, place, &[LOCAL], &mut Self::local_response)?;
         Some(CustomResponse(Some(Arc::new(tree))))

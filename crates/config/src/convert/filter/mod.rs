@@ -26,7 +26,7 @@ mod istio_stats;
 mod jwt_authn;
 mod local_ratelimit;
 #[cfg(feature = "lua")]
-mod lua;
+pub(super) mod lua;
 mod mutation_rules;
 mod oauth2;
 mod peer_metadata;

@@ -61,13 +61,8 @@ impl Converter<'_> {
                 self.report.unsupported(at, text);
             }
             TCP_CLUSTER if of_connection && name == TCP_CLUSTER => {}
-            "envoy.string" | DYNAMIC_HOST => {}
+            "envoy.string" | "envoy.hashable_string" | DYNAMIC_HOST => {}
             LOCAL_ADDRESS | REMOTE_ADDRESS if name == maker => {}
-            "envoy.hashable_string" if sharing == Sharing::None => {}
-            "envoy.hashable_string" => self.report.unsupported(
-                value.at("shared_with_upstream"),
-                "connections to hosts are not told apart by the filter state",
-            ),
             _ => self.report.unsupported(
                 at,
                 format!("nothing reads an object of `{maker}`; there are envoy.string, envoy.hashable_string and \
