@@ -60,6 +60,7 @@ mod route_table;
 mod runtime;
 mod secret;
 mod socket_match;
+mod specifier;
 pub(crate) mod stats_sink;
 mod subset;
 mod tcp_proxy;

@@ -30,6 +30,8 @@ pub(super) const ACCESS_LOGGER: Kind = kind("access logger", "envoy.extensions.a
 pub(super) const BOOTSTRAP_EXTENSION: Kind = kind("bootstrap extension", "");
 pub(super) const CREDENTIAL: Kind =
     kind("credential", "envoy.extensions.http.injected_credentials.");
+pub(super) const CLUSTER_SPECIFIER: Kind =
+    kind("cluster specifier plugin", "envoy.extensions.router.cluster_specifiers.");
 pub(super) const CLUSTER_TYPE: Kind = kind("cluster type", "envoy.extensions.clusters.");
 pub(super) const COMPRESSOR: Kind = kind("compressor library", "envoy.extensions.compression.");
 pub(super) const DECOMPRESSOR: Kind = kind("decompressor library", "envoy.extensions.compression.");

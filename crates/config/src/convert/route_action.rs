@@ -152,6 +152,17 @@ impl Converter<'_> {
             ("cluster_header", Value::String(name)) => {
                 self.request_header(name, &field.at).map(ClusterChoice::Header)
             }
+            ("cluster_specifier_plugin", Value::String(name)) => {
+                let Some(specifier) = surroundings.specifiers.get(&**name) else {
+                    let text = format!("unknown cluster specifier plugin '{name}'");
+                    self.report.problem(&field.at, text);
+                    return None;
+                };
+                specifier.clone().map(ClusterChoice::Specified)
+            }
+            ("inline_cluster_specifier_plugin", Value::Message(plugin)) => {
+                self.specifier(plugin).map(ClusterChoice::Specified)
+            }
             ("weighted_clusters", Value::Message(message)) => {
                 self.weighted(message, criteria(action, None).as_ref(), surroundings)
             }

@@ -16,6 +16,7 @@ use super::Converter;
 use super::matcher_tree::{About, Place};
 use super::metadata::filter_metadata;
 use super::route_action::hedges;
+use super::specifier::Specifiers;
 use crate::message::Message;
 
 /// What routes take from what surrounds them.
@@ -32,6 +33,8 @@ pub(super) struct Surroundings {
     pub(super) retry_buffer: Option<usize>,
     /// The virtual host's `hedge_policy`.
     pub(super) hedges: bool,
+    /// The table's `cluster_specifier_plugins`.
+    pub(super) specifiers: Arc<Specifiers>,
 }
 
 impl Converter<'_> {
@@ -42,6 +45,7 @@ impl Converter<'_> {
         // One that was taken before stays when its clusters go.
         let validate_clusters = message.wrapped_flag("validate_clusters").unwrap_or(is_inline)
             && self.discovered.is_judged(&message.at);
+        let specifiers = Arc::new(self.specifiers(message));
         let all_mirrors: Arc<[_]> = self.mirrors(message, validate_clusters).into();
         let hosts: Vec<_> = message.messages("virtual_hosts").collect();
         let index = self.host_index(message, &hosts);
@@ -62,6 +66,7 @@ impl Converter<'_> {
                     mirrors,
                     retry_buffer,
                     hedges: host.message("hedge_policy").is_some_and(hedges),
+                    specifiers: Arc::clone(&specifiers),
                 };
                 self.virtual_host(host, &around)
             })

@@ -9,6 +9,8 @@ use std::time::Duration;
 use crate::conn::counted::CountedRoutes;
 use crate::conn::tls::ChainTls;
 use crate::filter::istio_stats::Metrics;
+#[cfg(feature = "lua")]
+use crate::filter::lua::Specifiers;
 use crate::filter::{ChainFilter, FilterScope, HttpFilter};
 use crate::ids::{Kind, NO_CLUSTER};
 use crate::network_filter::RunningFilters;
@@ -98,6 +100,9 @@ pub(crate) struct HttpContext {
     pub(crate) tracer_stats: Option<tracer::report::Stats>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
+    /// Scripts that find the clusters of its requests.
+    #[cfg(feature = "lua")]
+    pub(crate) specifiers: Specifiers,
 }
 
 impl HttpContext {

@@ -22,6 +22,8 @@ use crate::env::Env;
 use crate::filter::FilterScope;
 use crate::filter::head_limits::HeadLimits;
 use crate::filter::istio_stats::Metrics;
+#[cfg(feature = "lua")]
+use crate::filter::lua::Specifiers;
 use crate::ids::Closer;
 use crate::message::FromWorker;
 use crate::network_filter::{RunningFilters, count_alike};
@@ -563,6 +565,8 @@ impl Env {
         let tracer = config.tracing.as_ref().and_then(|tracing| tracing.provider.as_ref());
         let chain = |chain: &HttpChain| PlacedChain::start(chain, &scope, &config.routes);
         HttpContext {
+            #[cfg(feature = "lua")]
+            specifiers: Specifiers::new(Rc::clone(&self.notes)),
             tracing_stats: scope.stats("http_tracing"),
             tracer_stats: tracer.map(|it| Stats::of(&it.dialect, &self.registry, self.index)),
             config: Arc::clone(config),

@@ -40,6 +40,7 @@ use crate::snapshot::overload::ScaledTime;
 use crate::snapshot::route::{
     Action, BodyFormat, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
 };
+use crate::snapshot::specifier::Specifier;
 use crate::snapshot::{ClusterId, Snapshot};
 use crate::upstream::pool::{Lease, Wish};
 
@@ -591,7 +592,13 @@ impl Stream {
         {
             match &forward.cluster {
                 ClusterChoice::One(id) => self.cluster = *id,
-                ClusterChoice::Header(_) | ClusterChoice::Weighted { .. } => {
+                // Nothing comes of a route whose plugin is not there.
+                ClusterChoice::Specified(it) if matches!(**it, Specifier::Missing) => {
+                    self.route = None;
+                }
+                ClusterChoice::Header(_)
+                | ClusterChoice::Specified(_)
+                | ClusterChoice::Weighted { .. } => {
                     let (cluster, weighted) = choose_cluster(snapshot, self, forward, random);
                     self.cluster = cluster.unwrap_or(NO_CLUSTER);
                     if let Some(route) = &mut self.route {
@@ -625,6 +632,9 @@ pub(crate) fn choose_cluster(
     match &forward.cluster {
         ClusterChoice::One(id) => (Some(*id), None),
         ClusterChoice::Header(name) => (named_cluster(snapshot, stream, name), None),
+        ClusterChoice::Specified(specifier) => {
+            (specified_cluster(snapshot, stream, specifier), None)
+        }
         ClusterChoice::Weighted { clusters, by_hash, number, .. } => {
             let number = number.as_ref().and_then(|name| the_number(&stream.request, name));
             let hash = || by_hash.then(|| hash_of(stream, &forward.hash, |_, _| None)).flatten();
@@ -644,6 +654,37 @@ pub(crate) fn choose_cluster(
 fn named_cluster(snapshot: &Snapshot, stream: &Stream, name: &HeaderName) -> Option<ClusterId> {
     let named = std::str::from_utf8(stream.request.get_named(name)?).ok()?;
     snapshot.cluster_id(named)
+}
+
+/// The cluster that a plugin finds.
+#[cold]
+fn specified_cluster(
+    snapshot: &Arc<Snapshot>,
+    stream: &Stream,
+    specifier: &Specifier,
+) -> Option<ClusterId> {
+    match specifier {
+        Specifier::Matcher(tree) => {
+            let record = stream.recorder.record();
+            let name = tree.find(&Subject {
+                local: record.downstream_local.as_ref(),
+                direct: record.downstream_direct_remote.as_ref(),
+                remote: record.downstream_remote.as_ref(),
+                server_name: record.server_name.as_deref().unwrap_or_default(),
+                tls: record.downstream_tls.as_deref(),
+                request: Some(&stream.request),
+                info: stream.recorder.info(),
+                ..Subject::default()
+            })?;
+            snapshot.cluster_id(name)
+        }
+        #[cfg(feature = "lua")]
+        Specifier::Lua(specifier) => {
+            let scripts = &stream.context.http()?.specifiers;
+            snapshot.cluster_id(&scripts.find(specifier, &stream.request, snapshot))
+        }
+        Specifier::Missing => None,
+    }
 }
 
 /// The number that a header says, where there is one such header.

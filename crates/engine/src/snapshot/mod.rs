@@ -35,6 +35,7 @@ pub mod proxy_protocol;
 pub mod route;
 pub mod socket_choice;
 pub mod sockets;
+pub mod specifier;
 pub mod subset;
 pub mod tls;
 #[cfg(feature = "serving")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use towpath_proto::head::{Head, HeaderName};
 
 pub use super::expressions::Expressions;
+use super::specifier::Specifier;
 use super::subset::Criteria;
 use super::tracing::RouteTracing;
 use super::{ClusterId, HostIndex};
@@ -395,6 +396,8 @@ pub enum ClusterChoice {
     One(ClusterId),
     /// `cluster_header`: the name is in the request.
     Header(HeaderName),
+    /// `cluster_specifier_plugin`, `inline_cluster_specifier_plugin`: what finds the name.
+    Specified(Arc<Specifier>),
     /// `weighted_clusters`.
     Weighted {
         /// The choices.

@@ -175,6 +175,7 @@ suites!(
     sni,
     sockets,
     socket_matchers,
+    cluster_specifiers,
     client_certificates,
     rbac,
     stateful_session,

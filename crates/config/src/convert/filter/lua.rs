@@ -110,7 +110,8 @@ const NOT_THERE: &[&str] = &[
     "stats",
 ];
 
-const MOST_BYTES: usize = 1 << 20;
+/// Of a script.
+pub(in crate::convert) const MOST_BYTES: usize = 1 << 20;
 
 const SUPPORT: &[Entry] = &[
     Entry {

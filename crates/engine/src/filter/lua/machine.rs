@@ -170,6 +170,21 @@ impl Machine {
         Ok((self.lua.create_thread(function.clone())?, handle))
     }
 
+    /// Runs a function that asks for nothing; answers the last value that it says.
+    pub(super) fn run(
+        &self,
+        function: &Function,
+        shown: impl mlua::UserData + 'static,
+    ) -> mlua::Result<Value> {
+        self.budget.renew();
+        let thread = self.lua.create_thread(function.clone())?;
+        let said: MultiValue = thread.resume(self.lua.create_userdata(shown)?)?;
+        if thread.status() == ThreadStatus::Resumable {
+            return Err(mlua::Error::runtime("script performed an unexpected yield"));
+        }
+        Ok(said.into_iter().last().unwrap_or(Value::Nil))
+    }
+
     /// Goes on with a function until it asks for something, or ends.
     pub(super) fn resume(
         &self,
