@@ -248,6 +248,7 @@ impl Converter<'_> {
             pending: number("max_pending_requests", defaults.pending),
             requests: number("max_requests", defaults.requests),
             retries: number("max_retries", defaults.retries),
+            pools: number("max_connection_pools", defaults.pools),
             retry_budget: budget.map(|budget| {
                 let percent = budget
                     .message("budget_percent")

@@ -247,9 +247,10 @@ pub(super) const ENTRIES: &[Entry] = &[
             "max_retries",
             "retry_budget",
             "track_remaining",
+            "max_connection_pools",
         ],
         harmless: &[],
-        changes: &[("max_connection_pools", "pools are not limited")],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget",

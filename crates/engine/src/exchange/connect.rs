@@ -262,6 +262,7 @@ impl Exchange {
             None => {
                 let waiting: Vec<StreamIndex> = pool.pending.drain(..).collect();
                 waiting.iter().for_each(|_| cluster.left_queue(pool_key));
+                cluster.settle_pool(pool_key);
                 waiting
             }
         };

@@ -468,6 +468,12 @@ impl Exchange {
                 self.note_hold(index, pool_key.cluster, now);
             }
             Lease::Overflow => self.reset_upstream(index, ResetReason::Overflow, now),
+            Lease::NoPool => {
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.recorder.note(|record| record.upstream_host = None);
+                }
+                self.reset_upstream(index, ResetReason::NoHost, now);
+            }
             Lease::QueueFull => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.recorder.note(|record| record.upstream_host = None);

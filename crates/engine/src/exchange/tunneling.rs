@@ -37,7 +37,7 @@ impl Exchange {
                     stream.upstream = UpstreamState::Pending(pool_key);
                 }
             }
-            Lease::Overflow | Lease::QueueFull => {
+            Lease::Overflow | Lease::QueueFull | Lease::NoPool => {
                 if let Some(stream) = self.streams.get_mut(index) {
                     // It would not be otherwise at once.
                     stream.retries.remaining = 0;

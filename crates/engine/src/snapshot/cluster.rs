@@ -294,6 +294,11 @@ impl Cluster {
         is_limited.then(|| self.host_totals.open(host))
     }
 
+    /// Whether its pools are limited.
+    pub(crate) fn limits_pools(&self) -> bool {
+        [&self.limits, &self.high_limits].iter().any(|limits| limits.pools != Limits::NONE)
+    }
+
     /// Where a worker counts its attempts on a host, if hosts are compared.
     pub(crate) fn tally_of(&self, host: &Address) -> Option<Arc<Tally>> {
         self.outliers.as_ref().map(|_| self.tallies.open(host))
@@ -368,6 +373,9 @@ impl Cluster {
     }
 }
 
+/// The place of pools among what is limited.
+const POOLS: usize = 4;
+
 impl Breakers for Cluster {
     fn reading(&self, priority: usize, resource: usize) -> (u64, u32, bool) {
         let limits = [&self.limits, &self.high_limits][priority];
@@ -377,8 +385,11 @@ impl Breakers for Cluster {
             (in_use.requests.value(), limits.requests),
             (in_use.pending.value(), limits.pending),
             (in_use.retries.value(), limits.retries),
+            (in_use.pools.value(), limits.pools),
         ][resource];
-        (in_use, limit, limits.track_remaining)
+        // Of pools that are not limited none is counted, and nothing remains.
+        let is_counted = resource != POOLS || limits.pools != Limits::NONE;
+        (in_use, limit, limits.track_remaining && is_counted)
     }
 }
 
@@ -756,6 +767,8 @@ pub struct InUse {
     pub requests: Total,
     /// Retries.
     pub retries: Total,
+    /// Pools of connections for requests, where they are limited.
+    pub pools: Total,
     /// Requests that began of late, where a retry budget goes by them.
     pub recent: Recent,
 }
@@ -771,12 +784,19 @@ pub struct Limits {
     pub requests: u32,
     /// `max_retries`: default 3.
     pub retries: u32,
+    /// `max_connection_pools`: no limit by default.
+    pub pools: u32,
     /// `retry_budget`: percent of the active requests in hundredths, and the least number of retries.
     pub retry_budget: Option<(u32, u32)>,
     /// `retry_budget.budget_interval`: the percentage is of the requests that began within it.
     pub budget_interval: Option<Duration>,
     /// `track_remaining`: whether `remaining_*` gauges are kept.
     pub track_remaining: bool,
+}
+
+impl Limits {
+    /// There is no limit of pools.
+    pub const NONE: u32 = u32::MAX;
 }
 
 impl Default for Limits {
@@ -786,6 +806,7 @@ impl Default for Limits {
             pending: 1024,
             requests: 1024,
             retries: 3,
+            pools: Self::NONE,
             retry_budget: None,
             budget_interval: None,
             track_remaining: false,

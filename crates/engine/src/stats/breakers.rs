@@ -15,8 +15,8 @@ pub trait Breakers: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub struct BreakerStats {
     cluster: Mutex<Option<Weak<dyn Breakers>>>,
-    open: [Gauge; 8],
-    remaining: [Tracked; 8],
+    open: [Gauge; ALL],
+    remaining: [Tracked; ALL],
 }
 
 impl BreakerStats {
@@ -28,7 +28,7 @@ impl BreakerStats {
     fn reading(&self, at: usize) -> Option<(u64, u32, bool)> {
         // Not held while the cluster is asked: a worker that makes one takes it.
         let cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Some(cluster?.upgrade()?.reading(at / 4, at % 4))
+        Some(cluster?.upgrade()?.reading(at / RESOURCES, at % RESOURCES))
     }
 }
 
@@ -38,9 +38,9 @@ impl StatSet for BreakerStats {
     }
 
     fn value(&self, index: usize) -> Stat<'_> {
-        let at = index % 8;
+        let at = index % ALL;
         let reading = self.reading(at);
-        if index < 8 {
+        if index < ALL {
             let gauge = &self.open[at];
             if let Some((in_use, limit, _)) = reading {
                 gauge.set(u64::from(in_use >= limit.into()));
@@ -55,22 +55,30 @@ impl StatSet for BreakerStats {
     }
 }
 
+/// What is limited at each of two priorities.
+const RESOURCES: usize = 5;
+const ALL: usize = 2 * RESOURCES;
+
 /// Those that say whether a breaker is open, by priority and resource; then those that say what remains.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 2 * ALL] = [
     "default.cx_open",
     "default.rq_open",
     "default.rq_pending_open",
     "default.rq_retry_open",
+    "default.cx_pool_open",
     "high.cx_open",
     "high.rq_open",
     "high.rq_pending_open",
     "high.rq_retry_open",
+    "high.cx_pool_open",
     "default.remaining_cx",
     "default.remaining_rq",
     "default.remaining_pending",
     "default.remaining_retries",
+    "default.remaining_cx_pools",
     "high.remaining_cx",
     "high.remaining_rq",
     "high.remaining_pending",
     "high.remaining_retries",
+    "high.remaining_cx_pools",
 ];

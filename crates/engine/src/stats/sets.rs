@@ -127,6 +127,7 @@ stats! {
         Counter upstream_cx_max_requests;
         Counter upstream_cx_none_healthy;
         Counter upstream_cx_overflow;
+        Counter upstream_cx_pool_overflow;
         Counter upstream_cx_protocol_error;
         Counter upstream_cx_rx_bytes_total;
         Counter upstream_cx_total;

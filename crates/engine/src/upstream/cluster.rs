@@ -115,10 +115,12 @@ pub(crate) enum Resource {
     Pending,
     Requests,
     Retries,
+    Pools,
 }
 
 impl Resource {
-    const ALL: [Self; 4] = [Self::Connections, Self::Pending, Self::Requests, Self::Retries];
+    const ALL: [Self; 5] =
+        [Self::Connections, Self::Pending, Self::Requests, Self::Retries, Self::Pools];
 }
 
 /// What became of a request, as `/clusters` counts it for its host.
@@ -245,6 +247,7 @@ impl ClusterState {
             Resource::Pending => limits.pending,
             Resource::Requests => limits.requests,
             Resource::Retries => limits.retries,
+            Resource::Pools => limits.pools,
         };
         self.is_at(limit, priority, resource)
     }
@@ -315,7 +318,7 @@ impl ClusterState {
     fn slack(&self, pool_key: PoolKey, resource: Resource) -> u32 {
         match resource {
             Resource::Requests => self.slack[self.priority(pool_key) as usize],
-            Resource::Connections | Resource::Pending | Resource::Retries => 0,
+            Resource::Connections | Resource::Pending | Resource::Retries | Resource::Pools => 0,
         }
     }
 
@@ -622,6 +625,7 @@ fn total(config: &Cluster, priority: Priority, resource: Resource) -> &Total {
         Resource::Pending => &in_use.pending,
         Resource::Requests => &in_use.requests,
         Resource::Retries => &in_use.retries,
+        Resource::Pools => &in_use.pools,
     }
 }
 

@@ -222,6 +222,7 @@ impl Upstreams {
         } else {
             cluster.left_queue(attempt.pool_key);
         }
+        cluster.settle_pool(attempt.pool_key);
         Some(attempt)
     }
 }

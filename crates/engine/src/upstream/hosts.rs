@@ -172,6 +172,32 @@ impl ClusterState {
         u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
     }
 
+    /// Counts a pool that is used again; false where there may be no other.
+    #[cold]
+    pub(super) fn enter_pool(&mut self, pool_key: PoolKey) -> bool {
+        if self.pool(pool_key).is_none_or(|pool| pool.is_counted) {
+            return true;
+        }
+        if self.is_full(pool_key, Resource::Pools) {
+            self.stats.upstream_cx_pool_overflow.inc();
+            return false;
+        }
+        if let Some(pool) = self.pool_mut(pool_key) {
+            pool.is_counted = true;
+        }
+        self.take(pool_key, Resource::Pools);
+        true
+    }
+
+    /// A pool on which nothing hangs any more is not counted.
+    pub(crate) fn settle_pool(&mut self, pool_key: PoolKey) {
+        let pool = self.pool_mut(pool_key).filter(|pool| pool.is_counted);
+        if let Some(pool) = pool.filter(|it| it.connections == 0 && it.pending.is_empty()) {
+            pool.is_counted = false;
+            self.give(pool_key, Resource::Pools);
+        }
+    }
+
     /// Frees the pool of a host that is gone, once nothing hangs on it.
     pub(crate) fn drop_if_unused(&mut self, pool_key: PoolKey) {
         if self.pool(pool_key).is_some_and(Pool::is_unused) {

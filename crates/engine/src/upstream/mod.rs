@@ -115,9 +115,12 @@ impl Upstreams {
         if let Some(at) = pool.open.iter().rposition(|open| *open == id) {
             pool.open.swap_remove(at);
         }
-        if pool.is_unused() {
+        let is_unused = pool.is_unused();
+        let has_pending = !pool.pending.is_empty();
+        cluster.settle_pool(pool_key);
+        if is_unused {
             self.clusters.drop_if_unused(pool_key);
-        } else if !pool.pending.is_empty() {
+        } else if has_pending {
             self.open_for_pending(pool_key, conns, env, now);
         }
     }

@@ -61,6 +61,8 @@ pub(crate) struct Pool {
     pub(crate) error_streak: ErrorStreak,
     /// Where its requests are counted by zones, if both ends are in one.
     pub(crate) zone: Option<Arc<ZonePairStats>>,
+    /// It is counted among its cluster's pools, where these are.
+    pub(crate) is_counted: bool,
     /// How many connections all workers have to its host, where that is limited.
     pub(crate) total: Option<Arc<Total>>,
     /// How its attempts end, where hosts are compared.
@@ -76,6 +78,8 @@ pub(crate) enum Lease {
     Pending,
     /// A circuit breaker is open.
     Overflow,
+    /// There may be no other pool: as if its host were none.
+    NoPool,
     /// It never comes to a host: too many wait already, or load is shed.
     QueueFull,
 }
@@ -114,6 +118,7 @@ impl Pool {
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
             zone: None,
+            is_counted: false,
             total: None,
             tally: None,
         }
@@ -303,8 +308,12 @@ impl Upstreams {
         now: Instant,
     ) -> Lease {
         let Some(cluster) = self.clusters.get_mut(pool_key.cluster) else { return Lease::Overflow };
+        if cluster.config.limits_pools() && !cluster.enter_pool(pool_key) {
+            return Lease::NoPool;
+        }
         if cluster.is_full(pool_key, Resource::Pending) {
             cluster.stats.upstream_rq_pending_overflow.inc();
+            cluster.settle_pool(pool_key);
             return Lease::QueueFull;
         }
         cluster.joined_queue(pool_key);
@@ -416,6 +425,7 @@ impl Upstreams {
         if let Some(position) = pool.pending.iter().position(|&waiting| waiting == index) {
             pool.pending.remove(position);
             cluster.left_queue(pool_key);
+            cluster.settle_pool(pool_key);
         }
     }
 

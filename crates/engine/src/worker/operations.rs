@@ -723,6 +723,7 @@ const LIMITS: Limits = Limits {
     pending: 6,
     requests: 8,
     retries: 3,
+    pools: Limits::NONE,
     retry_budget: None,
     budget_interval: None,
     track_remaining: false,

@@ -176,6 +176,7 @@ suites!(
     sockets,
     socket_matchers,
     cluster_specifiers,
+    pools,
     client_certificates,
     rbac,
     stateful_session,
