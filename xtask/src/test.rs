@@ -39,6 +39,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         if long {
             step("long", more_seeds)?;
         }
+        step("portable", portable)?;
         step("peers", with_peers)?;
         step("bindings", || bindings::run(&[]))?;
         step("sanitize", || sanitize::run(&[]))?;
@@ -125,6 +126,12 @@ impl<'scope> Aside<'scope> {
         println!("== {}: passed in {took:.1} s, {waited:.1} s of them alone", self.name);
         Ok(())
     }
+}
+
+/// The client library as other systems have it: without what Linux alone has.
+fn portable() -> Result<()> {
+    let words = ["-p", "towpath-io", "-p", "towpath", "--features", "towpath/portable"];
+    run_tests(cargo().arg("test").args(words).args(["--lib", "--tests", "--no-fail-fast"]))
 }
 
 fn doc() -> Result<()> {

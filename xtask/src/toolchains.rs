@@ -61,11 +61,12 @@ pub(crate) fn check(share: Share) -> Result<usize> {
     let cryptography = cryptography()?;
     let trace = SYSTEMS.map(|system| ("the tracing crate", &CRATE[..], system));
     let library = APPS.map(|system| ("the client library", &LIBRARY[..], system));
-    for (what, words, system) in trace.into_iter().chain(library) {
+    let without_driver = ("the client library but for its driver", &MACHINES[..], WINDOWS);
+    for (what, words, system) in trace.into_iter().chain(library).chain([without_driver]) {
         let mut check = share.of_cargo();
         check.arg("check").args(words).args(["--target", system, "--target-dir"]);
         check.arg(folder("systems")).env("RUSTFLAGS", "-D warnings");
-        if words == LIBRARY {
+        if words != CRATE {
             // Its C is not compiled, and nothing is linked: what it declares for all systems is enough.
             let place = format!("target.{system}.{cryptography}");
             for of in ["rustc-link-lib=[\"crypto\"]", "rustc-cfg=[\"universal\"]", "include=\"\""] {
@@ -124,6 +125,10 @@ const LIBRARY: [&str; 3] = ["--quiet", "-p", "towpath"];
 /// Where apps that use the client library run, beside Linux.
 const APPS: [&str; 4] =
     ["aarch64-linux-android", "x86_64-linux-android", "aarch64-apple-ios", "aarch64-apple-darwin"];
+
+/// What the client library is made of without `towpath-io`, which has a driver for Unix alone and says so.
+const MACHINES: [&str; 5] = ["--quiet", "-p", "towpath-proto", "-p", "towpath-engine"];
+const WINDOWS: &str = "x86_64-pc-windows-gnu";
 
 /// The name by which the cryptography's C library, of the version that is locked, is known to cargo.
 fn cryptography() -> Result<String> {

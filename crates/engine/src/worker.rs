@@ -130,8 +130,8 @@ impl Worker {
             }
             Input::Message(message) => self.on_message(message, now),
             Input::Timeout => self.on_timeout(now),
-            Input::Resolved { query, outcome } => {
-                self.exchange.on_resolved(query, outcome, Answerer::System, now)
+            Input::Resolved { query, outcome, lifetime } => {
+                self.exchange.on_resolved(query, outcome, lifetime, Answerer::System, now)
             }
             Input::Inspected { connection, facts } => {
                 self.exchange.on_inspected(connection, facts, now)

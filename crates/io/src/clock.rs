@@ -44,14 +44,14 @@ impl Clock {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(linux_kernel)]
 fn since_boot() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::try_from(time).ok()
 }
 
 /// Elsewhere only the clock of `std` is known.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(linux_kernel))]
 const fn since_boot() -> Option<Duration> {
     None
 }
@@ -65,7 +65,7 @@ mod tests {
         let epoch = time::Instant::now();
         let (awake, always) = (Clock::new(epoch, false), Clock::new(epoch, true));
         assert!(matches!(awake.0, Source::Awake { .. }));
-        assert_eq!(matches!(always.0, Source::Always { .. }), cfg!(target_os = "linux"));
+        assert_eq!(matches!(always.0, Source::Always { .. }), cfg!(linux));
         let before = awake.now();
         let between = always.now();
         let after = awake.now();
@@ -77,7 +77,7 @@ mod tests {
         );
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     #[test]
     fn what_was_slept_counts() {
         let boot = since_boot().unwrap();

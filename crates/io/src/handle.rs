@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::Waker;
-use towpath_proto::{Failure, ListenerId, QueryId};
+use towpath_proto::{ListenerId, QueryId};
 
 use crate::balance::Accepted;
 use crate::counters::Counters;
+use crate::resolver::Told;
 
 /// A driver's remote control; cheap to clone, usable from any thread.
 pub struct Handle<T> {
@@ -37,7 +38,7 @@ pub(crate) enum Command<T> {
     },
     Resolved {
         query: QueryId,
-        outcome: Result<Vec<std::net::IpAddr>, Failure>,
+        told: Told,
     },
     /// A connection that another shard accepted.
     Accepted(Box<Accepted>),
@@ -117,9 +118,9 @@ impl<T> Shared<T> {
     }
 
     /// An answer of the resolver; not counted against the limit, which its own queue bounds.
-    pub(crate) fn resolved(&self, query: QueryId, outcome: Result<Vec<std::net::IpAddr>, Failure>) {
+    pub(crate) fn resolved(&self, query: QueryId, told: Told) {
         let mut commands = self.lock();
-        commands.waiting.push_back(Command::Resolved { query, outcome });
+        commands.waiting.push_back(Command::Resolved { query, told });
         drop(commands);
         self.wake();
     }

@@ -26,7 +26,13 @@
 //! driver.run()
 //! # }
 //! ```
+//!
+//! What Linux alone has is behind `cfg(linux)`, what Android has as well behind `cfg(linux_kernel)`, each with something
+//! in its place; the feature `portable` switches both off. There is no driver for Windows.
 #![deny(unsafe_code)]
+
+#[cfg(not(unix))]
+compile_error!("towpath-io has drivers for Unix: there is none for Windows");
 
 mod balance;
 mod buffers;

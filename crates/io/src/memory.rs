@@ -57,7 +57,7 @@ pub fn resident_bytes() -> u64 {
 /// pages of files. What is still used comes back by itself, from the page cache.
 pub fn give_back() {
     crate::sys::trim_heap();
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     if let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") {
         for Mapping { start, length } in clean_file_mappings(&smaps) {
             crate::sys::drop_file_pages(start, length);
@@ -66,7 +66,7 @@ pub fn give_back() {
 }
 
 /// A range of addresses.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
     start: usize,
@@ -75,7 +75,7 @@ struct Mapping {
 
 /// Private mappings of files that cannot be written and of which no page was ever changed. The second matters:
 /// what a dynamic linker relocates is made read-only afterwards, and differs from the file.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 fn clean_file_mappings(smaps: &str) -> Vec<Mapping> {
     let mut found = Vec::new();
     let mut candidate = None;
@@ -94,7 +94,7 @@ fn clean_file_mappings(smaps: &str) -> Vec<Mapping> {
     found
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 fn mapping(range: &str) -> Option<Mapping> {
     let (start, end) = range.split_once('-')?;
     let (start, end) =
@@ -102,7 +102,7 @@ fn mapping(range: &str) -> Option<Mapping> {
     Some(Mapping { start, length: end.checked_sub(start)? })
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, linux))]
 mod tests {
     use super::*;
 

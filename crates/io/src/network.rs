@@ -3,22 +3,22 @@
 //! Arrives: the kernel's word that one of them changed. Leaves: a [`Picture`] of all of them, asked for anew, once it
 //! has been quiet for a moment. Between changes nothing wakes up. Linux only: elsewhere [`Watcher::open`] fails.
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 mod message;
 
 use std::io;
 use std::net::IpAddr;
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use std::time::{Duration, Instant};
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use rustix::net::netlink::SocketAddrNetlink;
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
@@ -72,9 +72,9 @@ pub struct DefaultRoute {
 /// Hears of changes.
 #[derive(Debug)]
 pub struct Watcher {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     changes: OwnedFd,
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     stopped: UnixStream,
 }
 
@@ -93,7 +93,7 @@ pub enum Woken {
     Stopped,
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 impl Watcher {
     /// Elsewhere the platform has other ways to tell.
     ///
@@ -120,7 +120,7 @@ impl Watcher {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 impl Watcher {
     /// Watches the network namespace of this thread.
     ///
@@ -198,7 +198,7 @@ impl Watcher {
 }
 
 /// Asks for everything of one kind.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 fn dump(question: u16, picture: &mut Picture) -> io::Result<()> {
     let socket = connect(SocketFlags::CLOEXEC)?;
     send(&socket, &message::request(question), SendFlags::empty())?;
@@ -216,7 +216,7 @@ fn dump(question: u16, picture: &mut Picture) -> io::Result<()> {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 fn connect(flags: SocketFlags) -> io::Result<OwnedFd> {
     // `NETLINK_ROUTE` is protocol 0, which is the default.
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?)
@@ -224,19 +224,19 @@ fn connect(flags: SocketFlags) -> io::Result<OwnedFd> {
 
 /// Links, and both families' addresses and routes: `RTMGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`,
 /// `_IPV6_ROUTE`.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// How long nothing more has changed before a change is told …
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 const QUIET: Duration = Duration::from_millis(100);
 /// … or for how long it has been changing.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 const LONGEST_STIR: Duration = Duration::from_millis(400);
 /// The kernel fills no more than this at a time.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 const ANSWER_BYTES: usize = 32 * 1024;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, linux))]
 mod tests {
     use super::*;
 

@@ -11,14 +11,14 @@
 //! [`backoff`]. None of it needs a system of its own.
 
 pub mod backoff;
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 mod config;
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 mod dns;
 pub mod message;
 pub mod order;
 pub mod patience;
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 mod stub;
 
 use std::collections::VecDeque;
@@ -44,8 +44,15 @@ const STACK_BYTES: usize = 512 * 1024;
 
 type Answer = Result<Vec<IpAddr>, Failure>;
 
+/// An answer, and how long it may be kept, where its resolver says that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) outcome: Answer,
+    pub(crate) lifetime: Option<Duration>,
+}
+
 /// Called on any of the threads.
-type Resolve = dyn Fn(&str) -> Answer + Send + Sync;
+type Resolve = dyn Fn(&str) -> Told + Send + Sync;
 
 /// Whom a driver asks for the addresses of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,11 +130,18 @@ impl Resolver {
         let work = move || {
             while let Some(question) = queue.next() {
                 let is_late = question.asked.elapsed() >= LONGEST_WAIT;
-                let answer = if is_late { Err(Failure::TimedOut) } else { resolve(&question.name) };
-                shared.resolved(question.query, answer);
+                let told = || resolve(&question.name);
+                let told = if is_late { Err(Failure::TimedOut).into() } else { told() };
+                shared.resolved(question.query, told);
             }
         };
         thread.spawn(work).is_ok()
+    }
+}
+
+impl From<Answer> for Told {
+    fn from(outcome: Answer) -> Self {
+        Self { outcome, lifetime: None }
     }
 }
 
@@ -162,11 +176,11 @@ impl Queue {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 fn by(names: Names) -> Arc<Resolve> {
     let dns = dns::Dns::default();
     match names {
-        Names::System => Arc::new(resolve),
+        Names::System => Arc::new(|name| resolve(name).into()),
         Names::Dns => Arc::new(move |name| dns.resolve(name, None)),
         Names::Servers(servers) => {
             let config = config::Config::of(&servers);
@@ -176,9 +190,9 @@ fn by(names: Names) -> Arc<Resolve> {
 }
 
 /// Elsewhere other files than these say whom to ask.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 fn by(_names: Names) -> Arc<Resolve> {
-    Arc::new(resolve)
+    Arc::new(|name| resolve(name).into())
 }
 
 fn resolve(name: &str) -> Answer {
@@ -213,11 +227,11 @@ mod tests {
     static GATE: Mutex<()> = Mutex::new(());
 
     /// Names that begin with "hang" have no answer until the gate is opened.
-    fn gated(name: &str) -> Answer {
+    fn gated(name: &str) -> Told {
         if name.starts_with("hang") {
             drop(GATE.lock().unwrap_or_else(PoisonError::into_inner));
         }
-        Ok(vec![IpAddr::from([192, 0, 2, 1])])
+        Ok(vec![IpAddr::from([192, 0, 2, 1])]).into()
     }
 
     /// What a driver's thread would be told.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use libc::{SO_BUF_LOCK, SO_MAX_PACING_RATE};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use towpath_proto::{
@@ -58,7 +58,7 @@ pub(crate) fn listen(socket: &Socket, options: &ListenOptions) -> io::Result<()>
 /// finished. A client that is ignored asks again within a second, and meets the one that
 /// listens there by then. Accepted sockets inherit it; nothing that comes on them begins a connection.
 pub(crate) fn ignore_new(listener: &Socket) {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     {
         use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
         use socket2::SockFilter;
@@ -81,7 +81,7 @@ pub(crate) fn ignore_new(listener: &Socket) {
         // Where filters are not allowed, a client that comes at this moment may be lost.
         let _ = listener.attach_filter(&program);
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(linux))]
     let _ = listener;
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result
         if let Some(keepalive) = &options.keepalive {
             set_keepalive(&socket, keepalive)?;
         }
-        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[cfg(linux_kernel)]
         if let Some(least) = options.least_rto {
             let micros = u32::try_from(least.as_micros()).unwrap_or(u32::MAX);
             // Not every kernel knows it, and none needs it.
@@ -116,13 +116,13 @@ pub(crate) fn connect(address: &Address, options: &ConnectOptions) -> io::Result
 /// Where a connection was going to before netfilter redirected it (`SO_ORIGINAL_DST`, `IP6T_SO_ORIGINAL_DST`); none
 /// where nothing keeps track of connections. One that was not redirected was going to `local`, and so it says.
 pub(crate) fn original_destination(socket: &Socket, local: SocketAddr) -> Option<SocketAddr> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     {
         let v4 = local.is_ipv4();
         let found = if v4 { socket.original_dst_v4() } else { socket.original_dst_v6() };
         found.ok()?.as_socket()
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(linux_kernel))]
     {
         let _ = (socket, local);
         None
@@ -131,7 +131,7 @@ pub(crate) fn original_destination(socket: &Socket, local: SocketAddr) -> Option
 
 /// Bounds what a TCP connection has under way, where the kernel can take the bound back (Linux 5.15 for what comes).
 pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     {
         let set =
             |level, name, value: u32| sys::set_option(socket, level, name, &value.to_ne_bytes());
@@ -148,12 +148,12 @@ pub(crate) fn limit_flow(socket: &Socket, limit: FlowLimit) {
             }
         };
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(linux_kernel))]
     let _ = (socket, limit);
 }
 
 /// From Linux's `include/uapi/linux/tcp.h`; the C library's headers have it later.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(linux_kernel)]
 const TCP_RTO_MIN_US: i32 = 45;
 /// From Linux's `include/uapi/asm-generic/socket.h`; Android's C library has not these two.
 #[cfg(target_os = "android")]
@@ -161,10 +161,10 @@ const SO_MAX_PACING_RATE: i32 = 47;
 #[cfg(target_os = "android")]
 const SO_BUF_LOCK: i32 = 72;
 /// What Linux gives a new connection for what comes (`net.ipv4.tcp_rmem`), bytes; asked for by half of it.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(linux_kernel)]
 const USUAL_BYTES: u32 = 128 << 10;
 /// More than a window can be before its scale is known to be used up.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(linux_kernel)]
 const MOST_BYTES: u32 = 16 << 20;
 
 /// Both ends of a connection inside the process.
@@ -192,12 +192,12 @@ pub(crate) fn from_system(address: &SockAddr) -> Address {
 }
 
 /// That of a socket which has one; nothing for others.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(linux_kernel)]
 fn abstract_name(address: &SockAddr) -> Vec<u8> {
     address.as_abstract_namespace().map_or_else(Vec::new, |rest| [b"@", rest].concat())
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(linux_kernel))]
 const fn abstract_name(_address: &SockAddr) -> Vec<u8> {
     Vec::new()
 }
@@ -220,11 +220,11 @@ fn open(address: &Address, multipath: bool) -> io::Result<Socket> {
         Address::Ip(SocketAddr::V6(_)) => (Domain::IPV6, Some(transport)),
         Address::Unix(_) | Address::Internal(_) => (Domain::UNIX, None),
     };
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     {
         Socket::new(domain, Type::STREAM.nonblocking(), protocol)
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(linux_kernel))]
     {
         let socket = Socket::new(domain, Type::STREAM, protocol)?;
         socket.set_nonblocking(true)?;
@@ -233,11 +233,11 @@ fn open(address: &Address, multipath: bool) -> io::Result<Socket> {
 }
 
 const fn multipath_tcp() -> Option<Protocol> {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     {
         Some(Protocol::MPTCP)
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(linux))]
     {
         None
     }
@@ -273,7 +273,7 @@ fn set_foreign_address_options(
     if !v4 {
         socket.set_only_v6(options.v6_only)?;
     }
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     {
         let level = if v4 { libc::SOL_IP } else { libc::SOL_IPV6 };
         if options.freebind {
@@ -285,7 +285,7 @@ fn set_foreign_address_options(
             set_option(socket, level, name, &1_i32.to_ne_bytes())?;
         }
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(linux_kernel))]
     if options.freebind || options.transparent {
         return Err(io::Error::from(io::ErrorKind::Unsupported));
     }
@@ -293,7 +293,7 @@ fn set_foreign_address_options(
 }
 
 fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     if source.port() == 0 {
         // ip(7): the port is chosen by `connect`, where only the whole four-tuple must be free.
         let one = 1_i32.to_ne_bytes();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     fn the_kernel_repeats_as_soon_as_it_is_told_to() {
         let repeats_after = |least_rto| {
             let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     fn clients_are_probed_where_the_listener_says_so() {
         let keepalive = Keepalive {
             time: Some(std::time::Duration::from_secs(70)),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     fn several_paths_are_possible_where_the_listener_says_so() {
         if Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_err() {
             // Not every kernel knows it.

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
@@ -39,7 +39,7 @@ pub(crate) fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8])
 }
 
 /// What the kernel knows of a TCP connection's path; none for other sockets.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
     // Without a window the peer has no room, and its kernel acknowledges probes: it is slow, not gone. With one, what
     // is not sent has no way there, as after the interface has lost its address.
@@ -58,7 +58,7 @@ pub(crate) fn path_facts(socket: impl AsFd) -> Option<PathFacts> {
 }
 
 /// `TCP_INFO`; what an older kernel does not know is 0.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn tcp_info(socket: impl AsFd) -> Option<libc::tcp_info> {
     // SAFETY: `tcp_info` is made of integers only, for which all zeros is a value.
     let mut facts: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -78,7 +78,7 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> Option<libc::tcp_info> {
 }
 
 /// Bytes written to a socket that the peer's kernel has not acknowledged.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn unacknowledged(socket: impl AsFd) -> u32 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: for sockets the kernel answers `TIOCOUTQ` (`SIOCOUTQ`) by writing one `int` into `bytes` and keeps no
@@ -88,13 +88,13 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> u32 {
 }
 
 /// Elsewhere it does not say.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 pub(crate) const fn unacknowledged<S>(_socket: &S) -> u32 {
     0
 }
 
 /// Elsewhere it does not say.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 pub(crate) const fn path_facts<S>(_socket: &S) -> Option<PathFacts> {
     None
 }
@@ -102,12 +102,12 @@ pub(crate) const fn path_facts<S>(_socket: &S) -> Option<PathFacts> {
 /// Sleeps of this thread end on time: Linux lets them be 50 µs longer otherwise.
 pub(crate) fn wake_on_time() {
     // Where it is refused they are longer, and no harm is done.
-    #[cfg(target_os = "linux")]
+    #[cfg(linux)]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
 }
 
 /// `SCHED_FIFO` for this thread.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn become_realtime(priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the thread is the calling one, hence alive; `parameters` is read during the call, and no pointer kept.
@@ -118,25 +118,25 @@ pub(crate) fn become_realtime(priority: i32) -> io::Result<()> {
 }
 
 /// Elsewhere no thread asks for it.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 pub(crate) fn become_realtime(_priority: i32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Another niceness for this thread alone, which is `by` higher.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn give_way(by: i32) -> io::Result<()> {
     Ok(rustix::process::nice(by).map(drop)?)
 }
 
 /// Elsewhere it is the process that has one.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 pub(crate) fn give_way(_by: i32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 /// How long this thread's turns are, in nanoseconds, where its policy is to be fair; all else stays as it is.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn set_turn(nanoseconds: u64) -> io::Result<()> {
     let mut attributes = scheduling()?;
     if !matches!(attributes.sched_policy as libc::c_int, libc::SCHED_OTHER | libc::SCHED_BATCH) {
@@ -150,13 +150,13 @@ pub(crate) fn set_turn(nanoseconds: u64) -> io::Result<()> {
 }
 
 /// Elsewhere the length cannot be set.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux))]
 pub(crate) fn set_turn(_nanoseconds: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 /// How this thread is scheduled.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn scheduling() -> io::Result<libc::sched_attr> {
     // SAFETY: `sched_attr` is made of integers only, for which all zeros is a value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -171,7 +171,7 @@ pub(crate) fn scheduling() -> io::Result<libc::sched_attr> {
 /// Hands free pages of the C library's heap back to the kernel; elsewhere does nothing.
 pub(crate) fn trim_heap() {
     // SAFETY: `malloc_trim` takes the allocator's own locks and touches free memory only.
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[cfg(all(linux, target_env = "gnu"))]
     unsafe {
         libc::malloc_trim(0);
     }
@@ -180,7 +180,7 @@ pub(crate) fn trim_heap() {
 /// Drops the pages of a private, read-only mapping of a file; the kernel reads those again that are still used.
 ///
 /// Only [`crate::memory`] calls this, with ranges that the kernel itself listed as such mappings.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub(crate) fn drop_file_pages(start: usize, length: usize) {
     // SAFETY: the range is a whole mapping of a file without write permission, of which the kernel said just before
     // that no page differs from the file. So dropping them changes nothing that a program can see; the

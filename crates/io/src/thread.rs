@@ -34,7 +34,7 @@ pub fn take_turns_of(length: Duration) -> io::Result<()> {
     crate::sys::set_turn(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, linux))]
 mod tests {
     use super::*;
 

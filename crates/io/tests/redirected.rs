@@ -1,6 +1,6 @@
 //! Where a redirected connection was going, and connections that come from an address which is not this machine's, in a
 //! network namespace that the test makes.
-#![cfg(target_os = "linux")]
+#![cfg(linux)]
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

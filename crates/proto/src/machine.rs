@@ -114,6 +114,8 @@ pub enum Input<M> {
         query: QueryId,
         /// The addresses, in the resolver's order.
         outcome: Result<Vec<IpAddr>, Failure>,
+        /// How long they, or that there are none, may be kept, where the resolver says that.
+        lifetime: Option<Duration>,
     },
     /// The answer to [`Output::Inspect`].
     Inspected {

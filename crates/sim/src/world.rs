@@ -339,7 +339,7 @@ impl<T: 'static> World<T> {
             Event::Writable { stream, side } => self.on_writable(EndId { stream, side }),
             Event::Resolved { node, query, outcome } => {
                 let outcome = outcome.map_err(Failure::from);
-                self.cause(node, Cause::Told(Input::Resolved { query, outcome }));
+                self.cause(node, Cause::Told(Input::Resolved { query, outcome, lifetime: None }));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Names by DNS over HTTPS (RFC 8484), asked by requests of the same engine.
 //!
-//! Arrives: a question for a name. Leaves: two requests, one for each family, by POST, with all that other requests
+//! Arrives: a question for a name. Leaves: two requests, one for each family, by POST or GET, with all that other requests
 //! have (kept connections, HTTP/2, attempts that race, repetitions); and the answer, once both families are there or
-//! one has had its time. What others than DNS know, and the server's own name, is the system's: no question leads to
+//! one has had its time, with how long it may be kept. What others than DNS know, and the server's own name, is the system's: no question leads to
 //! another.
 
 use std::fmt;
@@ -20,6 +20,7 @@ use towpath_io::resolver::patience::{Known, LONGEST, patience};
 use towpath_proto::Failure;
 
 use crate::call::Shared;
+use crate::form::base64;
 use crate::request::Handler;
 use crate::url::Url;
 use crate::{Chunk, Client, Error, Question, Response, Sender};
@@ -33,6 +34,7 @@ pub struct DnsOverHttps {
     addresses: Vec<IpAddr>,
     timeout: Duration,
     falls_back: bool,
+    by_get: bool,
 }
 
 /// One that is asked, and what is known of names.
@@ -61,8 +63,9 @@ struct State {
 /// What is known of one family.
 enum Family {
     Open,
-    Addresses(Vec<IpAddr>),
-    NoSuchName,
+    /// And how long they may be kept.
+    Addresses(Vec<IpAddr>, Option<Duration>),
+    NoSuchName(Option<Duration>),
     Fault(HttpsFault),
 }
 
@@ -72,6 +75,8 @@ struct Listener {
     kind: Kind,
     sender: Sender,
     message: Vec<u8>,
+    /// How long the answer was in caches on its way.
+    age: Duration,
     /// Bytes of a body that is of no use.
     unused: usize,
     /// What it says was passed on.
@@ -79,12 +84,13 @@ struct Listener {
 }
 
 impl DnsOverHttps {
-    /// The server at this URL, as in `https://dns.example/dns-query`; a `{?dns}` behind it is left out.
+    /// The server at this URL, as in `https://dns.example/dns-query`; a `{?dns}` or `{&dns}` behind it is left out.
     ///
     /// # Errors
     /// When it is no URL, or its scheme is not `https`.
     pub fn new(url: &str) -> Result<Self, Error> {
-        let url = url.strip_suffix("{?dns}").unwrap_or(url);
+        let bare = url.strip_suffix("{?dns}").or_else(|| url.strip_suffix("{&dns}"));
+        let url = bare.unwrap_or(url);
         let parsed = Url::parse(url)?;
         if parsed.transport != Transport::Tls {
             return Err(Error::Url("DNS over HTTPS needs https"));
@@ -95,6 +101,7 @@ impl DnsOverHttps {
             addresses: Vec::new(),
             timeout: LONGEST,
             falls_back: false,
+            by_get: false,
         })
     }
 
@@ -107,6 +114,13 @@ impl DnsOverHttps {
     /// How long it may take to answer, with all repetitions: 10 s by default.
     pub const fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
+        self
+    }
+
+    /// Asks by GET, where by default it is POST. The same question has the same URL then (RFC 8484 §4.1), so that caches
+    /// between here and the server can answer it; servers may log it.
+    pub const fn by_get(mut self) -> Self {
+        self.by_get = true;
         self
     }
 
@@ -135,7 +149,7 @@ impl Server {
         let name = encode_name(question.name()).filter(|_| is_of_dns(question.name()));
         let Some(name) = name else { return question.leave_to_system() };
         if let Some(fault) = self.failures.backs_off(question.name(), Instant::now()) {
-            return question.tell(Err(Failure::TimedOut), Answerer::Https(Some(fault)));
+            return question.tell(Err(Failure::TimedOut), None, Answerer::Https(Some(fault)));
         }
         let shared = Arc::clone(question.shared());
         let state = State {
@@ -157,9 +171,13 @@ impl Server {
         let message = question(0, &asking.name, kind, true);
         let limit = self.options.timeout;
         // It does not keep the engine running: the request that waits for the name does.
-        let request = Client::new(Arc::clone(&asking.shared), None)
-            .post(&self.options.url, message)
-            .header("content-type", MEDIA_TYPE)
+        let client = Client::new(Arc::clone(&asking.shared), None);
+        let request = if self.options.by_get {
+            client.get(&self.options.url).query([("dns", base64url(&message))])
+        } else {
+            client.post(&self.options.url, message).header("content-type", MEDIA_TYPE)
+        };
+        let request = request
             .header("accept", MEDIA_TYPE)
             .timeout(limit)
             .attempt_timeout(LONGEST_ATTEMPT.min(limit / 2))
@@ -169,21 +187,33 @@ impl Server {
             .unlimited()
             .no_decode();
         let asking = Arc::clone(asking);
-        let (message, unused, told) = (Vec::new(), 0, false);
-        request.start_with(|sender| Listener { asking, kind, sender, message, unused, told })?;
+        request.start_with(|sender| Listener {
+            asking,
+            kind,
+            sender,
+            message: Vec::new(),
+            age: Duration::ZERO,
+            unused: 0,
+            told: false,
+        })?;
         Ok(())
     }
 
     /// What the server said goes to those who wait.
-    fn tell(&self, question: Question, outcome: Result<Vec<IpAddr>, Option<HttpsFault>>) {
+    fn tell(
+        &self,
+        question: Question,
+        outcome: Result<Vec<IpAddr>, Option<HttpsFault>>,
+        lifetime: Option<Duration>,
+    ) {
         match outcome {
             Ok(found) => {
                 self.failures.forget(question.name());
-                question.tell(Ok(found), Answerer::Https(None));
+                question.tell(Ok(found), lifetime, Answerer::Https(None));
             }
             Err(None) => {
                 self.failures.forget(question.name());
-                question.tell(Err(Failure::NoSuchName), Answerer::Https(None));
+                question.tell(Err(Failure::NoSuchName), lifetime, Answerer::Https(None));
             }
             Err(Some(_)) if self.options.falls_back => question.leave_to_system(),
             Err(Some(fault)) => {
@@ -191,7 +221,7 @@ impl Server {
                 if !fault.is_final() {
                     self.failures.add(question.name(), fault, Instant::now());
                 }
-                question.tell(Err(failure(fault)), Answerer::Https(Some(fault)));
+                question.tell(Err(failure(fault)), None, Answerer::Https(Some(fault)));
             }
         }
     }
@@ -218,10 +248,11 @@ impl Asking {
     fn finish(&self) {
         let mut state = self.lock();
         let Some(question) = state.question.take() else { return };
+        let lifetime = [&state.six, &state.four].into_iter().filter_map(Family::lifetime).min();
         let outcome = state.outcome();
         drop(state);
         if let Some(server) = &self.shared.dns_over_https {
-            server.tell(question, outcome);
+            server.tell(question, outcome, lifetime);
         }
     }
 
@@ -248,8 +279,8 @@ impl State {
         for family in [&mut self.six, &mut self.four] {
             match family {
                 Family::Open => {}
-                Family::Addresses(some) => found.append(some),
-                Family::NoSuchName => denied = true,
+                Family::Addresses(some, _) => found.append(some),
+                Family::NoSuchName(_) => denied = true,
                 Family::Fault(why) => fault = Some(*why),
             }
         }
@@ -264,18 +295,28 @@ impl State {
 impl Family {
     const fn known(&self) -> Known {
         match self {
-            Self::Addresses(found) => Known::of(!found.is_empty()),
-            Self::NoSuchName => Known::Denied,
+            Self::Addresses(found, _) => Known::of(!found.is_empty()),
+            Self::NoSuchName(_) => Known::Denied,
             Self::Open | Self::Fault(_) => Known::Nothing,
         }
     }
 
-    /// What a message says.
-    fn read(message: &[u8], name: &[u8], kind: Kind) -> Self {
+    const fn lifetime(&self) -> Option<Duration> {
+        match self {
+            Self::Addresses(_, lifetime) | Self::NoSuchName(lifetime) => *lifetime,
+            Self::Open | Self::Fault(_) => None,
+        }
+    }
+
+    /// What a message says that is so old (RFC 8484 §5.1).
+    fn read(message: &[u8], age: Duration, name: &[u8], kind: Kind) -> Self {
         let code = message.get(3).map_or(0, |flags| flags & 15);
+        let left = |lifetime: Option<Duration>| lifetime.map(|it| it.saturating_sub(age));
         Self::Fault(match parse(message, 0, name, kind) {
-            Some(Reply::Addresses(found)) => return Self::Addresses(found),
-            Some(Reply::NoSuchName) => return Self::NoSuchName,
+            Some(Reply::Addresses(found, lifetime)) => {
+                return Self::Addresses(found, left(lifetime));
+            }
+            Some(Reply::NoSuchName(lifetime)) => return Self::NoSuchName(left(lifetime)),
             Some(Reply::Truncated) => HttpsFault::Truncated,
             Some(Reply::Malformed | Reply::Failed) => HttpsFault::Code(code),
             None => HttpsFault::Malformed,
@@ -293,6 +334,8 @@ impl Listener {
 
 impl Handler for Listener {
     fn on_head(&mut self, response: Response) {
+        let age = response.header("age").and_then(|age| age.trim().parse().ok());
+        self.age = Duration::from_secs(age.unwrap_or(0));
         let media_type = response.header("content-type").unwrap_or_default();
         let media_type = media_type.split(';').next().unwrap_or_default().trim();
         if response.status() != 200 {
@@ -320,7 +363,7 @@ impl Handler for Listener {
 
     fn on_end(&mut self, outcome: Result<(), Error>, _report: Option<&Report>) {
         let answer = match outcome {
-            Ok(()) => Family::read(&self.message, &self.asking.name, self.kind),
+            Ok(()) => Family::read(&self.message, self.age, &self.asking.name, self.kind),
             Err(error) => Family::Fault(fault(&error)),
         };
         self.tell(answer);
@@ -330,6 +373,11 @@ impl Handler for Listener {
 /// A name as others write it.
 fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
+}
+
+/// RFC 4648 §5, without padding.
+fn base64url(bytes: &[u8]) -> String {
+    base64(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
 /// What a request that failed says of the server.

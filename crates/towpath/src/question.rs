@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_engine::local::message::Command;
 use towpath_engine::local::report::Answerer;
@@ -33,7 +34,7 @@ impl Question {
     /// The addresses, the best first. None, or [`Failure::NoSuchName`], is the last word on a name that had no
     /// addresses before: requests that wait fail. After any other failure it is asked again in half a second.
     pub fn answer(self, outcome: Result<Vec<IpAddr>, Failure>) {
-        self.tell(outcome, Answerer::App);
+        self.tell(outcome, None, Answerer::App);
     }
 
     /// Leaves it to whom the engine asks without the app: its server of DNS over HTTPS, where it has one
@@ -53,25 +54,37 @@ impl Question {
         self.answered = handle.resolve(self.query, self.name.to_string()).is_ok();
     }
 
-    pub(crate) fn tell(mut self, outcome: Result<Vec<IpAddr>, Failure>, by: Answerer) {
-        self.send(outcome, by);
+    /// The same with how long it may be kept, where that is known.
+    pub(crate) fn tell(
+        mut self,
+        outcome: Result<Vec<IpAddr>, Failure>,
+        lifetime: Option<Duration>,
+        by: Answerer,
+    ) {
+        self.send(outcome, lifetime, by);
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    fn send(&mut self, outcome: Result<Vec<IpAddr>, Failure>, by: Answerer) {
+    fn send(
+        &mut self,
+        outcome: Result<Vec<IpAddr>, Failure>,
+        lifetime: Option<Duration>,
+        by: Answerer,
+    ) {
         self.answered = true;
+        let query = self.query;
         // An engine that is gone has no use for it.
-        let _ = self.shared.command(Command::Resolved { query: self.query, outcome, by });
+        let _ = self.shared.command(Command::Resolved { query, outcome, lifetime, by });
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
         if !self.answered {
-            self.send(Err(Failure::TimedOut), Answerer::App);
+            self.send(Err(Failure::TimedOut), None, Answerer::App);
         }
     }
 }

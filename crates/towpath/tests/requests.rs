@@ -18,7 +18,7 @@ mod intercept;
 mod life;
 mod link;
 mod memory;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 mod network;
 mod outbox;
 mod proxy;

@@ -100,12 +100,19 @@ pub(crate) enum Names {
     Literal,
     /// Its host is a name.
     Name {
-        /// When the answer came that is in use; `None` when it must be asked for again.
-        answered: Option<Instant>,
+        /// Until when the answer is fresh that is in use; `None` when it must be asked for again.
+        fresh: Option<Instant>,
         asking: Option<QueryId>,
         /// Not before.
         again: Instant,
+        /// Until then there is no such name (RFC 2308).
+        is_denied: bool,
     },
+}
+
+impl Names {
+    pub(crate) const UNASKED: Self =
+        Self::Name { fresh: None, asking: None, again: Instant::ZERO, is_denied: false };
 }
 
 impl OriginState {
@@ -113,7 +120,7 @@ impl OriginState {
         let literal: Option<IpAddr> = key.host.parse().ok();
         let names = match literal {
             Some(_) => Names::Literal,
-            None => Names::Name { answered: None, asking: None, again: Instant::ZERO },
+            None => Names::UNASKED,
         };
         Self {
             key: key.clone(),
@@ -291,7 +298,7 @@ impl Local {
         let Some(origin) = self.origins.get(&id) else { return };
         let race = origin.race.deadline(wanted, &self.probes, now);
         let question = match origin.names {
-            Names::Name { answered: None, asking: None, again } if wanted > 0 => Some(again),
+            Names::Name { fresh: None, asking: None, again, .. } if wanted > 0 => Some(again),
             Names::Name { .. } | Names::Literal => None,
         };
         let slot = TimerSlot::Cluster(id.0).number();
@@ -342,19 +349,28 @@ impl Local {
         }
     }
 
+    /// Whether its name was denied lately, and had no addresses before.
+    pub(crate) fn is_denied(&self, id: ClusterId, now: Instant) -> bool {
+        self.origins.get(&id).is_some_and(|origin| match origin.names {
+            Names::Name { again, is_denied, .. } => {
+                is_denied && now < again && origin.addresses.is_empty()
+            }
+            Names::Literal => false,
+        })
+    }
+
     pub(crate) fn ask_for_addresses(&mut self, id: ClusterId, env: &mut Env, now: Instant) {
-        let fresh_for = self.settings.fresh_for;
         let Some(origin) = self.origins.get(&id) else { return };
         let reached = self.reaches(&origin.key);
         let Some(origin) = self.origins.get_mut(&id) else { return };
-        let Names::Name { answered, asking, again } = &origin.names else {
+        let Names::Name { fresh, asking, again, .. } = &origin.names else {
             if origin.race.candidates().is_empty() {
                 self.order_candidates(id, now);
             }
             return;
         };
-        let fresh = answered.is_some_and(|at| now < at + fresh_for);
-        if fresh || asking.is_some() || now < *again || !reached {
+        let is_fresh = fresh.is_some_and(|until| now < until);
+        if is_fresh || asking.is_some() || now < *again || !reached {
             return;
         }
         if origin.lookups.len() >= MOST_NOTES {
@@ -429,6 +445,11 @@ impl Local {
     }
 }
 
+/// An answer that may not be kept is used for the attempts that it was asked for.
+pub(crate) const LEAST_FRESH: Duration = Duration::from_secs(1);
+pub(crate) const MOST_FRESH: Duration = Duration::from_secs(86_400);
+/// What a network denies that has a portal before it may be there a moment later.
+pub(crate) const LONGEST_DENIAL: Duration = Duration::from_secs(300);
 /// No attempt was answered for so long: the next answer says that the network is back.
 const QUIET: Duration = Duration::from_secs(1);
 

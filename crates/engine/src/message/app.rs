@@ -62,6 +62,8 @@ pub enum Command {
         query: QueryId,
         /// The addresses, the best first.
         outcome: Result<Vec<IpAddr>, Failure>,
+        /// How long they may be kept in place of [`Settings::fresh_for`], and how long that there is no such name.
+        lifetime: Option<Duration>,
         /// Who says so.
         by: Answerer,
     },

@@ -269,9 +269,9 @@ impl Connection {
 
 /// A library must not be killed by a peer that went away.
 const fn flags() -> SendFlags {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     return SendFlags::NOSIGNAL;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(linux_kernel))]
     return SendFlags::empty();
 }
 

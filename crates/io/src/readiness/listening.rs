@@ -306,9 +306,9 @@ fn accept(listener: &Socket) -> Accept {
 }
 
 fn accept_non_blocking(listener: &Socket) -> io::Result<(Socket, Address)> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     let (socket, peer) = listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(linux_kernel))]
     let (socket, peer) = {
         let (socket, peer) = listener.accept()?;
         socket.set_nonblocking(true)?;

@@ -24,7 +24,7 @@ pub(super) struct Readiness {
 pub(super) struct Poller {
     poll: Poll,
     events: Events,
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(linux_kernel)]
     precise: Option<precise::Waiter>,
 }
 
@@ -35,7 +35,7 @@ impl Poller {
         Ok(Self {
             poll: Poll::new()?,
             events: Events::with_capacity(EVENTS),
-            #[cfg(any(target_os = "linux", target_os = "android"))]
+            #[cfg(linux_kernel)]
             precise: Some(precise::Waiter::new(EVENTS)),
         })
     }
@@ -68,7 +68,7 @@ impl Poller {
         ready: &mut Vec<Readiness>,
     ) -> io::Result<()> {
         ready.clear();
-        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[cfg(linux_kernel)]
         if let Some(waiter) = &mut self.precise {
             match waiter.wait(self.poll.registry(), timeout, ready) {
                 // An old kernel, or a sandbox that has never heard of the call.
@@ -92,7 +92,7 @@ impl Poller {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(linux_kernel)]
 mod precise {
     use std::time::Duration;
 

@@ -7,6 +7,7 @@ use towpath_proto::{ConnectionId, Input, Instant, Machine};
 
 use crate::failure;
 use crate::handle::Command;
+use crate::resolver::Told;
 
 use super::connection::{Ours, Phase};
 use super::poller::Readiness;
@@ -170,8 +171,8 @@ where
                     self.tell(Input::Message(message), now);
                 }
                 Some(Command::Resolve { query, name }) => self.resolve(query, name),
-                Some(Command::Resolved { query, outcome }) => {
-                    self.tell(Input::Resolved { query, outcome }, now);
+                Some(Command::Resolved { query, told: Told { outcome, lifetime } }) => {
+                    self.tell(Input::Resolved { query, outcome, lifetime }, now);
                 }
                 Some(Command::Accepted(accepted)) => self.begin(*accepted, now),
                 None => return,

@@ -258,7 +258,8 @@ where
 
     pub(super) fn resolve(&mut self, query: QueryId, name: String) {
         if let Err(failure) = self.resolver.ask(query, name, &self.shared) {
-            self.answers.push(Input::Resolved { query, outcome: Err(failure) });
+            let outcome = Err(failure);
+            self.answers.push(Input::Resolved { query, outcome, lifetime: None });
         }
     }
 }

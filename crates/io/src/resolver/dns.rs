@@ -9,7 +9,7 @@ use towpath_proto::Failure;
 use super::backoff::Failures;
 use super::config::{Config, has_host};
 use super::stub::{Stub, Why};
-use super::{Answer, resolve};
+use super::{Told, resolve};
 
 /// What is known between questions.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Dns {
 
 impl Dns {
     /// By these servers; without, by those of the system, where DNS is all that the system would ask.
-    pub(super) fn resolve(&self, name: &str, servers: Option<&Config>) -> Answer {
+    pub(super) fn resolve(&self, name: &str, servers: Option<&Config>) -> Told {
         let system;
         let config = match servers {
             Some(config) => config,
@@ -31,25 +31,25 @@ impl Dns {
             }
         };
         if !config.covers(name) {
-            return resolve(name);
+            return resolve(name).into();
         }
         let hosts = || fs::read_to_string("/etc/hosts").unwrap_or_default();
         if servers.is_none() && has_host(&hosts(), name) {
-            return resolve(name);
+            return resolve(name).into();
         }
         if self.failures.backs_off(name, Instant::now()).is_some() {
-            return Err(Failure::TimedOut);
+            return Err(Failure::TimedOut).into();
         }
-        let found = self.stub.resolve(name, config);
+        let (found, lifetime) = self.stub.resolve(name, config);
         self.note(name, &found, Instant::now());
         match found {
-            Ok(found) => Ok(found),
+            Ok(found) => Told { outcome: Ok(found), lifetime },
             // With a domain of the search list behind it, it may.
-            Err(Why::NoSuchName) if config.searches => resolve(name),
-            Err(Why::NoSuchName) => Err(Failure::NoSuchName),
-            Err(Why::Failed) => Err(Failure::TimedOut),
-            Err(Why::Silent(failure)) => Err(failure),
-            Err(Why::Forbidden) => resolve(name),
+            Err(Why::NoSuchName) if config.searches => resolve(name).into(),
+            Err(Why::NoSuchName) => Told { outcome: Err(Failure::NoSuchName), lifetime },
+            Err(Why::Failed) => Err(Failure::TimedOut).into(),
+            Err(Why::Silent(failure)) => Err(failure).into(),
+            Err(Why::Forbidden) => resolve(name).into(),
         }
     }
 
@@ -95,23 +95,25 @@ mod tests {
     fn a_name_that_servers_cannot_tell_is_left_alone_for_a_while_and_then_asked_again() {
         let (dns, (failing, asked)) = (Dns::default(), server(2));
         for _ in 0..20 {
-            assert_eq!(dns.resolve("name.test", Some(&failing)), Err(Failure::TimedOut));
+            let told = dns.resolve("name.test", Some(&failing));
+            assert_eq!(told, Err(Failure::TimedOut).into());
         }
         assert_eq!(asked.load(Ordering::SeqCst), 2, "one question of each family");
-        let other = dns.resolve("other.test", Some(&failing));
+        let other = dns.resolve("other.test", Some(&failing)).outcome;
         assert_eq!((other, asked.load(Ordering::SeqCst)), (Err(Failure::TimedOut), 4));
         dns.failures.let_pass("name.test");
         let (good, _) = server(0);
-        assert!(dns.resolve("name.test", Some(&good)).is_ok());
+        assert!(dns.resolve("name.test", Some(&good)).outcome.is_ok());
         assert_eq!(dns.failures.len(), 1, "a success forgets failures");
     }
 
     #[test]
     fn a_denied_name_and_one_that_dns_does_not_know_are_told_apart() {
         let (dns, (none, asked)) = (Dns::default(), server(3));
-        assert_eq!(dns.resolve("name.test", Some(&none)), Err(Failure::NoSuchName));
+        let denied = dns.resolve("name.test", Some(&none));
+        assert_eq!(denied, Err(Failure::NoSuchName).into());
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        assert!(dns.resolve("localhost", Some(&none)).is_ok(), "the system knows it");
+        assert!(dns.resolve("localhost", Some(&none)).outcome.is_ok(), "the system knows it");
         assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! Questions for addresses and their answers on the wire (RFC 1035 §4, RFC 3596, RFC 6891), whatever carries them.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Which family's addresses are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +15,10 @@ pub enum Kind {
 /// What a server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Addresses, which may be none (RFC 2308 §2.2).
-    Addresses(Vec<IpAddr>),
-    /// The name does not exist (`NXDOMAIN`).
-    NoSuchName,
+    /// Addresses, which may be none (RFC 2308 §2.2), and how long they may be kept, where that is said.
+    Addresses(Vec<IpAddr>, Option<Duration>),
+    /// The name does not exist (`NXDOMAIN`), and how long that may be kept.
+    NoSuchName(Option<Duration>),
     /// The answer is longer than a datagram: it is to be had over TCP.
     Truncated,
     /// The server does not understand the question; perhaps it does without EDNS (RFC 6891 §7).
@@ -83,7 +84,8 @@ pub fn parse(message: &[u8], id: u16, name: &[u8], kind: Kind) -> Option<Reply> 
     if theirs != id || flags & RESPONSE == 0 {
         return None;
     }
-    let [questions, answers, _, _] = [reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?];
+    let [questions, answers, authorities, _] =
+        [reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?];
     let code = flags & CODE;
     if questions == 0 && code != 0 {
         // Some that do not understand a question do not repeat it.
@@ -97,13 +99,21 @@ pub fn parse(message: &[u8], id: u16, name: &[u8], kind: Kind) -> Option<Reply> 
     match code {
         0 => {}
         1 => return Some(Reply::Malformed),
-        3 => return Some(Reply::NoSuchName),
+        3 => {
+            // Behind the aliases that it has (RFC 2308 §2.1); one that is damaged denies all the same.
+            let aliases = reader.addresses(answers, kind).map(|(_, lifetime)| lifetime);
+            let denied = aliases.and_then(|aliases| reader.denied_for(authorities, aliases));
+            return Some(Reply::NoSuchName(denied));
+        }
         _ => return Some(Reply::Failed),
     }
     if flags & TRUNCATED != 0 {
         return Some(Reply::Truncated);
     }
-    reader.addresses(answers, kind).map(Reply::Addresses)
+    let (found, lifetime) = reader.addresses(answers, kind)?;
+    let lifetime =
+        if found.is_empty() { reader.denied_for(authorities, lifetime) } else { lifetime };
+    Some(Reply::Addresses(found, lifetime))
 }
 
 struct Reader<'a> {
@@ -122,18 +132,14 @@ impl<'a> Reader<'a> {
         self.take(2)?.try_into().ok().map(u16::from_be_bytes)
     }
 
-    /// Those of the asked kind. Whose they are in a chain of aliases does not matter: the server was asked for the
-    /// end of the chain, and one that lies can as well lie about the name itself.
-    fn addresses(&mut self, records: u16, kind: Kind) -> Option<Vec<IpAddr>> {
-        let mut addresses = Vec::new();
+    /// Those of the asked kind, and the least time to live of all records. Whose they are in a chain of aliases does not
+    /// matter: the server was asked for the end of the chain, and one that lies can as well lie about the name itself.
+    fn addresses(&mut self, records: u16, kind: Kind) -> Option<(Vec<IpAddr>, Option<Duration>)> {
+        let (mut addresses, mut lifetime) = (Vec::new(), None);
         for _ in 0..records {
-            self.skip_name()?;
-            let (number, class) = (self.u16()?, self.u16()?);
-            // Its time to live.
-            self.take(4)?;
-            let length = usize::from(self.u16()?);
-            let data = self.take(length)?;
-            if (number, class) == (kind.number(), INTERNET) && addresses.len() < MOST_ADDRESSES {
+            let (number, ttl, data) = self.record()?;
+            lifetime = [lifetime, Some(ttl)].into_iter().flatten().min();
+            if number == kind.number() && addresses.len() < MOST_ADDRESSES {
                 let address = match kind {
                     Kind::A => <[u8; 4]>::try_from(data).ok()?.into(),
                     Kind::Aaaa => <[u8; 16]>::try_from(data).ok()?.into(),
@@ -143,7 +149,30 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        Some(addresses)
+        Some((addresses, lifetime))
+    }
+
+    /// How long a denial may be kept: as the zone says (RFC 2308 §5), and no longer than the aliases that lead to it;
+    /// not at all where the zone says nothing.
+    fn denied_for(&mut self, records: u16, aliases: Option<Duration>) -> Option<Duration> {
+        for _ in 0..records {
+            let (number, ttl, data) = self.record()?;
+            if number == START_OF_AUTHORITY {
+                let minimum = lifetime(*data.last_chunk()?);
+                return [Some(ttl), Some(minimum), aliases].into_iter().flatten().min();
+            }
+        }
+        None
+    }
+
+    /// What kind of record comes next, its time to live, and its data. One of another class is of no kind.
+    fn record(&mut self) -> Option<(u16, Duration, &'a [u8])> {
+        self.skip_name()?;
+        let (number, class) = (self.u16()?, self.u16()?);
+        let ttl = lifetime(self.take(4)?.try_into().ok()?);
+        let length = usize::from(self.u16()?);
+        let number = if class == INTERNET { number } else { 0 };
+        Some((number, ttl, self.take(length)?))
     }
 
     /// Past a name, whose end may be a pointer to another (RFC 1035 §4.1.4), which is not followed.
@@ -159,6 +188,12 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Seconds; those with the highest bit are none (RFC 2181 §8).
+fn lifetime(bytes: [u8; 4]) -> Duration {
+    let seconds = i32::from_be_bytes(bytes);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
 impl Kind {
     const fn number(self) -> u16 {
         match self {
@@ -171,6 +206,7 @@ impl Kind {
 /// Domains that others than DNS know.
 const LOCAL: [&str; 3] = ["localhost", "local", "onion"];
 const INTERNET: u16 = 1;
+const START_OF_AUTHORITY: u16 = 6;
 const OPT: u16 = 41;
 /// What a server may send in one datagram.
 pub(super) const DATAGRAM_BYTES: u16 = 1232;
@@ -208,6 +244,21 @@ pub(super) mod tests {
         message
     }
 
+    /// With the start of its zone, which has this time to live and this minimum, behind another record.
+    pub(in super::super) fn deny(answer: &[u8], zone: Option<(u32, u32)>) -> Vec<u8> {
+        let mut message = answer.to_vec();
+        message[8..10].copy_from_slice(&[0, 1 + u8::from(zone.is_some())]);
+        message.extend_from_slice(&[0xc0, 12, 0, 46, 0, 1, 0, 0, 0, 1, 0, 0]);
+        if let Some((ttl, minimum)) = zone {
+            message.extend_from_slice(&[0xc0, 12, 0, 6, 0, 1]);
+            message.extend_from_slice(&ttl.to_be_bytes());
+            message.extend_from_slice(&[0, 24, 0xc0, 12, 0xc0, 12]);
+            message.extend_from_slice(&[0; 16]);
+            message.extend_from_slice(&minimum.to_be_bytes());
+        }
+        message
+    }
+
     #[test]
     fn a_question_is_as_rfc_1035_has_it() {
         let name = encode_name("Ab.test").unwrap();
@@ -231,14 +282,15 @@ pub(super) mod tests {
         let addresses: Vec<IpAddr> = vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
         let good = answer(&asked, 0, &addresses);
         let read = |message: &[u8]| parse(message, 7, &name, Kind::A);
-        assert_eq!(read(&good), Some(Reply::Addresses(addresses.clone())));
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(read(&good), Some(Reply::Addresses(addresses.clone(), minute)));
         let six: IpAddr = "2001:db8::1".parse().unwrap();
-        assert_eq!(read(&answer(&asked, 0, &[six])), Some(Reply::Addresses(Vec::new())));
+        assert_eq!(read(&answer(&asked, 0, &[six])), Some(Reply::Addresses(Vec::new(), None)));
         for (flags, reply) in [
             (TRUNCATED, Reply::Truncated),
             (1, Reply::Malformed),
             (2, Reply::Failed),
-            (3, Reply::NoSuchName),
+            (3, Reply::NoSuchName(None)),
             (5, Reply::Failed),
         ] {
             assert_eq!(read(&answer(&asked, flags, &addresses)), Some(reply));
@@ -249,6 +301,57 @@ pub(super) mod tests {
         assert_eq!(parse(&asked, 7, &name, Kind::A), None, "a question is no answer");
         let other_case = encode_name("AB.test").unwrap();
         assert!(parse(&good, 7, &other_case, Kind::A).is_some());
+    }
+
+    #[test]
+    fn answers_hold_for_the_least_time_of_their_records() {
+        let name = encode_name("ab.test").unwrap();
+        let asked = question(7, &name, Kind::A, true);
+        let good = answer(&asked, 0, &[[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]);
+        // Where the times of the alias and of both addresses stand.
+        let alias = name.len() + 12 + 4 + 6;
+        let (first, second) = (alias + 18, alias + 36);
+        let seconds = |at: usize, seconds: u32| {
+            let mut message = good.clone();
+            assert_eq!(message[at..at + 4], [0, 0, 0, 60]);
+            message[at..at + 4].copy_from_slice(&seconds.to_be_bytes());
+            match parse(&message, 7, &name, Kind::A) {
+                Some(Reply::Addresses(_, Some(lifetime))) => lifetime.as_secs(),
+                other => panic!("{other:?}"),
+            }
+        };
+        for at in [alias, first, second] {
+            assert_eq!([5, 0, 90, 1 << 31].map(|value| seconds(at, value)), [5, 0, 60, 0]);
+        }
+    }
+
+    #[test]
+    fn denials_hold_for_as_long_as_their_zone_says() {
+        let name = encode_name("ab.test").unwrap();
+        let asked = question(7, &name, Kind::A, true);
+        let read = |code: u16, records: &[IpAddr], zone: Option<(u32, u32)>| {
+            let message = deny(&answer(&asked, code, records), zone);
+            match parse(&message, 7, &name, Kind::A) {
+                Some(Reply::NoSuchName(lifetime)) if code == 3 => lifetime,
+                Some(Reply::Addresses(_, lifetime)) if code == 0 => lifetime,
+                other => panic!("{other:?}"),
+            }
+            .map(|lifetime| lifetime.as_secs())
+        };
+        for code in [0, 3] {
+            assert_eq!(read(code, &[], Some((30, 50))), Some(30));
+            assert_eq!(read(code, &[], Some((50, 20))), Some(20));
+            assert_eq!(read(code, &[], Some((u32::MAX, 20))), Some(0));
+            assert_eq!(read(code, &[], Some((900, 900))), Some(60), "the alias's own");
+            assert_eq!(read(code, &[], None), None);
+        }
+        assert_eq!(read(0, &[[192, 0, 2, 1].into()], Some((5, 5))), Some(60));
+        // One that is cut off denies, and for no time.
+        let whole = deny(&answer(&asked, 3, &[]), Some((30, 30)));
+        for end in name.len() + 16..whole.len() {
+            let cut = parse(&whole[..end], 7, &name, Kind::A);
+            assert_eq!(cut, Some(Reply::NoSuchName(None)), "{end}");
+        }
     }
 
     #[test]

@@ -69,12 +69,18 @@ struct Family {
     /// Servers that could not tell.
     failed: Vec<SocketAddr>,
     no_such_name: bool,
+    /// How long what is known may be kept.
+    lifetime: Option<Duration>,
 }
 
 impl Stub {
-    /// The addresses of a name, the best first.
-    pub(super) fn resolve(&self, name: &str, config: &Config) -> Result<Vec<IpAddr>, Why> {
-        let Some(name) = encode_name(name) else { return Err(Why::NoSuchName) };
+    /// The addresses of a name, the best first; and how long they, or that there are none, may be kept.
+    pub(super) fn resolve(
+        &self,
+        name: &str,
+        config: &Config,
+    ) -> (Result<Vec<IpAddr>, Why>, Option<Duration>) {
+        let Some(name) = encode_name(name) else { return (Err(Why::NoSuchName), None) };
         let best = *self.best.lock().unwrap_or_else(PoisonError::into_inner);
         let best = best.filter(|best| config.servers.contains(best));
         let mut servers = Vec::new();
@@ -94,8 +100,10 @@ impl Stub {
 
 impl<'a> Asking<'a> {
     fn new(name: &'a [u8], servers: Vec<SocketAddr>) -> Self {
-        let family = |kind| Family { kind, found: None, failed: Vec::new(), no_such_name: false };
-        let families = [family(Kind::Aaaa), family(Kind::A)];
+        let families = [Kind::Aaaa, Kind::A].map(|kind| {
+            let (found, failed, no_such_name, lifetime) = (None, Vec::new(), false, None);
+            Family { kind, found, failed, no_such_name, lifetime }
+        });
         Self { name, servers, open: Vec::new(), families, next: 0, error: None }
     }
 
@@ -222,13 +230,15 @@ impl<'a> Asking<'a> {
         };
         let family = self.family(kind);
         match reply {
-            Some(Reply::Addresses(found)) => {
+            Some(Reply::Addresses(found, lifetime)) => {
                 // A server may know one that another does not; the first that has some is believed.
-                family.found.get_or_insert(found);
+                if family.found.is_none() {
+                    (family.found, family.lifetime) = (Some(found), lifetime);
+                }
                 true
             }
-            Some(Reply::NoSuchName) => {
-                family.no_such_name = true;
+            Some(Reply::NoSuchName(lifetime)) => {
+                (family.no_such_name, family.lifetime) = (true, lifetime);
                 true
             }
             Some(Reply::Failed | Reply::Malformed | Reply::Truncated) => {
@@ -255,7 +265,12 @@ impl<'a> Asking<'a> {
         });
     }
 
-    fn outcome(self) -> Result<Vec<IpAddr>, Why> {
+    fn outcome(self) -> (Result<Vec<IpAddr>, Why>, Option<Duration>) {
+        let lifetime = self.families.iter().filter_map(|family| family.lifetime).min();
+        (self.found(), lifetime)
+    }
+
+    fn found(self) -> Result<Vec<IpAddr>, Why> {
         let all = self.servers.len();
         let is_silent = |family: &Family| !family.is_known() && family.failed.len() < all;
         let is_silent = self.families.iter().any(is_silent);

@@ -46,7 +46,9 @@ impl Machine for Puppet {
             Input::Sent { connection, bytes } => Input::Sent { connection, bytes },
             Input::Ended { connection } => Input::Ended { connection },
             Input::Closed { connection, failure } => Input::Closed { connection, failure },
-            Input::Resolved { query, outcome } => Input::Resolved { query, outcome },
+            Input::Resolved { query, outcome, lifetime } => {
+                Input::Resolved { query, outcome, lifetime }
+            }
             Input::Inspected { connection, facts } => Input::Inspected { connection, facts },
         };
         self.outputs.push_back(Output::Message(Wire::Told(Box::new(told), now)));

@@ -294,7 +294,7 @@ fn block(number: u64) -> Vec<u8> {
 
 const BLOCK: usize = 128 * 1024;
 
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub fn a_bound_on_what_comes_is_kept_and_taken_back<R: Runner>() {
     let scene = Scene::new::<R>();
     let address = scene.listen();
@@ -320,7 +320,7 @@ pub fn a_bound_on_what_comes_is_kept_and_taken_back<R: Runner>() {
 }
 
 /// What a peer takes that reads nothing.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 fn push_until_stuck(stream: &mut TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let (mut bytes, mut tries) = (0, 0);
@@ -338,7 +338,7 @@ fn push_until_stuck(stream: &mut TcpStream) -> usize {
 }
 
 /// Linux does not pace the first ten segments, and loopback's are of 64 KiB.
-#[cfg(target_os = "linux")]
+#[cfg(linux)]
 pub fn a_bound_on_what_goes_is_kept_and_taken_back<R: Runner>() {
     let scene = Scene::new::<R>();
     let (mut stream, connection) = scene.pair();

@@ -499,7 +499,7 @@ fn describe<T>(input: &Input<T>) -> (&'static str, u64, u64) {
         Input::Sent { connection, bytes } => ("sent", subject(*connection), *bytes as u64),
         Input::Ended { connection } => ("ended", subject(*connection), 0),
         Input::Closed { connection, .. } => ("closed", subject(*connection), 0),
-        Input::Resolved { query, outcome } => ("resolved", query.0, u64::from(outcome.is_ok())),
+        Input::Resolved { query, outcome, .. } => ("resolved", query.0, u64::from(outcome.is_ok())),
         Input::Inspected { connection, facts } => {
             ("inspected", subject(*connection), u64::from(facts.is_some()))
         }

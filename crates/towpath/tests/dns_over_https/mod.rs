@@ -1,5 +1,6 @@
 //! Names by DNS over HTTPS, from servers that keep to RFC 8484 and servers that do not.
 
+mod lifetimes;
 mod server;
 
 use std::error::Error as _;
@@ -85,6 +86,42 @@ fn both_families_are_asked_for_over_connections_that_are_kept() {
 }
 
 #[test]
+fn by_get_the_same_question_has_the_same_url() {
+    let authority = Authority::new("ours");
+    let doh = Doh::new(&authority, "dns.test", &[], here);
+    let website = website();
+    for _ in 0..2 {
+        let server = doh.options().by_get();
+        let engine = builder(&authority).dns_over_https(server).start().unwrap();
+        get(&engine, "www.example.test", &website).unwrap();
+    }
+    let mut heads: Vec<_> = doh.asked.lock().unwrap().iter().map(|it| it.head.clone()).collect();
+    heads.sort();
+    assert_eq!((&heads[0], &heads[2]), (&heads[1], &heads[3]));
+    // RFC 8484 §4.1.1, with EDNS and another name: the message's number is 0.
+    assert!(heads[0].starts_with("GET /dns-query?dns=AAABAAABAAAAAAABA3d3dw"), "{}", heads[0]);
+    assert!(heads[0].contains("accept: application/dns-message\r\n"), "{}", heads[0]);
+    assert!(!heads.iter().any(|head| head.contains("content-")));
+    let url = format!("https://dns.test:{}/ask?who=me{{&dns}}", doh.address.port());
+    let server = DnsOverHttps::new(&url).unwrap().addresses(HERE.to_vec()).by_get();
+    let engine = builder(&authority).dns_over_https(server).start().unwrap();
+    get(&engine, "other.test", &website).unwrap();
+    let head = doh.asked.lock().unwrap().last().unwrap().head.clone();
+    assert!(head.starts_with("GET /ask?who=me&dns=AAAB"), "{head}");
+}
+
+#[test]
+#[cfg(feature = "http2")]
+fn names_are_asked_for_by_get_over_http_2() {
+    let authority = Authority::new("ours");
+    let doh = Doh::new(&authority, "dns.test", &[b"h2"], here);
+    let server = doh.options().by_get();
+    let engine = builder(&authority).dns_over_https(server).start().unwrap();
+    get(&engine, "app.test", &website()).unwrap();
+    assert_eq!((doh.names(), doh.connections()), (vec!["app.test".to_owned(); 2], 1));
+}
+
+#[test]
 fn the_timeline_and_the_report_say_who_answered() {
     let (_doh, engine) = asking(here);
     let website = website();
@@ -133,7 +170,7 @@ fn what_is_not_of_dns_and_the_server_s_own_name_are_the_system_s() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 fn a_server_whose_own_name_is_not_known_is_not_asked_for_it() {
     let authority = Authority::new("ours");
     let doh = Doh::new(&authority, "dns.test", &[], here);
@@ -297,7 +334,7 @@ fn a_server_that_is_not_to_be_believed_is_not_asked() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 fn the_system_stands_in_where_that_is_wanted_alone() {
     let authority = Authority::new("ours");
     let doh = Doh::new(&authority, "dns.test", &[], |_| Say::Answer(403, "text/plain", vec![]));

@@ -16,6 +16,8 @@ use crate::server::read_head;
 pub(crate) enum Say {
     /// Status, media type and body.
     Answer(u16, &'static str, Vec<u8>),
+    /// A message that was in a cache for so many seconds.
+    Aged(u64, Vec<u8>),
     /// A body without an end.
     Endless,
     /// Nothing, and the connection stays.
@@ -97,6 +99,7 @@ fn serve(
     if stream.conn.alpn_protocol() == Some(b"h2") {
         return crate::http2::speak_with(&mut stream, &|http2, number, request, body, out| {
             let head = format!("{:?} {:?}", request.method(), request.path());
+            let body = asked_by_get(&String::from_utf8_lossy(request.path())).unwrap_or(body);
             let Say::Answer(status, media_type, body) = say(&note(list, head, body)) else {
                 panic!("the others are HTTP/1.1's")
             };
@@ -109,14 +112,27 @@ fn serve(
     }
     loop {
         let head = read_head(&mut stream)?;
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-        let mut message = vec![0; length.parse().ok()?];
-        stream.read_exact(&mut message).ok()?;
+        let message = match asked_by_get(&head) {
+            Some(message) => message,
+            None => {
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+                let mut message = vec![0; length.parse().ok()?];
+                stream.read_exact(&mut message).ok()?;
+                message
+            }
+        };
         match say(&note(list, head, message)) {
             Say::Answer(status, media_type, body) => {
                 let length = body.len();
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: {media_type}\r\ncontent-length: {length}\r\n\r\n"
+                );
+                stream.write_all(&[head.as_bytes(), &body].concat()).ok()?;
+            }
+            Say::Aged(age, body) => {
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: {DNS}\r\nage: {age}\r\ncontent-length: {length}\r\n\r\n"
                 );
                 stream.write_all(&[head.as_bytes(), &body].concat()).ok()?;
             }
@@ -133,6 +149,29 @@ fn serve(
         }
         stream.flush().ok()?;
     }
+}
+
+/// The message in a URL (RFC 8484 §4.1).
+fn asked_by_get(head: &str) -> Option<Vec<u8>> {
+    let text = head.split("dns=").nth(1)?.split([' ', '&']).next()?;
+    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    for digit in text.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'-' => 62,
+            b'_' => 63,
+            _ => panic!("no digit of base64url: {text}"),
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
 }
 
 fn note(list: &Mutex<Vec<Asked>>, head: String, message: Vec<u8>) -> Asked {
@@ -152,6 +191,11 @@ fn note(list: &Mutex<Vec<Asked>>, head: String, message: Vec<u8>) -> Asked {
 
 /// An answer to a question, with this response code (and other bits of the header) and these addresses.
 pub(crate) fn answer(question: &[u8], flags: u16, addresses: &[IpAddr]) -> Vec<u8> {
+    answer_for(question, flags, addresses, 60)
+}
+
+/// The same, which holds for so many seconds.
+pub(crate) fn answer_for(question: &[u8], flags: u16, addresses: &[IpAddr], ttl: u8) -> Vec<u8> {
     let end = question[12..].iter().position(|byte| *byte == 0).unwrap() + 12 + 5;
     let mut message = question[..end].to_vec();
     message[2..4].copy_from_slice(&(0x8180 | flags).to_be_bytes());
@@ -162,9 +206,19 @@ pub(crate) fn answer(question: &[u8], flags: u16, addresses: &[IpAddr]) -> Vec<u
             IpAddr::V6(ip) => (28, ip.octets().to_vec()),
         };
         let length = u8::try_from(bytes.len()).unwrap();
-        message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60, 0, length]);
+        message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, ttl, 0, length]);
         message.extend_from_slice(&bytes);
     }
+    message
+}
+
+/// That there are no addresses, for so many seconds as the start of the zone says.
+pub(crate) fn deny_for(question: &[u8], code: u16, seconds: u8) -> Vec<u8> {
+    let mut message = answer(question, code, &[]);
+    message[9] = 1;
+    message.extend_from_slice(&[0xc0, 12, 0, 6, 0, 1, 0, 0, 1, 0, 0, 24, 0xc0, 12, 0xc0, 12]);
+    message.extend_from_slice(&[0; 19]);
+    message.push(seconds);
     message
 }
 
@@ -177,6 +231,15 @@ pub(crate) fn here(asked: &Asked) -> Say {
 
 /// A server of plain DNS that says this to all questions for IPv4, and how many questions came.
 pub(crate) fn plain(flags: u16, addresses: &'static [IpAddr]) -> (SocketAddr, Arc<AtomicUsize>) {
+    plain_that(move |question, is_four| {
+        answer(question, flags, if is_four { addresses } else { &[] })
+    })
+}
+
+/// One that says what this makes of a question, and whether that is for IPv4.
+pub(crate) fn plain_that(
+    say: impl Fn(&[u8], bool) -> Vec<u8> + Send + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (address, asked) = (socket.local_addr().unwrap(), Arc::<AtomicUsize>::default());
     let count = Arc::clone(&asked);
@@ -186,8 +249,7 @@ pub(crate) fn plain(flags: u16, addresses: &'static [IpAddr]) -> (SocketAddr, Ar
             count.fetch_add(1, Ordering::SeqCst);
             let question = &question[..length];
             let end = question[12..].iter().position(|byte| *byte == 0).unwrap() + 12;
-            let addresses = if question[end + 2] == 1 { addresses } else { &[] };
-            socket.send_to(&answer(question, flags, addresses), from).unwrap();
+            socket.send_to(&say(question, question[end + 2] == 1), from).unwrap();
         }
     });
     (address, asked)

@@ -9,7 +9,7 @@ use towpath_engine::local::message::Error as Failed;
 
 use crate::server::{Server, answer, read_request};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
 fn the_kernel_s_word_on_the_network_is_followed() {
     let permitted =

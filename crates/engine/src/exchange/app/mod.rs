@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use towpath_proto::head::{Head, Method};
-use towpath_proto::{Address, Close, ConnectionId, Instant};
+use towpath_proto::{Address, Close, ConnectionId, Failure, Instant};
 
 use crate::conn::context::ChainContext;
 use crate::conn::mux::{Mux, ONLY};
@@ -72,7 +72,9 @@ impl Exchange {
                 }
             }
             Command::Network(change) => self.on_network_change(change, now),
-            Command::Resolved { query, outcome, by } => self.on_resolved(query, outcome, by, now),
+            Command::Resolved { query, outcome, lifetime, by } => {
+                self.on_resolved(query, outcome, lifetime, by, now)
+            }
             Command::Find(find) => self.upstreams.app.find(find, &mut self.env, now),
             Command::Attempted { address, took } => {
                 self.upstreams.app.on_attempted(address, took, now)
@@ -109,6 +111,10 @@ impl Exchange {
         let Some(cluster) = self.origin(&open.origin, &open.options, now) else {
             return self.env.refuse_call(open.call, Error::Overflow, now);
         };
+        if self.upstreams.app.is_denied(cluster, now) {
+            let error = Error::Resolve(Failure::NoSuchName);
+            return self.env.refuse_call(open.call, error, now);
+        }
         let mut report = Box::<Report>::default();
         report.priority = open.options.priority;
         report.network = Arc::clone(self.upstreams.app.memory.network());

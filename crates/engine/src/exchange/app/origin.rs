@@ -14,7 +14,10 @@ use crate::exchange::stream::UpstreamState;
 use crate::ids::{PoolKey, ResetReason};
 use crate::local::StandbyReason;
 use crate::local::message::{Error, NetworkChange, Options, Origin, Proxy, ProxyProtocol};
-use crate::local::origin::{ASK_AGAIN, MOST_ADDRESSES, MOST_ORIGINS, Names, OriginState};
+use crate::local::origin::{
+    ASK_AGAIN, LEAST_FRESH, LONGEST_DENIAL, MOST_ADDRESSES, MOST_FRESH, MOST_ORIGINS, Names,
+    OriginState,
+};
 use crate::local::report::{Answerer, AttemptOutcome};
 use crate::snapshot::ClusterId;
 
@@ -148,6 +151,7 @@ impl Exchange {
         &mut self,
         query: QueryId,
         outcome: Result<Vec<IpAddr>, Failure>,
+        lifetime: Option<Duration>,
         by: Answerer,
         now: Instant,
     ) {
@@ -174,14 +178,22 @@ impl Exchange {
                 origin.take_addresses(&found);
                 let network = self.upstreams.app.memory.network();
                 self.upstreams.app.answers.learn(network, &origin.key.host, &found, now);
-                origin.names =
-                    Names::Name { answered: Some(now), asking: None, again: Instant::ZERO };
+                let fresh_for = self.upstreams.app.settings.fresh_for;
+                let fresh =
+                    now + lifetime.map_or(fresh_for, |it| it.clamp(LEAST_FRESH, MOST_FRESH));
+                let (asking, again) = (None, Instant::ZERO);
+                let fresh = Some(fresh);
+                origin.names = Names::Name { fresh, asking, again, is_denied: false };
                 self.upstreams.app.order_candidates(id, now);
                 self.share_with_waiting(id, now);
             }
             Err(failure) => {
                 let unknown = origin.addresses.is_empty();
-                origin.names = Names::Name { answered: None, asking: None, again: now + ASK_AGAIN };
+                let denied = lifetime.filter(|_| failure == Failure::NoSuchName);
+                let pause = denied.map_or(ASK_AGAIN, |it| it.clamp(ASK_AGAIN, LONGEST_DENIAL));
+                let again = now + pause;
+                let is_denied = denied.is_some();
+                origin.names = Names::Name { fresh: None, asking: None, again, is_denied };
                 // A name that does not exist is an answer; a resolver that cannot be reached may be later.
                 let is_final = matches!(by, Answerer::Https(Some(fault)) if fault.is_final());
                 if unknown && (failure == Failure::NoSuchName || is_final) {
@@ -212,8 +224,8 @@ impl Exchange {
             }
             if let Some(origin) = self.upstreams.app.origins.get_mut(&id) {
                 origin.race.set_online(change.online);
-                if let Names::Name { answered, again, .. } = &mut origin.names {
-                    (*answered, *again) = (None, Instant::ZERO);
+                if let Names::Name { fresh, again, is_denied, .. } = &mut origin.names {
+                    (*fresh, *again, *is_denied) = (None, Instant::ZERO, false);
                 }
             }
             self.upstreams.app.recall_addresses(id, now);

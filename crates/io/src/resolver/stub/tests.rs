@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::super::message::tests::answer;
+use super::super::message::tests::{answer, deny};
 use super::super::patience::{LONGEST_FOR_IPV4, RESOLUTION_DELAY};
 use super::*;
 
@@ -64,7 +64,7 @@ fn addresses(question: &[u8], kind: Kind) -> Vec<u8> {
 fn resolve(servers: &[&Server]) -> (Result<Vec<IpAddr>, Why>, Duration) {
     let servers: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     let began = Instant::now();
-    let found = Stub::default().resolve("name.test", &Config::of(&servers));
+    let found = Stub::default().resolve("name.test", &Config::of(&servers)).0;
     (found, began.elapsed())
 }
 
@@ -106,10 +106,10 @@ fn a_dead_server_costs_a_moment_and_is_asked_last_from_then_on() {
     let config = Config::of(&[dead.address, good.address]);
     let stub = Stub::default();
     let began = Instant::now();
-    assert_eq!(stub.resolve("name.test", &config), Ok(vec![SIX, FOUR]));
+    assert_eq!(stub.resolve("name.test", &config).0, Ok(vec![SIX, FOUR]));
     assert!((NEXT_SERVER..Duration::from_secs(2)).contains(&began.elapsed()));
     assert_eq!(dead.asked(), 2);
-    assert_eq!(stub.resolve("other.test", &config), Ok(vec![SIX, FOUR]));
+    assert_eq!(stub.resolve("other.test", &config).0, Ok(vec![SIX, FOUR]));
     assert_eq!(dead.asked(), 2);
 }
 
@@ -120,12 +120,12 @@ fn a_server_that_cannot_tell_or_does_not_listen_costs_nothing() {
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for bad in [failing.address, gone] {
         let began = Instant::now();
-        let found = Stub::default().resolve("name.test", &Config::of(&[bad, good.address]));
+        let found = Stub::default().resolve("name.test", &Config::of(&[bad, good.address])).0;
         assert_eq!(found, Ok(vec![SIX, FOUR]));
         assert!(began.elapsed() < NEXT_SERVER, "{:?}", began.elapsed());
     }
     assert_eq!(resolve(&[&failing, &failing]).0, Err(Why::Failed));
-    let all_gone = Stub::default().resolve("name.test", &Config::of(&[gone]));
+    let all_gone = Stub::default().resolve("name.test", &Config::of(&[gone])).0;
     assert_eq!(all_gone, Err(Why::Silent(Failure::Refused)));
 }
 
@@ -142,6 +142,27 @@ fn a_name_is_denied_when_both_families_are() {
         Some(answer(question, code, if kind == Kind::A { &[FOUR] } else { &[] }))
     });
     assert_eq!(resolve(&[&half]).0, Ok(vec![FOUR]));
+}
+
+#[test]
+fn what_is_known_holds_for_as_long_as_the_shorter_of_both_families() {
+    let lifetime = |server: &Server| {
+        let config = Config::of(&[server.address]);
+        Stub::default().resolve("name.test", &config).1.map(|lifetime| lifetime.as_secs())
+    };
+    assert_eq!(lifetime(&Server::good()), Some(60));
+    let without_six = |question: &[u8], kind, zone| match kind {
+        Kind::A => addresses(question, kind),
+        Kind::Aaaa => deny(&answer(question, 0, &[]), zone),
+    };
+    let short = move |question: &[u8], kind, _| Some(without_six(question, kind, Some((40, 30))));
+    assert_eq!(lifetime(&Server::new(short)), Some(30));
+    let unsaid = move |question: &[u8], kind, _| Some(without_six(question, kind, None));
+    assert_eq!(lifetime(&Server::new(unsaid)), Some(60));
+    for (zone, wanted) in [(Some((9, 8)), Some(8)), (None, None)] {
+        let none = move |question: &[u8], _, _| Some(deny(&answer(question, 3, &[]), zone));
+        assert_eq!(lifetime(&Server::new(none)), wanted);
+    }
 }
 
 #[test]
