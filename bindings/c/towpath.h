@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 #define TOWPATH_ABI_MAJOR 1u
-#define TOWPATH_ABI_MINOR 10u
+#define TOWPATH_ABI_MINOR 11u
 #define TOWPATH_ABI_VERSION ((TOWPATH_ABI_MAJOR << 16) | TOWPATH_ABI_MINOR)
 
 /* The version of this interface that the library has, as TOWPATH_ABI_VERSION. */
@@ -199,7 +199,8 @@ typedef struct towpath_engine_options {
     uint32_t cache_stale_s;
 
     /* Since 1.6: not 0: the proxies of the environment, by curl's rules (http_proxy, HTTPS_PROXY, ALL_PROXY, NO_PROXY).
-     */
+     * Since 1.11: 2: those of the platform, which is the same on Linux, but for auto_proxy, a PAC script, which is refused
+     * (TOWPATH_ERROR_ARGUMENT); so are macOS, iOS, Windows and Android where the environment has none. */
     uint32_t proxy_from_environment;
     /* Since 1.6: a proxy for all requests, as "http://user:password@host:port", "https://…", "socks5://…"; it resolves
      * names. An empty text is none, whatever the environment says. */
@@ -228,6 +229,11 @@ typedef struct towpath_engine_options {
      * two at the same time; it must not block. A library that was built without it (cargo feature auth) refuses. */
     void (*on_challenge)(const towpath_challenge *challenge);
     void *challenge_user; /* comes back in the challenge */
+
+    /* Since 1.11: requests under way to all origins together; further ones wait as for max_requests_per_origin, who came
+     * first goes first: no limit but max_requests, at which one fails. */
+    uint32_t max_requests_under_way;
+    uint32_t doh_by_get; /* since 1.11: not 0: by GET, which caches may answer, in place of POST */
 } towpath_engine_options;
 
 /* Starts an engine. It needs no network to start. NULL for options means all defaults. */

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 
 /// `TOWPATH_ABI_VERSION`.
-pub const VERSION: u32 = (1 << 16) | 10;
+pub const VERSION: u32 = (1 << 16) | 11;
 
 /// `towpath_bytes`.
 #[repr(C)]
@@ -106,6 +106,8 @@ pub struct EngineOptions {
     pub doh_or_system: u32,
     pub on_challenge: Option<OnChallenge>,
     pub challenge_user: *mut c_void,
+    pub max_requests_under_way: u32,
+    pub doh_by_get: u32,
 }
 
 /// `towpath_engine_options.on_question`.

@@ -60,6 +60,7 @@ pub(crate) struct Wishes<'a> {
     pub(crate) replay_bytes: usize,
     pub(crate) max_requests: u32,
     pub(crate) max_requests_per_origin: u32,
+    pub(crate) max_requests_under_way: u32,
     pub(crate) max_connections: u32,
     pub(crate) idle_timeout_ms: u32,
     pub(crate) no_coalescing: bool,
@@ -86,12 +87,14 @@ pub(crate) struct DohWishes<'a> {
     pub(crate) addresses: Option<&'a str>,
     pub(crate) timeout_ms: u32,
     pub(crate) or_system: bool,
+    pub(crate) by_get: bool,
 }
 
 impl DohWishes<'_> {
     fn server(self) -> Result<Option<DnsOverHttps>> {
         let Some(url) = self.url else {
-            let is_none = self.addresses.is_none() && self.timeout_ms == 0 && !self.or_system;
+            let is_set = self.or_system || self.by_get || self.timeout_ms != 0;
+            let is_none = self.addresses.is_none() && !is_set;
             let refused = || Failure::argument("doh_url is NULL, and others of doh_… are not");
             return if is_none { Ok(None) } else { Err(refused()) };
         };
@@ -109,6 +112,7 @@ impl DohWishes<'_> {
         if self.timeout_ms != 0 {
             server = server.timeout(Duration::from_millis(self.timeout_ms.into()));
         }
+        let server = if self.by_get { server.by_get() } else { server };
         Ok(Some(if self.or_system { server.or_system() } else { server }))
     }
 }
@@ -118,7 +122,8 @@ impl DohWishes<'_> {
 pub(crate) struct ProxyWishes<'a> {
     pub(crate) proxy: Option<&'a str>,
     pub(crate) except: Option<&'a str>,
-    pub(crate) from_environment: bool,
+    /// 0: not, 2: the platform's.
+    pub(crate) from_environment: u32,
 }
 
 impl ProxyWishes<'_> {
@@ -127,8 +132,11 @@ impl ProxyWishes<'_> {
             // As curl has it: an empty one is none, whatever the environment says.
             Some(url) if url.trim().is_empty() => Proxies::default(),
             Some(url) => Proxies::all(Proxy::new(url)?),
-            None if self.from_environment => Proxies::from_environment()?,
-            None => Proxies::default(),
+            None => match self.from_environment {
+                0 => Proxies::default(),
+                2 => Proxies::from_platform()?,
+                _ => Proxies::from_environment()?,
+            },
         };
         Ok(proxies.except(self.except.unwrap_or_default()))
     }
@@ -156,6 +164,7 @@ impl Wishes<'_> {
         let mut builder: Builder =
             towpath::Engine::builder().settings(self.settings()?).tls(self.tls()?);
         builder = builder.max_calls_per_origin(self.max_requests_per_origin as usize);
+        builder = builder.max_calls_under_way(self.max_requests_under_way as usize);
         if let Some(path) = self.memory_path {
             builder = builder.memory(path);
         }

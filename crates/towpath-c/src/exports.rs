@@ -122,6 +122,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             replay_bytes: options.replay_bytes,
             max_requests: options.max_requests,
             max_requests_per_origin: options.max_requests_per_origin,
+            max_requests_under_way: options.max_requests_under_way,
             max_connections: options.max_connections,
             idle_timeout_ms: options.idle_timeout_ms,
             no_coalescing: options.no_coalescing != 0,
@@ -142,6 +143,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
                 addresses: text(options.doh_addresses, "doh_addresses")?,
                 timeout_ms: options.doh_timeout_ms,
                 or_system: options.doh_or_system != 0,
+                by_get: options.doh_by_get != 0,
             },
             kept: kept::Wishes {
                 cookies_path: text(options.cookies_path, "cookies_path")?,
@@ -153,7 +155,7 @@ fn engine_wishes(options: &EngineOptions) -> Result<engine::Wishes<'_>> {
             proxies: engine::ProxyWishes {
                 proxy: text(options.proxy, "proxy")?,
                 except: text(options.no_proxy, "no_proxy")?,
-                from_environment: options.proxy_from_environment != 0,
+                from_environment: options.proxy_from_environment,
             },
         })
     }
@@ -601,6 +603,8 @@ const ALL_DEFAULTS: EngineOptions = EngineOptions {
     doh_or_system: 0,
     on_challenge: None,
     challenge_user: std::ptr::null_mut(),
+    max_requests_under_way: 0,
+    doh_by_get: 0,
 };
 
 /// An event that did not come.

@@ -79,6 +79,7 @@ fn the_header_has_the_library_s_structures_and_numbers() {
     same!("towpath_engine_options", EngineOptions, max_requests_per_origin);
     same!("towpath_engine_options", EngineOptions, doh_addresses, doh_timeout_ms, doh_or_system);
     same!("towpath_engine_options", EngineOptions, on_challenge, challenge_user);
+    same!("towpath_engine_options", EngineOptions, max_requests_under_way, doh_by_get);
     same!("towpath_challenge", Challenge, size, user, host, own, port, is_of_proxy, is_secure);
     same!("towpath_challenge", Challenge, attempt);
     same!("towpath_outbox_options", OutboxOptions, size, path, on_end, user, max_bytes);

@@ -59,6 +59,8 @@ pub struct Builder {
     dns_over_https: Option<DnsOverHttps>,
     /// 0: no limit.
     max_calls_per_origin: usize,
+    /// The same.
+    max_calls_under_way: usize,
 }
 
 /// Whether the kernel is asked what network there is.
@@ -191,6 +193,14 @@ impl Builder {
         self
     }
 
+    /// Has no more than so many requests under way to all origins together: further ones wait as they do for
+    /// [`Builder::max_calls_per_origin`], and who came first goes first, whatever its origin, where that has room. By
+    /// default, and with 0, there is no limit but [`Settings::max_calls`], at which a request fails.
+    pub const fn max_calls_under_way(mut self, calls: usize) -> Self {
+        self.max_calls_under_way = calls;
+        self
+    }
+
     /// Resolves names by this, not by the system, for requests and links: the best address first. It is called on the
     /// engine's thread and must not block; [`Builder::questions`] is for those that have to.
     pub fn resolver(
@@ -312,8 +322,8 @@ impl Builder {
     fn shared(&mut self) -> Arc<Shared> {
         let tls = std::mem::take(&mut self.tls);
         let server = self.dns_over_https.take().map(dns_over_https::Server::new);
-        let most = self.max_calls_per_origin;
-        let turns = (most > 0).then(|| Turns::new(most, self.settings.max_calls));
+        let limits = (self.max_calls_per_origin, self.max_calls_under_way);
+        let turns = Turns::new(limits.0, limits.1, self.settings.max_calls);
         Arc::new(Shared::new(&self.settings, turns, tls, server))
     }
 }

@@ -11,8 +11,8 @@
 //! Credentials are sent with the first request where a proxy has [credentials](Proxy::credentials), and when it asks
 //! (407) where a client has [a callback that answers](crate::Client::authenticate_proxy).
 //!
-//! Not done: PAC scripts, which are refused; the platform's own settings; SOCKS 4; Negotiate; proxies that are reached
-//! through others. [Links](crate::Link) do not go through proxies.
+//! Not done: PAC scripts, which are refused; what platforms keep outside of the environment; SOCKS 4; Negotiate; proxies
+//! that are reached through others. [Links](crate::Link) do not go through proxies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -57,7 +57,14 @@ pub struct Proxies {
 
 /// Places that are asked without a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Exception {
+struct Exception {
+    hosts: Hosts,
+    /// Of all ports without one.
+    port: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hosts {
     All,
     /// A name, and all below it.
     Domain(String),
@@ -283,8 +290,9 @@ impl Proxies {
         Self { https: Some(proxy), ..self }
     }
 
-    /// But none before these, divided by commas or spaces: names with all that is below them, addresses, networks
-    /// (`10.0.0.0/8`), or `*` for all, as in `NO_PROXY`.
+    /// But none before these, divided by commas or spaces, as in `NO_PROXY`: names with all that is below them
+    /// (`a.test`, `.a.test` and `*.a.test` are the same), addresses, networks (`10.0.0.0/8`), or `*` for all; each of one
+    /// port alone where it has one (`a.test:8080`, `[::1]:8080`). What is none of these is no exception.
     #[must_use]
     pub fn except(mut self, list: &str) -> Self {
         let words = list.split([',', ' ', '\t']).filter(|word| !word.is_empty());
@@ -300,6 +308,34 @@ impl Proxies {
     /// [`Error::Proxy`] where one is malformed.
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// Those of the platform. On Linux and its kin that is the environment ([`Proxies::from_environment`]): what a desktop
+    /// keeps elsewhere (GNOME, KDE) is not read. Android, iOS, macOS and Windows keep theirs elsewhere: there it is the
+    /// environment as well, where that names a proxy.
+    ///
+    /// # Errors
+    /// [`Error::Proxy`] where one is malformed; where the environment names a PAC script (`auto_proxy`, as Chromium has
+    /// it), or on one of those platforms nothing: what they have set is not known then, and that there is none is
+    /// [`Proxies::default`].
+    pub fn from_platform() -> Result<Self, Error> {
+        Self::from_settings(KEPT_ELSEWHERE, |name| std::env::var(name).ok())
+    }
+
+    fn from_settings(
+        kept_elsewhere: Option<&'static str>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Error> {
+        if ["auto_proxy", "AUTO_PROXY"].into_iter().any(|name| variable(name).is_some()) {
+            return Err(Error::Proxy("PAC scripts are not run: unset auto_proxy"));
+        }
+        let proxies = Self::from_variables(variable)?;
+        match kept_elsewhere {
+            Some(why) if proxies.http.is_none() && proxies.https.is_none() => {
+                Err(Error::Proxy(why))
+            }
+            _ => Ok(proxies),
+        }
     }
 
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
@@ -328,25 +364,49 @@ impl Proxies {
             Transport::Tls => self.https.as_ref()?,
         };
         let host = url.host.trim_end_matches('.');
-        (!self.except.iter().any(|exception| exception.has(host))).then_some(proxy)
+        let is_excepted = |exception: &Exception| exception.has(host, url.port);
+        (!self.except.iter().any(is_excepted)).then_some(proxy)
     }
 }
 
 impl Exception {
     fn of(word: &str) -> Self {
+        if let Some(hosts) = Hosts::of(word) {
+            return Self { hosts, port: None };
+        }
+        let port = word.rsplit_once(':').and_then(|(host, port)| {
+            Some((Hosts::of(host)?, port.parse().ok().filter(|port| *port > 0)?))
+        });
+        match port {
+            Some((hosts, port)) => Self { hosts, port: Some(port) },
+            // No host is called so.
+            None => Self { hosts: Hosts::Domain(word.to_owned()), port: None },
+        }
+    }
+
+    fn has(&self, host: &str, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port) && self.hosts.has(host)
+    }
+}
+
+impl Hosts {
+    fn of(word: &str) -> Option<Self> {
         if word == "*" {
-            return Self::All;
+            return Some(Self::All);
         }
-        let bare = word.trim_matches(['[', ']']);
-        if let Ok(ip) = bare.parse() {
-            return Self::Network(ip, 128);
+        let (ip, bits) = match word.split_once('/') {
+            Some((ip, bits)) => (ip, Some(bits)),
+            None => (word, None),
+        };
+        let inside = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip);
+        if let Ok(ip) = inside.parse::<IpAddr>() {
+            let most = if ip.is_ipv4() { 32 } else { 128 };
+            let bits = bits.map_or(Some(most), |bits| bits.parse().ok());
+            return bits.filter(|bits| *bits <= most).map(|bits| Self::Network(ip, bits));
         }
-        if let Some((ip, bits)) = word.split_once('/')
-            && let (Ok(ip), Ok(bits)) = (ip.trim_matches(['[', ']']).parse(), bits.parse())
-        {
-            return Self::Network(ip, bits);
-        }
-        Self::Domain(word.trim_matches('.').to_ascii_lowercase())
+        let name = word.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(word);
+        let is_name = !name.contains(['/', ':', '[', ']', '*']);
+        is_name.then(|| Self::Domain(name.trim_matches('.').to_ascii_lowercase()))
     }
 
     fn has(&self, host: &str) -> bool {
@@ -363,16 +423,27 @@ impl Exception {
     }
 }
 
+/// What is said where the platform's settings are not read, and the environment has none.
+const KEPT_ELSEWHERE: Option<&str> = if cfg!(any(target_os = "macos", target_os = "ios")) {
+    Some("the proxies of macOS and iOS are not read: name them, or set HTTPS_PROXY and http_proxy")
+} else if cfg!(windows) {
+    Some("the proxies of Windows are not read: name them, or set HTTPS_PROXY and http_proxy")
+} else if cfg!(target_os = "android") {
+    Some("the proxies of Android are not read: name them, or set HTTPS_PROXY and http_proxy")
+} else {
+    None
+};
+
 /// Whether two addresses have the same first bits.
 fn share(one: IpAddr, other: IpAddr, bits: u32) -> bool {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
             let differ = u32::from(one) ^ u32::from(other);
-            bits == 0 || differ >> (32 - bits.min(32)) == 0
+            bits == 0 || differ >> (32 - bits) == 0
         }
         (IpAddr::V6(one), IpAddr::V6(other)) => {
             let differ = u128::from(one) ^ u128::from(other);
-            bits == 0 || differ >> (128 - bits.min(128)) == 0
+            bits == 0 || differ >> (128 - bits) == 0
         }
         (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
     }
@@ -482,6 +553,28 @@ mod tests {
     }
 
     #[test]
+    fn the_platform_is_the_environment_or_refused_by_its_name() {
+        let of = |kept_elsewhere, list: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                list.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+            };
+            Proxies::from_settings(kept_elsewhere, variable)
+        };
+        let some = Proxies::all(Proxy::new("socks5://p").unwrap());
+        for kept_elsewhere in [None, Some("not read")] {
+            assert_eq!(of(kept_elsewhere, &[("all_proxy", "socks5://p")]), Ok(some.clone()));
+            for name in ["auto_proxy", "AUTO_PROXY"] {
+                let pac = of(kept_elsewhere, &[(name, "http://p.test/x"), ("all_proxy", "p")]);
+                assert!(matches!(pac, Err(Error::Proxy(why)) if why.starts_with("PAC scripts")));
+            }
+        }
+        assert_eq!(of(None, &[]), Ok(Proxies::default()));
+        assert_eq!(of(Some("not read"), &[("no_proxy", "*")]), Err(Error::Proxy("not read")));
+        let known = ["macOS", "Windows", "Android"];
+        assert!(KEPT_ELSEWHERE.is_none_or(|why| known.iter().any(|name| why.contains(name))));
+    }
+
+    #[test]
     fn exceptions_are_names_with_what_is_below_them_and_networks() {
         for (list, host, excepted) in [
             ("*", "a.test", true),
@@ -501,6 +594,26 @@ mod tests {
             ("2001:db8::/32", "[2001:db9::]", false),
             ("a.test b.test", "b.test", true),
             ("2.1", "192.0.2.1", false),
+            ("*.a.test", "b.a.test", true),
+            ("*.a.test", "a.test", true),
+            ("*a.test", "aa.test", false),
+            ("a.test:80", "a.test", true),
+            ("a.test:81", "a.test", false),
+            ("a.test:81", "b.a.test:81", true),
+            ("*:81", "b.test:81", true),
+            ("*:81", "b.test", false),
+            ("192.0.2.1:81", "192.0.2.1:81", true),
+            ("192.0.2.1:81", "192.0.2.1", false),
+            ("192.0.2.0/24:81", "192.0.2.9:81", true),
+            ("192.0.2.0/24:81", "192.0.2.9", false),
+            ("[::1]:81", "[::1]:81", true),
+            ("[::1]:81", "[::1]", false),
+            ("[2001:db8::]/32", "[2001:db8:1::]", true),
+            ("192.0.2.1/33", "192.0.2.1", false),
+            ("2001:db8::1/129", "[2001:db8::1]", false),
+            ("a.test:0", "a.test", false),
+            ("a.test:65536", "a.test", false),
+            ("http://a.test", "a.test", false),
         ] {
             let proxies = Proxies::all(Proxy::new("p").unwrap()).except(list);
             let before = proxies.before(&format!("http://{host}/"));

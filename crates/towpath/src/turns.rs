@@ -1,4 +1,4 @@
-//! How many requests may be under way to one origin, and the order in which the others wait.
+//! How many requests may be under way to one origin and in all, and the order in which the others wait.
 //!
 //! Arrives: requests that begin and end, what is to be said of those that wait, moments. Leaves: requests whose turn it
 //! is, each once, in the order in which they came; and those whose time was over before.
@@ -17,6 +17,8 @@ use crate::{Error, Failed};
 pub(crate) struct Turns {
     /// Requests of one origin.
     most: usize,
+    /// Requests of all of them.
+    most_in_all: usize,
     /// Requests that may wait, of all origins.
     most_waiting: usize,
     state: Mutex<State>,
@@ -26,7 +28,10 @@ pub(crate) struct Turns {
 struct State {
     queues: HashMap<Origin, Queue>,
     known: HashMap<CallId, Known>,
+    under_way: usize,
     waiting: usize,
+    /// How many have waited: who comes first has a lower number.
+    waited: u64,
     /// When the timer runs that ends those whose time is over.
     look: Option<Instant>,
 }
@@ -43,6 +48,7 @@ struct Queue {
 }
 
 struct Waiting {
+    number: u64,
     open: Box<Open>,
     /// What was said since: pieces of its body, and the body's end.
     said: Vec<Command>,
@@ -66,8 +72,12 @@ pub(crate) enum Entered {
 pub(crate) type Lost = Vec<(CallId, Error)>;
 
 impl Turns {
-    pub(crate) fn new(most: usize, most_waiting: usize) -> Self {
-        Self { most: most.max(1), most_waiting, state: Mutex::default() }
+    /// So many to one origin, and in all; 0 is no limit. None where there is neither.
+    pub(crate) fn new(most: usize, most_in_all: usize, most_waiting: usize) -> Option<Self> {
+        let limit = |most: usize| if most == 0 { usize::MAX } else { most };
+        let (is_limited, state) = (most > 0 || most_in_all > 0, Mutex::default());
+        let (most, most_in_all) = (limit(most), limit(most_in_all));
+        is_limited.then_some(Self { most, most_in_all, most_waiting, state })
     }
 
     /// A request begins.
@@ -77,17 +87,21 @@ impl Turns {
         let state = &mut *state;
         let queue = state.queues.entry(origin.clone()).or_default();
         // Who waits goes first, also where there is room: a turn is handed on while this is locked.
-        if queue.under_way < self.most {
+        if queue.under_way < self.most && state.under_way < self.most_in_all {
             queue.under_way += 1;
+            state.under_way += 1;
             state.known.insert(id, Known { origin, waits: false });
             return Entered::Turn(open);
         }
         if state.waiting >= self.most_waiting {
+            state.forget_unused(&origin);
             return Entered::Full;
         }
         let (due, why) = due(open.options.total, limit, now);
         let said = Vec::new();
-        queue.waiting.push_back(Waiting { open, said, since: now, due, why });
+        state.waited += 1;
+        let number = state.waited;
+        queue.waiting.push_back(Waiting { number, open, said, since: now, due, why });
         state.known.insert(id, Known { origin, waits: true });
         state.waiting += 1;
         Entered::Waits(state.look_at(due))
@@ -128,9 +142,10 @@ impl Turns {
         let Some(Known { origin, waits: false }) = state.known.remove(&id) else { return lost };
         let Some(queue) = state.queues.get_mut(&origin) else { return lost };
         queue.under_way -= 1;
-        while queue.under_way < self.most
-            && let Some(next) = queue.waiting.pop_front()
-        {
+        state.under_way -= 1;
+        while let Some(origin) = self.next(state, &origin) {
+            let Some(queue) = state.queues.get_mut(&origin) else { break };
+            let Some(next) = queue.waiting.pop_front() else { break };
             state.waiting -= 1;
             let id = next.open.call;
             // Under the lock, so that nothing that is said overtakes it.
@@ -138,18 +153,33 @@ impl Turns {
             {
                 Ok(()) => {
                     queue.under_way += 1;
-                    state.known.insert(id, Known { origin: origin.clone(), waits: false });
+                    state.under_way += 1;
+                    state.known.insert(id, Known { origin, waits: false });
                 }
                 Err(error) => {
                     state.known.remove(&id);
+                    state.forget_unused(&origin);
                     lost.push((id, error));
                 }
             }
         }
-        if queue.under_way == 0 {
-            state.queues.remove(&origin);
-        }
+        state.forget_unused(&origin);
         lost
+    }
+
+    /// The origin whose turn it is, now that a request to this one has ended: who came first.
+    fn next(&self, state: &State, freed: &Origin) -> Option<Origin> {
+        let has_room = |queue: &Queue| queue.under_way < self.most && !queue.waiting.is_empty();
+        if state.under_way >= self.most_in_all {
+            return None;
+        }
+        if self.most_in_all == usize::MAX {
+            // No other has waited for it.
+            return state.queues.get(freed).is_some_and(has_room).then(|| freed.clone());
+        }
+        let ready = state.queues.iter().filter(|(_, queue)| has_room(queue));
+        let first = ready.min_by_key(|(_, queue)| queue.waiting.front().map(|it| it.number));
+        first.map(|(origin, _)| origin.clone())
     }
 
     /// Those whose time is over while they wait; and when to look again.
@@ -189,6 +219,14 @@ impl State {
         let before = queue.waiting.len();
         queue.waiting.retain(|waiting| waiting.open.call != id);
         self.waiting -= before - queue.waiting.len();
+        self.forget_unused(&known.origin);
+    }
+
+    fn forget_unused(&mut self, origin: &Origin) {
+        let queue = self.queues.get(origin);
+        if queue.is_some_and(|queue| queue.under_way == 0 && queue.waiting.is_empty()) {
+            self.queues.remove(origin);
+        }
     }
 
     /// What the timer has to be set to, where it is to run earlier than it would.
@@ -261,8 +299,16 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % below
         };
-        let (turns, mut plain, now) = (Turns::new(2, 5), Plain::default(), Instant::now());
-        let mut next = 0;
+        let now = Instant::now();
+        for in_all in [0, 3, 1] {
+            let turns = Turns::new(2, in_all, 5).unwrap();
+            let in_all = if in_all == 0 { usize::MAX } else { in_all };
+            keeps_to(&turns, in_all, &mut chance, now);
+        }
+    }
+
+    fn keeps_to(turns: &Turns, in_all: usize, chance: &mut impl FnMut(u64) -> u64, now: Instant) {
+        let (mut plain, mut next) = (Plain::default(), 0);
         for _ in 0..20_000 {
             let at = chance(3) as usize;
             let all: usize = plain.waiting.iter().map(VecDeque::len).sum();
@@ -272,7 +318,8 @@ mod tests {
                 0 | 1 => {
                     next += 1;
                     let entered = turns.enter(open(next, at as u16, None), None, now);
-                    if plain.under_way[at].len() < 2 {
+                    let under_way: usize = plain.under_way.iter().map(Vec::len).sum();
+                    if plain.under_way[at].len() < 2 && under_way < in_all {
                         assert!(matches!(entered, Entered::Turn(open) if open.call.0 == next));
                         plain.under_way[at].push(next);
                     } else if all < 5 {
@@ -292,9 +339,16 @@ mod tests {
                         }
                         Ok(())
                     });
-                    let turn: Vec<u64> = plain.waiting[at].pop_front().into_iter().collect();
+                    // Who came first of those whose origin has room; numbers tell.
+                    let ready = (0..3).filter(|at| plain.under_way[*at].len() < 2);
+                    let first =
+                        ready.filter_map(|at| Some((*plain.waiting[at].front()?, at))).min();
+                    let turn: Vec<u64> = first.iter().map(|(id, _)| *id).collect();
                     assert!(lost.is_empty() && sent == turn);
-                    plain.under_way[at].extend(turn);
+                    if let Some((id, at)) = first {
+                        plain.waiting[at].pop_front();
+                        plain.under_way[at].push(id);
+                    }
                 }
                 3 if !known.is_empty() => {
                     let id = known[chance(known.len() as u64) as usize];
@@ -310,13 +364,39 @@ mod tests {
             let under_way: usize = plain.under_way.iter().map(Vec::len).sum();
             let waiting: usize = plain.waiting.iter().map(VecDeque::len).sum();
             assert_eq!((state.known.len(), state.waiting), (under_way + waiting, waiting));
-            assert!(state.queues.len() <= 3);
+            assert_eq!(state.under_way, under_way);
+            let used =
+                (0..3).filter(|at| plain.under_way[*at].len() + plain.waiting[*at].len() > 0);
+            assert_eq!(state.queues.len(), used.count());
         }
     }
 
     #[test]
+    fn without_a_limit_nothing_waits() {
+        assert!(Turns::new(0, 0, 9).is_none());
+        let (turns, now) = (Turns::new(0, 1, 9).unwrap(), Instant::now());
+        assert!(matches!(turns.enter(open(1, 1, None), None, now), Entered::Turn(_)));
+        for id in 2..5 {
+            let entered = turns.enter(open(id, id as u16, None), None, now);
+            assert!(matches!(entered, Entered::Waits(None)));
+        }
+        // Those of a sender that fails give their turn on, to whatever origin they went.
+        let mut sent = Vec::new();
+        let lost = turns.leave(CallId(1), now, |command| {
+            let Command::Open(open) = command else { return Ok(()) };
+            if open.call.0 < 4 {
+                return Err(Error::Stopped);
+            }
+            sent.push(open.call.0);
+            Ok(())
+        });
+        assert_eq!((lost.len(), sent), (2, vec![4]));
+        assert_eq!(turns.state().queues.len(), 1);
+    }
+
+    #[test]
     fn what_was_said_follows_and_what_cannot_be_sent_gives_its_turn_on() {
-        let (turns, now) = (Turns::new(1, 9), Instant::now());
+        let (turns, now) = (Turns::new(1, 0, 9).unwrap(), Instant::now());
         for id in 1..=3 {
             turns.enter(open(id, 1, None), None, now);
             turns.say(CallId(id), Command::End { call: CallId(id) });
@@ -343,7 +423,7 @@ mod tests {
 
     #[test]
     fn limits_on_time_hold_while_it_waits_and_what_is_left_of_them_after() {
-        let (turns, now) = (Turns::new(1, 9), Instant::now());
+        let (turns, now) = (Turns::new(1, 0, 9).unwrap(), Instant::now());
         let s = Duration::from_secs;
         assert!(matches!(turns.enter(open(1, 1, Some(s(9))), None, now), Entered::Turn(_)));
         for (id, total, look) in [(2, 5, Some(5)), (3, 7, None), (4, 3, Some(3)), (5, 9, None)] {

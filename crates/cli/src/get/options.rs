@@ -99,6 +99,9 @@ pub(super) struct ConnectOptions {
     /// Ask the system for names that it does not answer
     #[arg(long, requires = "doh_url")]
     doh_or_system: bool,
+    /// Ask the server of `--doh-url` by GET, which caches may answer, in place of POST.
+    #[arg(long, requires = "doh_url")]
+    doh_by_get: bool,
     /// Go through this proxy: http, https (TLS with it) or socks5, which resolves names; without a port 1080, under
     /// https 443. An empty one is none. Without a word on it those of the environment hold (http_proxy, HTTPS_PROXY,
     /// ALL_PROXY, NO_PROXY), as with curl
@@ -258,6 +261,7 @@ impl ConnectOptions {
         let server = DnsOverHttps::new(url)
             .map_err(|error| io::Error::other(format!("--doh-url: {error}")))?
             .addresses(self.doh_addresses.iter().copied());
+        let server = if self.doh_by_get { server.by_get() } else { server };
         Ok(if self.doh_or_system { server.or_system() } else { server })
     }
 

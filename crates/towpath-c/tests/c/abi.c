@@ -648,7 +648,7 @@ static void a_queue_that_is_freed_gives_its_requests_up(towpath_engine *engine)
     CHECK(towpath_request_free(request) == TOWPATH_OK);
 }
 
-static void requests_to_one_origin_wait_for_one_another(void)
+static void requests_wait_for_one_another(int whatever_their_origin)
 {
     towpath_engine_options engine_options;
     towpath_engine *engine;
@@ -659,7 +659,10 @@ static void requests_to_one_origin_wait_for_one_another(void)
 
     memset(&engine_options, 0, sizeof engine_options);
     engine_options.size = sizeof engine_options;
-    engine_options.max_requests_per_origin = 1;
+    if (whatever_their_origin)
+        engine_options.max_requests_under_way = 1;
+    else
+        engine_options.max_requests_per_origin = 1;
     CHECK(towpath_engine_new(&engine_options, &engine) == TOWPATH_OK);
     options.queue = queue;
     CHECK(towpath_request_start(engine, &options, &first) == TOWPATH_OK);
@@ -1600,7 +1603,8 @@ int main(int argc, char **argv)
     functions_may_cancel_and_free(engine);
     an_engine_that_is_freed_ends_its_requests_first();
     a_queue_that_is_freed_gives_its_requests_up(engine);
-    requests_to_one_origin_wait_for_one_another();
+    requests_wait_for_one_another(0);
+    requests_wait_for_one_another(1);
     what_cannot_be_is_refused(engine);
     threads_share_an_engine(engine);
     names_are_asked_of_the_app();

@@ -101,6 +101,32 @@ fn further_ones_wait_in_their_order_and_other_origins_do_not() {
 }
 
 #[test]
+fn further_ones_wait_whatever_their_origin_where_there_is_a_limit_on_all() {
+    let (one, other) = (Held::new(), Held::new());
+    let engine = Engine::builder().max_calls_under_way(3).max_calls_per_origin(2).start().unwrap();
+    let (sender, ends) = mpsc::channel();
+    let ask = |held: &Held, path: &str| {
+        engine.client().get(&held.url(path)).send_with(Ends(sender.clone(), 0)).unwrap();
+    };
+    ["a", "b", "c"].iter().for_each(|path| ask(&one, path));
+    let mut first = [one.next(), one.next()];
+    first.sort_unstable();
+    assert_eq!(first, ["/a", "/b"]);
+    ["d", "e"].iter().for_each(|path| ask(&other, path));
+    assert_eq!(other.next(), "/d");
+    one.has_no_more();
+    other.has_no_more();
+    // `c` came before `e`, and its origin has no room.
+    other.go.send(()).unwrap();
+    assert_eq!(ends.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(200));
+    assert_eq!(other.next(), "/e");
+    one.go.send(()).unwrap();
+    assert_eq!(ends.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(200));
+    assert_eq!(one.next(), "/c");
+    other.has_no_more();
+}
+
+#[test]
 fn one_that_is_given_up_while_it_waits_takes_no_turn_and_gives_none() {
     let held = Held::new();
     let engine = engine(1);
