@@ -35,6 +35,7 @@ struct Wanted {
     max_idle: Option<usize>,
     max_calls: Option<usize>,
     max_calls_per_origin: Option<usize>,
+    max_calls_under_way: Option<usize>,
     idle_timeout: Option<f64>,
 }
 
@@ -171,7 +172,7 @@ impl Engine {
         }
         let client = self.running().as_ref().map(towpath::Engine::client);
         let client = client.ok_or_else(|| failure(&towpath::Error::Stopped))?;
-        let mut request = options.apply(client.request(method, url));
+        let mut request = options.apply(client.request(method, url), url);
         for field in fields.try_iter()? {
             let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = field?.extract()?;
             request = request.header(text(&name)?, text(&value)?);
@@ -224,6 +225,7 @@ impl Wanted {
         settings.idle_timeout = duration(self.idle_timeout)?.unwrap_or(settings.idle_timeout);
         let mut builder = towpath::Engine::builder().tls(tls).settings(settings);
         builder = builder.max_calls_per_origin(self.max_calls_per_origin.unwrap_or(0));
+        builder = builder.max_calls_under_way(self.max_calls_under_way.unwrap_or(0));
         if let Some(path) = self.memory {
             builder = builder.memory(path);
         }

@@ -34,7 +34,7 @@ mod _towpath {
     #[pymodule_export]
     use crate::failure::Failure;
     #[pymodule_export]
-    use crate::options::Options;
+    use crate::options::{Options, Through};
     #[pymodule_export]
     use crate::socket::{Outgoing, Ping, Socket, Sockets};
     #[pymodule_export]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towpath::{HttpVersions, Priority, Repeat, Request};
+use towpath::{HttpVersions, Priority, Proxies, Proxy, Repeat, Request};
+
+use crate::failure::failure;
 
 /// How requests are treated: made once, used for many.
 #[pyclass(frozen, module = "towpath._towpath")]
@@ -27,6 +29,7 @@ pub(crate) struct Options {
     priority: Priority,
     http_versions: HttpVersions,
     turn: Option<Duration>,
+    proxies: Option<Proxies>,
 }
 
 #[pymethods]
@@ -35,7 +38,7 @@ impl Options {
     #[pyo3(signature = (*, total=None, answer=None, connect=None, first_byte=None, gap=None, retries=None,
         repeat="by-method", redirects=0, redirects_to_http=false, decode=false, resume=true, hedge=false,
         wait_for_network=false, fail_at_rest=false, unlimited=false, priority="normal", http_versions="negotiated",
-        turn_timeout=None))]
+        turn_timeout=None, proxy=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is an argument in Python, which names them"
@@ -59,6 +62,7 @@ impl Options {
         priority: &str,
         http_versions: &str,
         turn_timeout: Option<f64>,
+        proxy: Option<&Bound<'_, Through>>,
     ) -> PyResult<Self> {
         Ok(Self {
             total: duration(total)?,
@@ -79,12 +83,30 @@ impl Options {
             priority: parse_priority(priority)?,
             http_versions: parse_http_versions(http_versions)?,
             turn: duration(turn_timeout)?,
+            proxies: proxy.map(|proxy| proxy.get().0.clone()),
         })
     }
 }
 
+/// Proxies that requests go through.
+#[pyclass(frozen, module = "towpath._towpath", name = "Proxies")]
+pub(crate) struct Through(Proxies);
+
+#[pymethods]
+impl Through {
+    /// One before all places, or those that the environment has at this moment: `environment`.
+    #[new]
+    fn new(word: &str) -> PyResult<Self> {
+        let proxies = match word {
+            "environment" => Proxies::from_environment(),
+            url => Proxy::new(url).map(Proxies::all),
+        };
+        proxies.map(Self).map_err(|error| failure(&error))
+    }
+}
+
 impl Options {
-    pub(crate) fn apply(&self, request: Request) -> Request {
+    pub(crate) fn apply(&self, request: Request, url: &str) -> Request {
         let request = request.redirects(self.redirects).priority(self.priority).repeat(self.repeat);
         let request = request.http_versions(self.http_versions);
         let with = |request: Request, is: bool, change: fn(Request) -> Request| {
@@ -96,6 +118,8 @@ impl Options {
         let request = with(request, self.hedge, Request::hedge);
         let request = with(request, self.wait_for_network, Request::wait_for_network);
         let request = with(request, self.fail_at_rest, Request::fail_at_rest);
+        let proxy = self.proxies.as_ref().and_then(|proxies| proxies.before(url));
+        let request = proxy.into_iter().fold(request, |it, proxy| it.proxy(Some(proxy.clone())));
         self.limit(with(request, self.unlimited, Request::unlimited))
     }
 

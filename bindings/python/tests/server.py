@@ -18,10 +18,50 @@ import base64
 import gzip
 import hashlib
 import json
+import socket
 import ssl
 import struct
 import threading
 from collections import Counter
+
+
+class Proxy:
+    """Answers what it is asked to forward by itself, refuses tunnels, and keeps the heads of all requests."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.heads: list[bytes] = []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def lines(self) -> list[str]:
+        return [head.split(b"\r\n")[0].decode() for head in self.heads]
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as reader:
+            while line := reader.readline():
+                head = line
+                while line not in (b"\r\n", b""):
+                    line = reader.readline()
+                    head += line
+                self.heads.append(head)
+                answer = b"403 No" if head.startswith(b"CONNECT ") else b"200 OK"
+                connection.sendall(b"HTTP/1.1 " + answer + b"\r\ncontent-length: 7\r\n\r\nproxied")
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
 
 
 class Server:

@@ -8,7 +8,7 @@ import time
 import pytest
 import requests
 import towpath
-from server import Server
+from server import Proxy, Server
 
 
 @pytest.fixture
@@ -79,9 +79,31 @@ def test_errors_of_connecting(session: requests.Session) -> None:
         session.get("http://127.0.0.1:1/", timeout=(1, 2, 3))
 
 
+def test_proxies_are_asked(session: requests.Session, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy() as proxy:
+        with_user = proxy.url.replace("//", "//user:secret@")
+        for url in (proxy.url, with_user, proxy.url.removeprefix("http://")):
+            assert session.get("http://app.test/hello", proxies={"http": url}).text == "proxied"
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert session.get("http://app.test/hello").text == "proxied"
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert session.get(f"{server.url}/hello").text == "hello"
+        assert proxy.lines == ["GET http://app.test/hello HTTP/1.1"] * 4
+        assert [b"proxy-authorization: Basic dXNlcjpzZWNyZXQ=" in head for head in proxy.heads] == [
+            False,
+            True,
+            False,
+            False,
+        ]
+        session.mount("https://", towpath.Adapter())
+        with pytest.raises(requests.exceptions.ProxyError):
+            session.get("https://app.test/", proxies={"https": proxy.url})
+    for url in ("ftp://p.test", "http://p.test/proxy.pac"):
+        with pytest.raises(requests.exceptions.InvalidProxyURL):
+            session.get("http://app.test/", proxies={"http": url})
+
+
 def test_what_it_does_not_do_is_refused(session: requests.Session, server: Server) -> None:
-    with pytest.raises(requests.exceptions.ProxyError):
-        session.get(f"{server.url}/hello", proxies={"http": "http://127.0.0.1:1"})
     session.mount("https://", towpath.Adapter())
     with pytest.raises(requests.exceptions.SSLError, match="always checked"):
         session.get("https://127.0.0.1:1/", verify=False)

@@ -8,8 +8,8 @@ what may be repeated, resumes responses that break off, and keeps limits on time
     with towpath.Client() as client:
         print(client.get("https://example.org/").text)
 
-`Client` blocks, `AsyncClient` is for asyncio and Trio. `Transport` and `AsyncTransport` are for httpx, `Adapter` is
-for requests.
+`Client` blocks, `AsyncClient` is for asyncio and Trio. `HttpxClient` and `HttpxAsyncClient` are httpx's clients with an
+engine below, `Transport` and `AsyncTransport` are for clients of httpx itself, `Adapter` is for requests.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from ._errors import (
     LimitError,
     OfflineError,
     ProtocolError,
+    ProxyError,
     RedirectError,
     ResolveError,
     StatusError,
@@ -41,7 +42,7 @@ from ._headers import Headers
 from ._websocket import AsyncLastingWebSocket, AsyncWebSocket, LastingWebSocket, WebSocket
 
 if TYPE_CHECKING:
-    from ._httpx import AsyncTransport, Transport
+    from ._httpx import AsyncTransport, HttpxAsyncClient, HttpxClient, Transport
     from ._requests import Adapter
 
 __all__ = [
@@ -64,10 +65,13 @@ __all__ = [
     "EngineError",
     "Error",
     "Headers",
+    "HttpxAsyncClient",
+    "HttpxClient",
     "LastingWebSocket",
     "LimitError",
     "OfflineError",
     "ProtocolError",
+    "ProxyError",
     "RedirectError",
     "ResolveError",
     "Response",
@@ -82,7 +86,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # httpx and requests are read when they are wanted: neither is needed otherwise.
-    if name in ("Transport", "AsyncTransport"):
+    if name in ("Transport", "AsyncTransport", "HttpxClient", "HttpxAsyncClient"):
         from . import _httpx
 
         return getattr(_httpx, name)

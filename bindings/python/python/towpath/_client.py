@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit, urlunsplit
 
-from . import _errors, _towpath, _websocket
+from . import _errors, _limits, _towpath, _websocket
 from ._engine import Engine
 from ._exchange import AsyncExchange, Exchange, Fields
 from ._headers import Headers
@@ -155,7 +155,8 @@ class AsyncResponse(_BaseResponse):
 class _BaseClient:
     """- `headers`: sent with every request. `redirects`: how many are followed. `decode`: whether compressed bodies
       are asked for and decoded. `timeout`: s for everything, redirects and repetitions included; None for no limit but
-      those of the engine.
+      those of the engine. `proxy`: the URL of one before all places; "environment" for those of the environment, by
+      curl's rules; None for none.
     - `engine`: one that is shared; without it the client has its own, and `settings` are those of `Engine`.
     """
 
@@ -167,6 +168,7 @@ class _BaseClient:
         timeout: float | None = None,
         redirects: int = 20,
         decode: bool = True,
+        proxy: str | None = None,
         **settings: Any,
     ) -> None:
         if engine is not None and settings:
@@ -174,7 +176,12 @@ class _BaseClient:
         self._owns = engine is None
         self.engine = engine if engine is not None else Engine(**settings)
         self._headers = _pairs(headers)
-        self._defaults: dict[str, Any] = {"total": timeout, "redirects": redirects, "decode": decode}
+        self._defaults: dict[str, Any] = {
+            "total": timeout,
+            "redirects": redirects,
+            "decode": decode,
+            "proxy": _limits.proxies(proxy),
+        }
 
     def _prepared(
         self,
@@ -191,6 +198,8 @@ class _BaseClient:
         names = {name.lower() for name, _ in fields}
         if kind is not None and "content-type" not in names:
             fields.append(("content-type", kind))
+        if "proxy" in options:
+            options["proxy"] = _limits.proxies(options["proxy"])
         if "timeout" in options:
             options["total"] = options.pop("timeout")
         given = tuple(sorted({**self._defaults, **options}.items()))
@@ -209,10 +218,11 @@ class Client(_BaseClient):
 
     `request` and its short forms take `params` (the query), `headers`, and one of `content` (bytes, text, or an
     iterable of bytes), `data` (a form) and `json`; and as options `timeout` (s for everything), `answer`,
-    `first_byte`, `gap` (s, limits of one layer), `turn_timeout` (s, the wait for others: `max_calls_per_origin`),
-    `retries`, `repeat` ("by-method", "always", "never"), `redirects`, `redirects_to_http`, `decode`, `resume`,
-    `hedge`, `wait_for_network`, `fail_at_rest`, `unlimited`, `priority` ("high", "normal", "low"), `http_versions`
-    ("negotiated": HTTP/2 where a server chooses it under TLS; "http1"; "http2").
+    `first_byte`, `gap` (s, limits of one layer), `turn_timeout` (s, the wait for others: `max_calls_per_origin`,
+    `max_calls_under_way`), `proxy`, `retries`, `repeat` ("by-method", "always", "never"), `redirects`,
+    `redirects_to_http`, `decode`, `resume`, `hedge`, `wait_for_network`, `fail_at_rest`, `unlimited`, `priority`
+    ("high", "normal", "low"), `http_versions` ("negotiated": HTTP/2 where a server chooses it under TLS; "http1";
+    "http2").
     """
 
     def request(self, method: str, url: str, **how: Any) -> Response:

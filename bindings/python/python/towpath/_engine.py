@@ -24,8 +24,8 @@ class Engine:
       network there is.
     - `window_bytes`: bytes of either body that may wait: 262144. `max_connections`: connections to one origin: 16.
       `max_idle`: connections without a request: 32. `max_calls`: requests under way: 1024; one more fails.
-      `max_calls_per_origin`: to one origin; more wait in order, within `timeout`: no limit. `idle_timeout`: s that a
-      connection may have no request: 60.
+      `max_calls_per_origin`: to one origin; more wait in order, within `timeout`: no limit. `max_calls_under_way`: to
+      all of them; more wait as well: no limit. `idle_timeout`: s that a connection may have no request: 60.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Engine:
         max_idle: int | None = None,
         max_calls: int | None = None,
         max_calls_per_origin: int | None = None,
+        max_calls_under_way: int | None = None,
         idle_timeout: float | None = None,
     ) -> None:
         self.roots = _roots(verify)
@@ -53,6 +54,7 @@ class Engine:
         self.max_idle = max_idle
         self.max_calls = max_calls
         self.max_calls_per_origin = max_calls_per_origin
+        self.max_calls_under_way = max_calls_under_way
         self.idle_timeout = idle_timeout
         self._native: _towpath.Engine | None = None
         self._closed = False

@@ -39,6 +39,10 @@ class TlsError(ConnectError):
     """The TLS handshake failed, or TLS cannot be set up as asked."""
 
 
+class ProxyError(ConnectError):
+    """The proxy refused, or did not do what it was asked for."""
+
+
 class Timeout(Error, builtins.TimeoutError):
     """A limit on time passed: `kind` says what was waited for."""
 
@@ -105,9 +109,11 @@ _CLASSES: dict[str, type[Error]] = {
     "url": CallerError,
     "token": CallerError,
     "upload": CallerError,
+    "proxy settings": CallerError,
     "resolve": ResolveError,
     "connect": ConnectError,
     "offline": OfflineError,
+    "proxy": ProxyError,
     "tls": TlsError,
     "tls settings": TlsError,
     "connect timeout": ConnectTimeout,

@@ -1,8 +1,9 @@
-"""Transports for httpx."""
+"""Transports and clients for httpx."""
 
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import quote
 
 import httpx
 
@@ -17,6 +18,8 @@ _CLASSES: dict[str, type[httpx.RequestError]] = {
     "resolve": httpx.ConnectError,
     "connect": httpx.ConnectError,
     "offline": httpx.ConnectError,
+    "proxy": httpx.ProxyError,
+    "proxy settings": httpx.ProxyError,
     "tls": httpx.ConnectError,
     "tls settings": httpx.ConnectError,
     "connect timeout": httpx.ConnectTimeout,
@@ -39,27 +42,42 @@ class _Base:
         cert: Path | tuple[Path, Path] | None = None,
         retries: int | None = None,
         limits: httpx.Limits | None = None,
+        http_versions: str = "negotiated",
+        proxy: str | httpx.URL | httpx.Proxy | None = None,
         **settings: Any,
     ) -> None:
         """- `engine`: one that is shared; without it the transport has its own, and ends it when it is closed.
         - `verify`, `cert` and `settings`: those of `Engine`.
         - `retries`: how often a request is repeated where that is allowed: 2.
-        - `limits`: httpx's. `max_connections` is how many requests may be under way, to each origin by itself: more
-          wait in order, within the timeout for pool; `max_keepalive_connections` and `keepalive_expiry` are the
-          engine's `max_idle` and `idle_timeout`.
+        - `limits`: httpx's. `max_connections` is how many requests may be under way, to all origins together
+          (`max_calls_under_way`): more wait in order, within the timeout for pool; `max_keepalive_connections` and
+          `keepalive_expiry` are the engine's `max_idle` and `idle_timeout`. To each origin by itself:
+          `max_calls_per_origin`.
+        - `http_versions`: "negotiated", "http1" or "http2". `proxy`: one before all places, as httpx takes it, but for
+          an `ssl_context` of its own; "environment" for those of the environment by curl's rules.
         """
         if limits is not None:
             settings = {**_settings(limits), **settings}
         if engine is not None and (verify is not True or cert is not None or settings):
             raise ValueError("verify, cert and settings are those of an engine of its own")
+        self._retries = retries
+        self._http_versions = http_versions
+        self._proxy = _limits.proxies(_proxy(proxy))
         self._owns = engine is None
         self.engine = engine if engine is not None else Engine(verify=verify, cert=cert, **settings)
-        self._retries = retries
 
     def _options(self, request: httpx.Request) -> _towpath.Options:
         limits = request.extensions.get("timeout") or {}
         priority = request.extensions.get("towpath_priority", "normal")
-        return _limits.options(limits.get("connect"), limits.get("read"), self._retries, priority, limits.get("pool"))
+        return _limits.options(
+            limits.get("connect"),
+            limits.get("read"),
+            self._retries,
+            priority,
+            limits.get("pool"),
+            self._http_versions,
+            self._proxy,
+        )
 
     def _close(self) -> None:
         if self._owns:
@@ -68,13 +86,25 @@ class _Base:
 
 def _settings(limits: httpx.Limits) -> dict[str, Any]:
     named = {
-        "max_calls_per_origin": limits.max_connections,
+        "max_calls_under_way": limits.max_connections,
         # So many may have a connection each.
         "max_connections": limits.max_connections,
         "max_idle": limits.max_keepalive_connections,
         "idle_timeout": limits.keepalive_expiry,
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _proxy(proxy: str | httpx.URL | httpx.Proxy | None) -> str | None:
+    """A proxy as the engine takes it."""
+    if proxy is None or isinstance(proxy, str):
+        return proxy
+    if isinstance(proxy, httpx.URL):
+        return str(proxy) if not proxy.userinfo else _proxy(httpx.Proxy(proxy))
+    if proxy.headers or proxy.ssl_context is not None:
+        raise ValueError("of a proxy its URL and credentials are honoured, and no headers or ssl_context of its own")
+    who = "" if proxy.auth is None else ":".join(quote(word, safe="") for word in proxy.auth) + "@"
+    return f"{proxy.url.scheme}://{who}{proxy.url.netloc.decode('ascii')}"
 
 
 class Transport(_Base, httpx.BaseTransport):
@@ -126,6 +156,59 @@ class AsyncTransport(_Base, httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         self._close()
+
+
+T = TypeVar("T", Transport, AsyncTransport)
+
+
+def _transport(
+    kind: type[T],
+    options: dict[str, Any],
+    *,
+    engine: Engine | None = None,
+    verify: Any = True,
+    cert: Any = None,
+    http1: bool = True,
+    http2: bool = True,
+    limits: httpx.Limits | None = None,
+    proxy: str | httpx.URL | httpx.Proxy | None = None,
+    retries: int | None = None,
+) -> T:
+    """The transport for what httpx's own would be made with."""
+    if options.get("transport") is not None:
+        raise ValueError("the transport is the engine's: httpx.Client takes others")
+    if not (http1 or http2):
+        raise ValueError("one of http1 and http2 must be left")
+    versions = "negotiated" if http1 and http2 else "http1" if http1 else "http2"
+    if proxy is None and options.get("trust_env", True):
+        proxy = "environment"
+    return kind(
+        engine=engine, verify=verify, cert=cert, limits=limits, http_versions=versions, proxy=proxy, retries=retries
+    )
+
+
+_OURS = ("engine", "verify", "cert", "http1", "http2", "limits", "proxy", "retries")
+
+
+class HttpxClient(httpx.Client):
+    """httpx's client, whose requests go by an engine. What `httpx.Client` passes over once it has a transport is
+    honoured here: `verify`, `cert`, `http1`, `http2` (True: a server may choose it), `limits`, `proxy`, and
+    `trust_env` as far as it is about proxies; `verify=False`, `transport` and what a proxy has of its own but
+    credentials are refused. It takes `engine` and `retries` as `Transport` does; without `limits` the engine's hold.
+    `mounts` are httpx's own.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        ours = {name: options.pop(name) for name in _OURS if name in options}
+        super().__init__(**{**options, "transport": _transport(Transport, options, **ours)})
+
+
+class HttpxAsyncClient(httpx.AsyncClient):
+    """As `HttpxClient`, for asyncio and Trio."""
+
+    def __init__(self, **options: Any) -> None:
+        ours = {name: options.pop(name) for name in _OURS if name in options}
+        super().__init__(**{**options, "transport": _transport(AsyncTransport, options, **ours)})
 
 
 class _Stream(httpx.SyncByteStream):

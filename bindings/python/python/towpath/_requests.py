@@ -4,13 +4,14 @@ import http.client
 import os
 import threading
 from collections.abc import Generator, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
-from requests.utils import select_proxy
+from requests.utils import prepend_scheme_if_needed, select_proxy
 
 from . import _errors, _limits, _towpath
 from ._engine import Engine
@@ -20,6 +21,8 @@ _CLASSES: dict[str, type[requests.RequestException]] = {
     "url": requests.exceptions.InvalidURL,
     "token": requests.exceptions.InvalidHeader,
     "upload": requests.RequestException,
+    "proxy": requests.exceptions.ProxyError,
+    "proxy settings": requests.exceptions.InvalidProxyURL,
     "resolve": requests.ConnectionError,
     "connect": requests.ConnectionError,
     "offline": requests.ConnectionError,
@@ -71,11 +74,11 @@ class Adapter(HTTPAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
         url = request.url or ""
-        if select_proxy(url, dict(proxies or {})):
-            raise requests.exceptions.ProxyError("this adapter knows no proxies", request=request)
+        proxy = select_proxy(url, dict(proxies or {}))
         self.add_headers(request, stream=stream, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
         try:
-            options = _limits.options(*_pair(timeout), self._retries)
+            through = None if proxy is None else _proxies(prepend_scheme_if_needed(proxy, "http"))
+            options = _limits.options(*_pair(timeout), self._retries, proxy=through)
             engine = self._engine(url, verify, cert).native()
             body, length = _body(request)
             fields = list(request.headers.items())
@@ -83,7 +86,7 @@ class Adapter(HTTPAdapter):
             exchange = Exchange(engine, method, _url(url), fields, options, body, length)
             head = exchange.head()
         except (_errors.Error, _towpath.Failure) as failure:
-            _raise(failure, request)
+            _raise(failure, request, proxy)
         # requests' own types are stricter than what it does.
         raw: Any = _Raw(exchange, request, head)
         return self.build_response(request, raw)
@@ -106,6 +109,11 @@ class Adapter(HTTPAdapter):
         engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
             engine.close()
+
+
+@lru_cache(maxsize=64)
+def _proxies(url: str) -> _towpath.Proxies | None:
+    return _limits.proxies(url)
 
 
 def _engine(tls: tuple[Any, Any], settings: dict[str, Any]) -> Engine:
@@ -260,7 +268,11 @@ def _pair(timeout: Any) -> tuple[float | None, float | None]:
     return connect, read
 
 
-def _raise(failure: _errors.Error | _towpath.Failure, request: requests.PreparedRequest) -> NoReturn:
+def _raise(
+    failure: _errors.Error | _towpath.Failure, request: requests.PreparedRequest, proxy: str | None
+) -> NoReturn:
     """Raises requests' error, whose cause is this library's, with its report."""
     ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
-    raise _CLASSES.get(ours.kind, requests.ConnectionError)(str(ours), request=request) from ours
+    # It is the proxy that cannot be reached.
+    kind = "proxy" if proxy is not None and ours.kind in ("connect", "resolve") else ours.kind
+    raise _CLASSES.get(kind, requests.ConnectionError)(str(ours), request=request) from ours

@@ -14,6 +14,7 @@ class _Settings(Protocol):
     max_idle: int | None
     max_calls: int | None
     max_calls_per_origin: int | None
+    max_calls_under_way: int | None
     idle_timeout: float | None
 
 class Failure(Exception):
@@ -46,7 +47,11 @@ class Options:
         priority: str = "normal",
         http_versions: str = "negotiated",
         turn_timeout: float | None = None,
+        proxy: Proxies | None = None,
     ) -> None: ...
+
+class Proxies:
+    def __init__(self, word: str) -> None: ...
 
 class Exchange:
     def write(self, piece: bytes, offset: int) -> int: ...
