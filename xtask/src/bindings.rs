@@ -1,5 +1,5 @@
 //! The client library in other languages: built, installed beside what it is used with, and tested there.
-//! For the JVM that is OkHttp with its MockWebServer, under the JVM's own checks of native code.
+//! For the JVM that is OkHttp with its MockWebServer, under the JVM's own checks of native code, from Java and Kotlin.
 //!
 //! Everything is under `target/bindings`. Python's own tests run in development mode, and the suites of httpx and
 //! requests with this library in the place of what these connect by: `bindings/python/suites` has what they find
@@ -82,11 +82,16 @@ fn debug_build() -> Result<()> {
 
 const DEBUG_PYTHON: &str = "python-debug";
 
-/// Builds the artifact with the native library in it, and tests it.
+/// Builds the artifact with the native library in it, and the one for Kotlin, and tests both.
 fn jvm() -> Result<()> {
     native("dev", "debug")?;
     let log = jvm_folder().join("maven.log");
-    let tested = run_command(maven(&["package"])?.stdout(fs::File::create(&log)?));
+    let mut package = maven(&["package"])?;
+    match newer_jdk() {
+        Some(home) => drop(package.arg(format!("-Dtowpath.jdk22={}", home.display()))),
+        None => println!("bindings: the JVM by FFM NOT CHECKED: {JDKS} has no JDK 22 or later"),
+    }
+    let tested = run_command(package.stdout(fs::File::create(&log)?));
     let printed = fs::read_to_string(&log)?;
     print!("{printed}");
     tested?;
@@ -96,6 +101,28 @@ fn jvm() -> Result<()> {
         None => Ok(()),
     }
 }
+
+/// The home of a JDK that has the Foreign Function & Memory API.
+fn newer_jdk() -> Option<PathBuf> {
+    let homes = fs::read_dir(JDKS).ok()?.flatten().map(|entry| entry.path());
+    let mut homes: Vec<PathBuf> = homes
+        .filter(|home| home.join("bin/javac").is_file())
+        .filter(|home| fs::read_to_string(home.join("release")).is_ok_and(|said| is_newer(&said)))
+        .collect();
+    homes.sort_unstable();
+    homes.pop()
+}
+
+/// Whether a JDK's own words on its release are of 22 or later.
+fn is_newer(release: &str) -> bool {
+    let version = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""));
+    let major =
+        version.and_then(|version| version.split(['.', '"', '-']).next()?.parse::<u32>().ok());
+    major.is_some_and(|major| major >= 22)
+}
+
+/// Where Debian's JDKs are, and Temurin's of Debian's packages.
+const JDKS: &str = "/usr/lib/jvm";
 
 /// CPU, memory and time beside OkHttp alone.
 fn jvm_bench(options: &[&str]) -> Result<()> {
@@ -110,7 +137,8 @@ fn java(profile: &str, folder: &str) -> Result<String> {
     native(profile, folder)?;
     let classpath = jvm_folder().join("classpath");
     let written = format!("-Dmdep.outputFile={}", classpath.display());
-    run_command(&mut maven(&["test-compile", "dependency:build-classpath", &written])?)?;
+    let goals = ["--projects", "java", "test-compile", "dependency:build-classpath", &written];
+    run_command(&mut maven(&goals)?)?;
     let made = jvm_folder().join("java");
     let ours = ["classes", "test-classes"].map(|classes| made.join(classes).display().to_string());
     Ok(format!("{}:{}", ours.join(":"), fs::read_to_string(classpath)?.trim()))
@@ -134,7 +162,7 @@ fn native(profile: &str, folder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Maven in the artifact's folder, with everything that it makes and fetches under `target`.
+/// Maven in the artifacts' folder, with everything that it makes and fetches under `target`.
 fn maven(goals: &[&str]) -> Result<Command> {
     if !has("mvn") {
         return Err(
@@ -150,7 +178,7 @@ fn maven(goals: &[&str]) -> Result<Command> {
         .arg(property("towpath.native", "native"))
         .arg(property("maven.repo.local", "repository"))
         .args(goals)
-        .current_dir(root().join("bindings/jvm/java"));
+        .current_dir(root().join("bindings/jvm"));
     Ok(command)
 }
 
@@ -279,4 +307,23 @@ fn environment_folder() -> PathBuf {
 
 fn program(name: &str) -> PathBuf {
     Path::new(&environment_folder()).join("bin").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jdk_says_which_it_is() {
+        for (release, newer) in [
+            ("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"25.0.1\"\n", true),
+            ("JAVA_VERSION=\"22\"", true),
+            ("JAVA_VERSION=\"23-ea\"", true),
+            ("JAVA_VERSION=\"21.0.2\"", false),
+            ("JAVA_VERSION=\"1.8.0_402\"", false),
+            ("", false),
+        ] {
+            assert_eq!(is_newer(release), newer, "{release}");
+        }
+    }
 }

@@ -1,8 +1,11 @@
-//! The client library for the JVM: the native methods of `io.towpath.Native`, whose Java half is in `java`.
+//! The client library for the JVM: the native methods of `io.towpath.Native`, whose Java half is in `java`. Here they are by
+//! JNI, for JDK 17 on; [`ffm`] has them by the Foreign Function & Memory API, for JDK 22 on.
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | `bytes` | bytes as Java has them |
+//! | `calls` | what the methods do, by either way |
+//! | `ffm` | one function for all methods, by Java's Foreign Function & Memory API |
 //! | `exchange` | one request and its response, whose calls block |
 //! | `handle` | what Java keeps as numbers |
 //! | `socket` | WebSocket: calls that never wait, and the hub that tells which sockets go on |
@@ -12,25 +15,24 @@
 //! Java's strings.
 
 mod bytes;
+mod calls;
 mod exchange;
+pub mod ffm;
 mod handle;
 mod socket;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jni::errors::ThrowRuntimeExAndDefault;
 use jni::objects::{JByteArray, JClass};
 use jni::strings::JNIString;
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_mangle, jni_str};
-use towpath::websocket::Message;
-use towpath::{Engine, Error, HttpVersions, Request, Settings, Tls};
-use towpath_exchange::kind::kind;
+use towpath::{Engine, Error};
 
 use crate::bytes::{signed, signed_mut};
 use crate::exchange::Exchange;
-use crate::socket::{Hub, Received, Socket};
+use crate::socket::{Hub, Socket};
 
 /// What a call into the JVM comes to: its error is thrown already, or is the JVM's own.
 type Result<T> = jni::errors::Result<T>;
@@ -47,23 +49,13 @@ pub extern "system" fn engine_start<'local>(
     window_bytes: jint,
 ) -> jlong {
     env.with_env(|env| -> Result<jlong> {
-        let mut settings = Settings::default();
-        let set = |value: jint, setting: &mut usize| {
-            *setting = usize::try_from(value).unwrap_or(*setting);
+        let roots = match roots.is_null() {
+            true => None,
+            false => Some(env.convert_byte_array(&roots)?),
         };
-        set(max_connections, &mut settings.max_connections);
-        set(max_calls, &mut settings.max_calls);
-        set(window_bytes, &mut settings.window_bytes);
-        let mut tls = Tls::new();
-        if !roots.is_null() {
-            tls = tls.roots(env.convert_byte_array(&roots)?);
-        }
-        let most = usize::try_from(max_calls_per_origin).unwrap_or(0);
-        let builder = Engine::builder().settings(settings).tls(tls).max_calls_per_origin(most);
-        match builder.start() {
-            Ok(engine) => Ok(handle::give(engine)),
-            Err(error) => throw(env, &error),
-        }
+        let numbers = [max_connections, max_calls, max_calls_per_origin, window_bytes];
+        let started = calls::engine(roots, numbers);
+        started.map(handle::give).or_else(|error| throw(env, &error))
     })
     .resolve::<ThrowRuntimeExAndDefault>()
 }
@@ -90,9 +82,8 @@ pub extern "system" fn network_changed<'local>(
 ) {
     env.with_env(|env| -> Result<()> {
         let label = env.convert_byte_array(&label)?;
-        let kind = if mobile { towpath::NetworkKind::Mobile } else { towpath::NetworkKind::Fixed };
         let engine = handle::look::<Engine>(engine);
-        let changed = engine.network_changed(&String::from_utf8_lossy(&label), kind, online);
+        let changed = calls::network_changed(&engine, &label, mobile, online);
         changed.or_else(|error| throw(env, &error))
     })
     .resolve::<ThrowRuntimeExAndDefault>();
@@ -114,17 +105,12 @@ pub extern "system" fn exchange_start<'local>(
 ) -> jlong {
     env.with_env(|env| -> Result<jlong> {
         let head = env.convert_byte_array(&head)?;
-        let request = match request(&handle::look::<Engine>(engine), &head) {
-            Ok(request) => limited(request, connect_ms, read_ms, retries),
-            Err(error) => return throw(env, &error),
+        let body = match body.is_null() {
+            true => None,
+            false => Some(env.convert_byte_array(&body)?),
         };
-        let started = if !body.is_null() {
-            Exchange::asking(request.body(env.convert_byte_array(&body)?))
-        } else if length == NO_BODY {
-            Exchange::asking(request)
-        } else {
-            Exchange::uploading(request, u64::try_from(length).ok())
-        };
+        let engine = handle::look::<Engine>(engine);
+        let started = calls::exchange(&engine, &head, body, length, [connect_ms, read_ms, retries]);
         started.map(handle::give).or_else(|error| throw(env, &error))
     })
     .resolve::<ThrowRuntimeExAndDefault>()
@@ -261,12 +247,8 @@ pub extern "system" fn hub_take<'local>(
     _class: JClass<'local>,
     hub: jlong,
 ) -> JByteArray<'local> {
-    env.with_env(|env| {
-        let tokens = handle::look::<Arc<Hub>>(hub).take();
-        let bytes: Vec<u8> = tokens.into_iter().flat_map(jlong::to_le_bytes).collect();
-        env.byte_array_from_slice(&bytes)
-    })
-    .resolve::<ThrowRuntimeExAndDefault>()
+    env.with_env(|env| env.byte_array_from_slice(&calls::ready(&handle::look::<Arc<Hub>>(hub))))
+        .resolve::<ThrowRuntimeExAndDefault>()
 }
 
 /// Ends a wait for sockets.
@@ -298,12 +280,9 @@ pub extern "system" fn socket_start<'local>(
     env.with_env(|env| -> Result<jlong> {
         let head = env.convert_byte_array(&head)?;
         let engine = handle::look::<Engine>(engine);
-        let hub = Arc::clone(&*handle::look::<Arc<Hub>>(hub));
-        let started = request(&engine, &head).and_then(|request| {
-            let request = limited(request, connect_ms, read_ms, retries)
-                .redirects(usize::try_from(redirects).unwrap_or(0));
-            Socket::start(request, &subprotocols(&head), (ping_ms, close_ms), hub, token)
-        });
+        let hub = handle::look::<Arc<Hub>>(hub);
+        let numbers = [connect_ms, read_ms, retries, redirects, ping_ms, close_ms];
+        let started = calls::socket(&engine, &hub, token, &head, numbers);
         started.map(handle::give).or_else(|error| throw(env, &error))
     })
     .resolve::<ThrowRuntimeExAndDefault>()
@@ -337,12 +316,8 @@ pub extern "system" fn socket_send<'local>(
 ) -> jboolean {
     env.with_env(|env| -> Result<jboolean> {
         let bytes = env.convert_byte_array(&bytes)?;
-        let message = if is_text {
-            Message::from(String::from_utf8_lossy(&bytes).into_owned())
-        } else {
-            Message::from(bytes)
-        };
-        handle::look::<Socket>(socket).send(&message).or_else(|error| throw(env, &error))
+        let sent = calls::send(&handle::look::<Socket>(socket), is_text, bytes);
+        sent.or_else(|error| throw(env, &error))
     })
     .resolve::<ThrowRuntimeExAndDefault>()
 }
@@ -356,18 +331,11 @@ pub extern "system" fn socket_receive<'local>(
     socket: jlong,
 ) -> JByteArray<'local> {
     env.with_env(|env| -> Result<JByteArray<'local>> {
-        let came = match handle::look::<Socket>(socket).receive() {
-            Ok(None) => return Ok(JByteArray::null()),
-            Ok(Some(Received::Message(message))) => {
-                let kind: &[u8] = if message.as_text().is_some() { b"t" } else { b"b" };
-                [kind, message.bytes()].concat()
-            }
-            Ok(Some(Received::Close(code, reason))) => {
-                [b"c", &code.to_le_bytes()[..], reason.as_bytes()].concat()
-            }
-            Err(error) => return throw(env, &error),
-        };
-        env.byte_array_from_slice(&came)
+        match calls::receive(&handle::look::<Socket>(socket)) {
+            Ok(Some(came)) => env.byte_array_from_slice(&came),
+            Ok(None) => Ok(JByteArray::null()),
+            Err(error) => throw(env, &error),
+        }
     })
     .resolve::<ThrowRuntimeExAndDefault>()
 }
@@ -393,8 +361,7 @@ pub extern "system" fn socket_close<'local>(
 ) {
     env.with_env(|env| -> Result<()> {
         let reason = env.convert_byte_array(&reason)?;
-        let code = u16::try_from(code).unwrap_or(0);
-        let closed = handle::look::<Socket>(socket).close(code, &String::from_utf8_lossy(&reason));
+        let closed = calls::close(&handle::look::<Socket>(socket), code, &reason);
         closed.or_else(|error| throw(env, &error))
     })
     .resolve::<ThrowRuntimeExAndDefault>();
@@ -420,61 +387,9 @@ pub extern "system" fn socket_free<'local>(
     handle::take::<Socket>(socket);
 }
 
-/// The subprotocols that a head's lines ask for.
-fn subprotocols(head: &[u8]) -> Vec<String> {
-    let head = String::from_utf8_lossy(head);
-    let fields = head.lines().skip(2).filter_map(|line| line.split_once(':'));
-    let wanted = fields.filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-protocol"));
-    let names = wanted.flat_map(|(_, value)| value.split(','));
-    names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
-}
-
-fn request(engine: &Engine, head: &[u8]) -> std::result::Result<Request, Error> {
-    let head =
-        std::str::from_utf8(head).map_err(|_| Error::NotAToken("a field's value".to_owned()))?;
-    let mut lines = head.split('\n');
-    let (method, url) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let mut request = engine.client().request(method, url).redirects(0).no_decode();
-    // What OkHttp is told.
-    request = request.http_versions(HttpVersions::Http1);
-    for line in lines {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        request = request.header(name, value);
-    }
-    Ok(request)
-}
-
-/// As OkHttp means it: until there is a connection, and between any two signs of life after that. 0 is no limit.
-fn limited(request: Request, connect_ms: jint, read_ms: jint, retries: jint) -> Request {
-    let limit = |ms: jint| match u64::try_from(ms) {
-        Ok(0) | Err(_) => NO_LIMIT,
-        Ok(ms) => Duration::from_millis(ms),
-    };
-    let (connect, read) = (limit(connect_ms), limit(read_ms));
-    let request = match u32::try_from(retries) {
-        Ok(retries) => request.retries(retries),
-        Err(_) => request,
-    };
-    request
-        .connect_timeout(connect)
-        .answer_timeout(read)
-        // The caller's word counts, not what the engine has learned of the server.
-        .first_byte_timeout(2 * read)
-        .attempt_timeout(2 * read)
-        .gap_timeout(read)
-}
-
 /// Throws Java's `Failure`, with the kind before the text.
 fn throw<T>(env: &mut Env<'_>, error: &Error) -> Result<T> {
-    let why = error.to_string();
-    let status =
-        if let Error::Status(status) = error { format!(" {status}") } else { String::new() };
-    let text = JNIString::from(format!("{}{status}\n{why}", kind(error)));
+    let text = JNIString::from(calls::words(error));
     env.throw_new(jni_str!("io/towpath/Failure"), text)?;
     Err(jni::errors::Error::JavaException)
 }
-
-/// A length that says that no body follows.
-const NO_BODY: jlong = -2;
-/// A year.
-const NO_LIMIT: Duration = Duration::from_secs(365 * 86_400);

@@ -1,25 +1,26 @@
 package io.towpath;
 
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.util.Locale;
 
 /**
- * The native half: {@code bindings/jvm/src/lib.rs}. Numbers stand for its objects; those that use them keep them
- * alive.
+ * The native half by JNI: {@code bindings/jvm/src/lib.rs}. Numbers stand for its objects; those that use them keep them
+ * alive. On JDK 22 and later the class of this name in {@code java22} stands in its place.
  */
 final class Native {
   static final long NO_BODY = -2;
 
   static {
-    load();
+    Path file = Library.unpack();
+    System.load(file.toString());
+    Library.discard(file);
   }
 
   private Native() {}
+
+  /** How it is called. */
+  static String how() {
+    return "JNI";
+  }
 
   static native long engineStart(
       byte[] roots, int maxConnections, int maxCalls, int maxCallsPerOrigin, int windowBytes);
@@ -79,27 +80,4 @@ final class Native {
   static native void socketCancel(long socket);
 
   static native void socketFree(long socket);
-
-  /** The library of the artifact, or the one that the property {@code towpath.library} names. */
-  private static void load() {
-    String named = System.getProperty("towpath.library");
-    if (named != null) {
-      System.load(named);
-      return;
-    }
-    String system = System.getProperty("os.name").toLowerCase(Locale.ROOT);
-    String platform = system + "-" + System.getProperty("os.arch").replace("x86_64", "amd64");
-    try (InputStream library = Native.class.getResourceAsStream("native/" + platform + "/libtowpath_jvm.so")) {
-      if (library == null) {
-        throw new UnsatisfiedLinkError("towpath has no native library for " + platform);
-      }
-      Path file = Files.createTempFile("towpath", ".so");
-      Files.copy(library, file, StandardCopyOption.REPLACE_EXISTING);
-      System.load(file.toString());
-      // It stays loaded without its name.
-      Files.delete(file);
-    } catch (IOException error) {
-      throw new UncheckedIOException("the native library of towpath cannot be unpacked", error);
-    }
-  }
 }

@@ -37,24 +37,36 @@ import okio.Source;
 /**
  * Sends what a client of OkHttp asks for by an engine of Towpath: {@code new
  * OkHttpClient.Builder().addInterceptor(new TowpathInterceptor(engine))}, as the last interceptor, because those
- * behind it and network interceptors are not called. Timeouts, redirects, cookies, the authenticator, cancellation
- * and events are those of the client. What of the client's settings cannot be honoured (a proxy, a cache, certificate
- * pins, a Dns of its own) fails each call instead of being passed over.
+ * behind it are not called, nor are the client's network interceptors: {@link #callFactory} has them called. Timeouts,
+ * redirects, cookies, the authenticator, cancellation and events are those of the client. What of the client's settings
+ * cannot be honoured (a proxy, a cache, certificate pins, a Dns of its own) fails each call instead of being passed over.
  */
 public final class TowpathInterceptor implements Interceptor {
   private static final int MOST_FOLLOW_UPS = 20;
   private static final long MOST_UNREAD = 65536;
 
   private final TowpathEngine engine;
+  private final List<Interceptor> network;
 
   /** Requests go by this engine, which may serve any number of clients. */
   public TowpathInterceptor(TowpathEngine engine) {
-    this.engine = engine;
+    this(engine, List.of());
   }
 
-  /** A client with the settings of another, whose requests go by this engine. */
+  /**
+   * The same, with interceptors that are called as OkHttp calls network interceptors: for each request to a server, those
+   * of redirects among them, with what is sent and with what came. {@code Chain.connection} is null.
+   */
+  public TowpathInterceptor(TowpathEngine engine, List<? extends Interceptor> network) {
+    this.engine = engine;
+    this.network = List.copyOf(network);
+  }
+
+  /** A client with the settings and interceptors of another, whose requests go by this engine. */
   public static Call.Factory callFactory(OkHttpClient client, TowpathEngine engine) {
-    return client.newBuilder().addInterceptor(new TowpathInterceptor(engine)).build();
+    OkHttpClient.Builder builder = client.newBuilder();
+    builder.networkInterceptors().clear();
+    return builder.addInterceptor(new TowpathInterceptor(engine, client.networkInterceptors())).build();
   }
 
   /**
@@ -68,6 +80,10 @@ public final class TowpathInterceptor implements Interceptor {
 
   @Override
   public Response intercept(Chain chain) throws IOException {
+    TowpathWebSocket socket = chain.request().tag(TowpathWebSocket.class);
+    if (socket != null) {
+      return socket.handshake(chain);
+    }
     Current current = new Current();
     chain.call().addEventListener(current);
     Request request = chain.request();
@@ -96,10 +112,27 @@ public final class TowpathInterceptor implements Interceptor {
         chain.getDns(),
         chain.getProxy(),
         chain.getProxySelector());
-    Call call = chain.call();
-    EventListener events = chain.getEventListener();
     boolean transparent = request.header("Accept-Encoding") == null && request.header("Range") == null;
     Request sent = complete(request, chain.getCookieJar(), transparent);
+    Response came;
+    try {
+      came = NetworkChain.proceed(chain, network, sent, next -> ask(chain, next, current));
+    } catch (IOException | RuntimeException error) {
+      // Of an interceptor, whose request may be under way.
+      current.cancel();
+      throw error;
+    }
+    List<Cookie> cookies = Cookie.parseAll(request.url(), came.headers());
+    if (!cookies.isEmpty()) {
+      chain.getCookieJar().saveFromResponse(request.url(), cookies);
+    }
+    return opened(came, request, prior, transparent);
+  }
+
+  /** Sends a request as it is. */
+  private Response ask(Chain chain, Request sent, Current current) throws IOException {
+    Call call = chain.call();
+    EventListener events = chain.getEventListener();
     long sentAt = System.currentTimeMillis();
     Exchange exchange = null;
     try {
@@ -109,27 +142,16 @@ public final class TowpathInterceptor implements Interceptor {
       events.requestHeadersEnd(call, sent);
       send(exchange, sent.body(), call, events);
       events.responseHeadersStart(call);
-      String[] lines = exchange.head().split("\n");
-      Response response = response(exchange, sent, lines, sentAt);
+      Response response = response(exchange, sent, sentAt, call, events);
       events.responseHeadersEnd(call, response);
-      CookieJar jar = chain.getCookieJar();
-      List<Cookie> cookies = Cookie.parseAll(request.url(), response.headers());
-      if (!cookies.isEmpty()) {
-        jar.saveFromResponse(request.url(), cookies);
-      }
-      return opened(response, exchange, request, prior, transparent, call, events);
+      return response;
     } catch (Failure failure) {
       IOException known = failure.known();
       if (exchange != null) {
-        Timeline.tell(exchange.report(), request, call, events);
+        Timeline.tell(exchange.report(), sent, call, events);
       }
       events.requestFailed(call, known);
       throw known;
-    } catch (IOException | RuntimeException error) {
-      if (exchange != null) {
-        exchange.cancel();
-      }
-      throw error;
     }
   }
 
@@ -164,45 +186,39 @@ public final class TowpathInterceptor implements Interceptor {
     return sent.build();
   }
 
-  /** The response as it came. */
-  private static Response response(Exchange exchange, Request sent, String[] lines, long sentAt) {
+  /** The response as it comes. */
+  private static Response response(Exchange exchange, Request sent, long sentAt, Call call, EventListener events)
+      throws IOException {
+    String[] lines = exchange.head().split("\n");
+    Headers headers = headers(lines);
     return new Response.Builder()
         .request(sent.newBuilder().tag(Exchange.class, exchange).build())
         .protocol(Protocol.HTTP_1_1)
         .code(Integer.parseInt(lines[0]))
         .message("")
-        .headers(headers(lines))
+        .headers(headers)
         .sentRequestAtMillis(sentAt)
         .receivedResponseAtMillis(System.currentTimeMillis())
-        .body(ResponseBody.EMPTY)
+        .body(new Body(headers, new Told(exchange, sent, call, events)))
+        .trailers(() -> headers(exchange.trailers().split("\n")))
         .build();
   }
 
-  /** The response with its body, as the app gets it. */
-  private static Response opened(
-      Response came,
-      Exchange exchange,
-      Request request,
-      Response prior,
-      boolean transparent,
-      Call call,
-      EventListener events) {
+  /** The response as the app gets it. */
+  private static Response opened(Response came, Request request, Response prior, boolean transparent) {
     Headers headers = came.headers();
-    Source source = new Told(exchange, request, call, events);
-    String length = headers.get("Content-Length");
+    ResponseBody body = came.body();
     boolean bodiless = request.method().equals("HEAD");
     if (transparent && "gzip".equalsIgnoreCase(headers.get("Content-Encoding")) && !bodiless) {
       headers = headers.newBuilder().removeAll("Content-Encoding").removeAll("Content-Length").build();
-      source = new GzipSource(source);
-      length = null;
+      body = new Body(headers, new GzipSource(body.source()));
     }
     return came.newBuilder()
         .request(request)
         .headers(headers)
-        .networkResponse(came)
+        .networkResponse(came.newBuilder().body(ResponseBody.EMPTY).build())
         .priorResponse(prior)
-        .body(new Body(headers.get("Content-Type"), length == null ? -1 : Long.parseLong(length), Okio.buffer(source)))
-        .trailers(() -> headers(exchange.trailers().split("\n")))
+        .body(body)
         .build();
   }
 
@@ -259,12 +275,16 @@ public final class TowpathInterceptor implements Interceptor {
       }
     }
 
-    @Override
-    public void canceled(Call call) {
+    void cancel() {
       Exchange current = exchange.get();
       if (current != null) {
         current.cancel();
       }
+    }
+
+    @Override
+    public void canceled(Call call) {
+      cancel();
     }
   }
 
@@ -316,10 +336,11 @@ public final class TowpathInterceptor implements Interceptor {
     private final long length;
     private final BufferedSource source;
 
-    Body(String type, long length, BufferedSource source) {
-      this.type = type;
-      this.length = length;
-      this.source = source;
+    Body(Headers headers, Source source) {
+      String length = headers.get("Content-Length");
+      this.type = headers.get("Content-Type");
+      this.length = length == null ? -1 : Long.parseLong(length);
+      this.source = Okio.buffer(source);
     }
 
     @Override

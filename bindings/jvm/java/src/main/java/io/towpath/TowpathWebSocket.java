@@ -1,6 +1,7 @@
 package io.towpath;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.lang.ref.Cleaner;
 import java.net.ProtocolException;
 import java.nio.ByteBuffer;
@@ -12,8 +13,11 @@ import java.util.Queue;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
+import okhttp3.Call;
 import okhttp3.Cookie;
+import okhttp3.EventListener;
 import okhttp3.Headers;
+import okhttp3.Interceptor;
 import okhttp3.OkHttpClient;
 import okhttp3.Protocol;
 import okhttp3.Request;
@@ -24,8 +28,9 @@ import okhttp3.WebSocketListener;
 import okio.ByteString;
 
 /**
- * One WebSocket. Whenever it goes on, a task of the client's executor looks what there is and calls the listener; there
- * is one such task at a time, and none while nothing happens.
+ * One WebSocket. A task of the client's executor has it opened by a call of OkHttp, so that the client's interceptors see
+ * the handshake. From then on, whenever it goes on, a task looks what there is and calls the listener; there is one such
+ * task at a time, and none while nothing happens.
  */
 final class TowpathWebSocket implements WebSocket {
   /** As in OkHttp: what would be more closes it. */
@@ -36,7 +41,9 @@ final class TowpathWebSocket implements WebSocket {
   private static final int MOST_REDIRECTS = 20;
 
   private final OkHttpClient client;
+  private final TowpathEngine engine;
   private final Request request;
+  private final Call call;
   private final WebSocketListener listener;
   private final Executor executor;
 
@@ -51,6 +58,12 @@ final class TowpathWebSocket implements WebSocket {
   private boolean isDone;
 
   private boolean isCanceled;
+  /** The handshake that {@link #number} stands for was answered as it must be. */
+  private boolean isAgreed;
+
+  /** What the listener is to be told of first. */
+  private Response opened;
+
   private boolean isOpen;
   private boolean isOver;
   private long number;
@@ -61,39 +74,95 @@ final class TowpathWebSocket implements WebSocket {
 
   private record Close(int code, byte[] reason) {}
 
-  TowpathWebSocket(OkHttpClient client, Request request, WebSocketListener listener) {
+  TowpathWebSocket(OkHttpClient client, TowpathEngine engine, Request request, WebSocketListener listener) {
     this.client = client;
+    this.engine = engine;
     this.request = request;
     this.listener = listener;
     executor = client.dispatcher().executorService();
+    // What OkHttp's interceptors see of one, but for the key, which is the library's.
+    call =
+        client.newCall(
+            request
+                .newBuilder()
+                .tag(TowpathWebSocket.class, this)
+                .header("Upgrade", "websocket")
+                .header("Connection", "Upgrade")
+                .header("Sec-WebSocket-Version", "13")
+                .build());
   }
 
   private static Runnable free(long number) {
     return () -> Native.socketFree(number);
   }
 
-  void open(TowpathEngine engine) {
+  void open() {
+    // Not by this thread: who opens it does not have it yet.
+    execute(this::connect);
+  }
+
+  private void connect() {
     try {
-      begin(engine);
-      look();
-    } catch (IOException | IllegalStateException error) {
-      // Not by this thread: who opens it does not have it yet.
-      execute(() -> fail(error instanceof Failure failure ? failure.known() : error, null));
+      if (request.header("Sec-WebSocket-Extensions") != null) {
+        throw new ProtocolException("Request header not permitted: 'Sec-WebSocket-Extensions'");
+      }
+      Response response = call.execute();
+      if (response.code() != 101) {
+        response.close();
+        String said = response.code() + (response.message().isEmpty() ? "" : " " + response.message());
+        fail(new ProtocolException("Expected HTTP 101 response but was '" + said + "'"), response);
+      } else if (begins(response)) {
+        look();
+      } else {
+        fail(new IOException("Web Socket exchange missing: bad interceptor?"), response);
+      }
+    } catch (IOException | RuntimeException error) {
+      fail(error, null);
     }
   }
 
-  private synchronized void begin(TowpathEngine engine) throws IOException {
-    TowpathInterceptor.refuse(
-        request.url(),
-        client.cache(),
-        client.certificatePinner(),
-        client.dns(),
-        client.proxy(),
-        client.proxySelector());
-    if (request.header("Sec-WebSocket-Extensions") != null) {
-      throw new ProtocolException("Request header not permitted: 'Sec-WebSocket-Extensions'");
+  private synchronized boolean begins(Response response) {
+    opened = isAgreed ? response : null;
+    isOpen = isAgreed;
+    return isAgreed;
+  }
+
+  /** Opens it, as the last of the interceptors; the thread waits, as OkHttp's does. */
+  Response handshake(Interceptor.Chain chain) throws IOException {
+    chain
+        .call()
+        .addEventListener(
+            new EventListener() {
+              @Override
+              public void canceled(Call call) {
+                cancel();
+              }
+            });
+    Request next = chain.request();
+    for (int followUps = 0; ; followUps++) {
+      begin(chain, next);
+      Response response = agreed(next);
+      next = response.code() == 401 ? chain.getAuthenticator().authenticate(null, response) : null;
+      if (next == null || followUps == MOST_REDIRECTS) {
+        return response;
+      }
     }
-    byte[] head = Exchange.lines(TowpathInterceptor.complete(request, client.cookieJar(), false));
+  }
+
+  private synchronized void begin(Interceptor.Chain chain, Request asked) throws IOException {
+    // An interceptor may ask twice.
+    release();
+    TowpathInterceptor.refuse(
+        asked.url(),
+        chain.getCache(),
+        chain.getCertificatePinner(),
+        chain.getDns(),
+        chain.getProxy(),
+        chain.getProxySelector());
+    if (isCanceled) {
+      throw new IOException("Canceled");
+    }
+    byte[] head = Exchange.lines(TowpathInterceptor.complete(asked, chain.getCookieJar(), false));
     token = SocketHub.ONLY.add(this);
     synchronized (engine) {
       number =
@@ -102,18 +171,53 @@ final class TowpathWebSocket implements WebSocket {
               SocketHub.ONLY.number(),
               token,
               head,
-              client.connectTimeoutMillis(),
-              client.readTimeoutMillis(),
-              client.retryOnConnectionFailure() ? -1 : 0,
-              client.followRedirects() ? MOST_REDIRECTS : 0,
+              chain.connectTimeoutMillis(),
+              chain.readTimeoutMillis(),
+              chain.getRetryOnConnectionFailure() ? -1 : 0,
+              chain.getFollowRedirects() ? MOST_REDIRECTS : 0,
               client.pingIntervalMillis(),
               client.webSocketCloseTimeout());
     }
     cleanable = TowpathEngine.CLEANER.register(this, free(number));
   }
 
+  /** The server's answer, once it is here. */
+  private synchronized Response agreed(Request asked) throws IOException {
+    try {
+      byte[] head = null;
+      while (number != 0 && (head = Native.socketOpened(number)) == null) {
+        wait();
+      }
+      if (head == null) {
+        throw new IOException("Canceled");
+      }
+      isAgreed = true;
+      Headers headers = TowpathInterceptor.headers(new String(head, StandardCharsets.UTF_8).split("\n"));
+      List<Cookie> cookies = Cookie.parseAll(asked.url(), headers);
+      if (!cookies.isEmpty()) {
+        client.cookieJar().saveFromResponse(asked.url(), cookies);
+      }
+      return response(asked, 101, headers);
+    } catch (Failure failure) {
+      if (failure.status() > 0) {
+        return response(asked, failure.status(), Headers.EMPTY);
+      }
+      throw failure.known();
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("interrupted");
+    }
+  }
+
   /** Something may have happened. */
   void look() {
+    synchronized (this) {
+      if (!isOpen) {
+        // Its handshake waits.
+        notifyAll();
+        return;
+      }
+    }
     if (looks.getAndIncrement() == 0) {
       execute(this::work);
     }
@@ -135,7 +239,7 @@ final class TowpathWebSocket implements WebSocket {
       try {
         step();
       } catch (Failure failure) {
-        fail(failure.known(), failure.status() > 0 ? response(failure.status(), Headers.EMPTY) : null);
+        fail(failure.known(), null);
       } catch (RuntimeException thrown) {
         // The listener's: as in OkHttp it ends the connection.
         cancel();
@@ -147,9 +251,9 @@ final class TowpathWebSocket implements WebSocket {
 
   /** Whatever there is to do and to tell, until there is nothing. */
   private void step() throws Failure {
-    Response opened = opened();
-    if (opened != null) {
-      listener.onOpen(this, opened);
+    Response first = takeOpened();
+    if (first != null) {
+      listener.onOpen(this, first);
     }
     flush();
     byte[] came;
@@ -188,33 +292,34 @@ final class TowpathWebSocket implements WebSocket {
     }
     isOver = true;
     queue.clear();
-    SocketHub.ONLY.remove(token);
-    if (cleanable != null) {
-      cleanable.clean();
-    }
+    release();
     return true;
   }
 
-  private synchronized Response opened() throws Failure {
-    if (isOpen || isOver || number == 0) {
-      return null;
+  /** Lets go of what is open, or being opened. */
+  private synchronized void release() {
+    if (token != 0) {
+      SocketHub.ONLY.remove(token);
     }
-    byte[] head = Native.socketOpened(number);
-    if (head == null) {
-      return null;
+    if (cleanable != null) {
+      cleanable.clean();
     }
-    isOpen = true;
-    Headers headers = TowpathInterceptor.headers(new String(head, StandardCharsets.UTF_8).split("\n"));
-    List<Cookie> cookies = Cookie.parseAll(request.url(), headers);
-    if (!cookies.isEmpty()) {
-      client.cookieJar().saveFromResponse(request.url(), cookies);
-    }
-    return response(101, headers);
+    isAgreed = false;
+    cleanable = null;
+    token = 0;
+    number = 0;
+    notifyAll();
   }
 
-  private Response response(int status, Headers headers) {
+  private synchronized Response takeOpened() {
+    Response first = opened;
+    opened = null;
+    return first;
+  }
+
+  private static Response response(Request asked, int status, Headers headers) {
     return new Response.Builder()
-        .request(request)
+        .request(asked)
         .protocol(Protocol.HTTP_1_1)
         .code(status)
         .message("")
@@ -297,16 +402,19 @@ final class TowpathWebSocket implements WebSocket {
   }
 
   @Override
-  public synchronized void cancel() {
-    isCanceled = true;
-    if (number != 0 && !isOver) {
-      Native.socketCancel(number);
+  public void cancel() {
+    synchronized (this) {
+      isCanceled = true;
+      if (number != 0 && !isOver) {
+        Native.socketCancel(number);
+      }
     }
+    call.cancel();
   }
 
   @Override
   public synchronized long queueSize() {
-    return number == 0 || isOver ? 0 : queued + Native.socketWaiting(number);
+    return isOver ? 0 : queued + (number == 0 ? 0 : Native.socketWaiting(number));
   }
 
   @Override

@@ -280,7 +280,9 @@ class WebSocketsTest {
     assertEquals("open 101", told.next());
     assertEquals("v2", told.response.header("Sec-WebSocket-Protocol"));
     assertEquals("websocket", told.response.header("Upgrade"));
-    assertEquals(request, told.response.request());
+    assertEquals(request.url(), told.response.request().url());
+    assertEquals("yes", told.response.request().header("X-Mine"));
+    assertEquals(request, socket.request());
     assertEquals("b", kept.get(0).name());
     RecordedRequest seen = server.takeRequest();
     assertEquals("/chat?x=y", seen.getTarget());
