@@ -1,5 +1,5 @@
-//! Says what may be used that other systems have not: `linux` for what Linux has, `linux_kernel` for what Android has as
-//! well. With the feature `portable` neither, so that what stands in elsewhere can be tried on Linux.
+//! Says what may be used that other systems have not: `linux` for what Linux has, `linux_kernel` for what Android has
+//! as well. With the feature `portable` neither, so that what stands in elsewhere can be tried on Linux.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

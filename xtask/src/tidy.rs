@@ -144,8 +144,8 @@ const FLOORS: &[Floor] = &[
         may: &["towpath", "towpath-exchange"],
         tests_may: &[],
         runtime: Runtime::None,
-        // Handles that Java keeps, as pointers, and Java's signed bytes.
-        unsafety: Unsafety::In(&["src/bytes.rs", "src/handle.rs"]),
+        // Handles that Java keeps, as pointers, Java's signed bytes, and what java.lang.foreign gives.
+        unsafety: Unsafety::In(&["src/bytes.rs", "src/ffm.rs", "src/handle.rs"]),
     },
     Floor {
         name: "towpath-python",

@@ -1,8 +1,8 @@
-//! The native methods by Java's Foreign Function & Memory API (JDK 22): one function for all of them, since what passes is
-//! numbers and bytes.
+//! The native methods by Java's Foreign Function & Memory API (JDK 22): one function for all of them, since what passes
+//! is numbers and bytes.
 //!
-//! Java gives a [`Frame`] for each call, with what it says; what is answered lies in it when the call returns, and stays
-//! until Java has it freed.
+//! Java gives a [`Frame`] for each call, with what it says; what is answered lies in it when the call returns, and
+//! stays until Java has it freed.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,8 +43,8 @@ enum Answer {
     Nothing,
 }
 
-/// Calls a method by its number. The answer is its own number, [`NOTHING`], or [`FAILED`] where `answer` has the words of
-/// the failure.
+/// Calls a method by its number. The answer is its own number, [`NOTHING`], or [`FAILED`] where `answer` has the words
+/// of the failure.
 ///
 /// # Safety
 /// `frame` is one that Java has filled, and alone uses. Its pointers point to as many bytes as it says. Its numbers that
@@ -91,22 +91,30 @@ fn call(
     let hub = |number| look::<Arc<Hub>>(number);
     let socket = || look::<Socket>(object);
     let int = |index: usize| i32::try_from(numbers[index]).unwrap_or(-1);
-    let done = |()| Answer::Number(0);
     let text = first.unwrap_or_default();
     Ok(match method {
         ENGINE_START => {
             let roots = first.map(<[u8]>::to_vec);
             Answer::Number(give(calls::engine(roots, [int(0), int(1), int(2), int(3)])?))
         }
-        ENGINE_FREE => done(take::<Engine>(object)),
-        NETWORK_CHANGED => done(calls::network_changed(&engine(), text, int(1) != 0, int(2) != 0)?),
+        ENGINE_FREE => {
+            take::<Engine>(object);
+            DONE
+        }
+        NETWORK_CHANGED => {
+            calls::network_changed(&engine(), text, int(1) != 0, int(2) != 0)?;
+            DONE
+        }
         EXCHANGE_START => {
             let body = second.map(<[u8]>::to_vec);
             let limits = [int(2), int(3), int(4)];
             Answer::Number(give(calls::exchange(&engine(), text, body, numbers[1], limits)?))
         }
         WRITE => Answer::Number(exchange().write(text).into()),
-        FINISH => done(exchange().finish()?),
+        FINISH => {
+            exchange().finish()?;
+            DONE
+        }
         HEAD => Answer::Bytes(exchange().head()?.into()),
         READ => match exchange().read(usize::try_from(numbers[1]).unwrap_or(0))? {
             Some(piece) => Answer::Bytes(piece),
@@ -114,11 +122,20 @@ fn call(
         },
         TRAILERS => Answer::Bytes(exchange().trailers().into()),
         REPORT => Answer::Bytes(exchange().report().unwrap_or_default().into()),
-        CANCEL => done(exchange().cancel()),
-        EXCHANGE_FREE => done(take::<Exchange>(object)),
+        CANCEL => {
+            exchange().cancel();
+            DONE
+        }
+        EXCHANGE_FREE => {
+            take::<Exchange>(object);
+            DONE
+        }
         HUB_START => Answer::Number(give(Arc::new(Hub::default()))),
         HUB_TAKE => Answer::Bytes(calls::ready(&hub(object)).into()),
-        HUB_RING => done(hub(object).ring()),
+        HUB_RING => {
+            hub(object).ring();
+            DONE
+        }
         SOCKET_START => {
             let limits = [int(3), int(4), int(5), int(6), int(7), int(8)];
             let (hub, token) = (hub(numbers[1]), numbers[2]);
@@ -134,9 +151,18 @@ fn call(
             None => Answer::Nothing,
         },
         SOCKET_WAITING => Answer::Number(i64::try_from(socket().waiting()).unwrap_or(i64::MAX)),
-        SOCKET_CLOSE => done(calls::close(&socket(), int(1), text)?),
-        SOCKET_CANCEL => done(socket().cancel()),
-        SOCKET_FREE => done(take::<Socket>(object)),
+        SOCKET_CLOSE => {
+            calls::close(&socket(), int(1), text)?;
+            DONE
+        }
+        SOCKET_CANCEL => {
+            socket().cancel();
+            DONE
+        }
+        SOCKET_FREE => {
+            take::<Socket>(object);
+            DONE
+        }
         _ => Answer::Nothing,
     })
 }
@@ -183,6 +209,8 @@ const SOCKET_WAITING: i32 = 19;
 const SOCKET_CLOSE: i32 = 20;
 const SOCKET_CANCEL: i32 = 21;
 const SOCKET_FREE: i32 = 22;
+/// Of a method that answers nothing.
+const DONE: Answer = Answer::Number(0);
 /// There is none, or no more.
 const NOTHING: i64 = -1;
 const FAILED: i64 = -2;

@@ -1,5 +1,5 @@
-//! The client library for the JVM: the native methods of `io.towpath.Native`, whose Java half is in `java`. Here they are by
-//! JNI, for JDK 17 on; [`ffm`] has them by the Foreign Function & Memory API, for JDK 22 on.
+//! The client library for the JVM: the native methods of `io.towpath.Native`, whose Java half is in `java`. Here they
+//! are by JNI, for JDK 17 on; [`ffm`] has them by the Foreign Function & Memory API, for JDK 22 on.
 //!
 //! | Module | What it holds |
 //! |---|---|

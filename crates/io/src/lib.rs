@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! What Linux alone has is behind `cfg(linux)`, what Android has as well behind `cfg(linux_kernel)`, each with something
-//! in its place; the feature `portable` switches both off. There is no driver for Windows.
+//! What Linux alone has is behind `cfg(linux)`, what Android has as well behind `cfg(linux_kernel)`, each with
+//! something in its place; the feature `portable` switches both off. There is no driver for Windows.
 #![deny(unsafe_code)]
 
 #[cfg(not(unix))]

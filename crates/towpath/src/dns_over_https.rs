@@ -1,9 +1,9 @@
 //! Names by DNS over HTTPS (RFC 8484), asked by requests of the same engine.
 //!
-//! Arrives: a question for a name. Leaves: two requests, one for each family, by POST or GET, with all that other requests
-//! have (kept connections, HTTP/2, attempts that race, repetitions); and the answer, once both families are there or
-//! one has had its time, with how long it may be kept. What others than DNS know, and the server's own name, is the system's: no question leads to
-//! another.
+//! Arrives: a question for a name. Leaves: two requests, one for each family, by POST or GET, with all that other
+//! requests have (kept connections, HTTP/2, attempts that race, repetitions); and the answer, once both families are
+//! there or one has had its time, with how long it may be kept. What others than DNS know, and the server's own name,
+//! is the system's: no question leads to another.
 
 use std::fmt;
 use std::mem;
@@ -117,8 +117,8 @@ impl DnsOverHttps {
         self
     }
 
-    /// Asks by GET, where by default it is POST. The same question has the same URL then (RFC 8484 §4.1), so that caches
-    /// between here and the server can answer it; servers may log it.
+    /// Asks by GET, where by default it is POST. The same question has the same URL then (RFC 8484 §4.1), so that
+    /// caches between here and the server can answer it; servers may log it.
     pub const fn by_get(mut self) -> Self {
         self.by_get = true;
         self

@@ -11,8 +11,8 @@
 //! Credentials are sent with the first request where a proxy has [credentials](Proxy::credentials), and when it asks
 //! (407) where a client has [a callback that answers](crate::Client::authenticate_proxy).
 //!
-//! Not done: PAC scripts, which are refused; what platforms keep outside of the environment; SOCKS 4; Negotiate; proxies
-//! that are reached through others. [Links](crate::Link) do not go through proxies.
+//! Not done: PAC scripts, which are refused; what platforms keep outside of the environment; SOCKS 4; Negotiate;
+//! proxies that are reached through others. [Links](crate::Link) do not go through proxies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -291,8 +291,8 @@ impl Proxies {
     }
 
     /// But none before these, divided by commas or spaces, as in `NO_PROXY`: names with all that is below them
-    /// (`a.test`, `.a.test` and `*.a.test` are the same), addresses, networks (`10.0.0.0/8`), or `*` for all; each of one
-    /// port alone where it has one (`a.test:8080`, `[::1]:8080`). What is none of these is no exception.
+    /// (`a.test`, `.a.test` and `*.a.test` are the same), addresses, networks (`10.0.0.0/8`), or `*` for all; each of
+    /// one port alone where it has one (`a.test:8080`, `[::1]:8080`). What is none of these is no exception.
     #[must_use]
     pub fn except(mut self, list: &str) -> Self {
         let words = list.split([',', ' ', '\t']).filter(|word| !word.is_empty());
@@ -310,9 +310,9 @@ impl Proxies {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// Those of the platform. On Linux and its kin that is the environment ([`Proxies::from_environment`]): what a desktop
-    /// keeps elsewhere (GNOME, KDE) is not read. Android, iOS, macOS and Windows keep theirs elsewhere: there it is the
-    /// environment as well, where that names a proxy.
+    /// Those of the platform. On Linux and its kin that is the environment ([`Proxies::from_environment`]): what a
+    /// desktop keeps elsewhere (GNOME, KDE) is not read. Android, iOS, macOS and Windows keep theirs elsewhere: there
+    /// it is the environment as well, where that names a proxy.
     ///
     /// # Errors
     /// [`Error::Proxy`] where one is malformed; where the environment names a PAC script (`auto_proxy`, as Chromium has

@@ -132,8 +132,9 @@ impl<'a> Reader<'a> {
         self.take(2)?.try_into().ok().map(u16::from_be_bytes)
     }
 
-    /// Those of the asked kind, and the least time to live of all records. Whose they are in a chain of aliases does not
-    /// matter: the server was asked for the end of the chain, and one that lies can as well lie about the name itself.
+    /// Those of the asked kind, and the least time to live of all records. Whose they are in a chain of aliases does
+    /// not matter: the server was asked for the end of the chain, and one that lies can as well lie about the name
+    /// itself.
     fn addresses(&mut self, records: u16, kind: Kind) -> Option<(Vec<IpAddr>, Option<Duration>)> {
         let (mut addresses, mut lifetime) = (Vec::new(), None);
         for _ in 0..records {
