@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
+use crate::format::{Facts, Format};
 use crate::stream_info::{
     JsonStyle, Refused, StateObject, StreamInfo, Struct, Value, write_struct,
 };
@@ -57,6 +58,27 @@ pub struct Tlv {
     pub value: Box<[u8]>,
 }
 
+/// The TLVs that a configuration adds. Envoy's lists of `TlvEntry`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddedTlvs {
+    /// Those with a `value`.
+    pub list: Vec<Tlv>,
+    /// Those with a `format_string`, by their types: it makes the value for each connection.
+    pub made: Vec<(u8, Format)>,
+}
+
+impl AddedTlvs {
+    /// Those whose values are made, without those that come to nothing.
+    pub(crate) fn make(&self, facts: &Facts<'_>) -> Box<[Tlv]> {
+        let make = |(kind, format): &(u8, Format)| {
+            let mut value = Vec::new();
+            format.write(&mut value, facts);
+            (!value.is_empty()).then(|| Tlv { kind: *kind, value: value.into() })
+        };
+        self.made.iter().filter_map(make).collect()
+    }
+}
+
 /// For whom a connection to a cluster is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
@@ -72,7 +94,7 @@ pub struct Client {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnTlvs {
     /// The TLVs.
-    pub list: Vec<Tlv>,
+    pub added: AddedTlvs,
     /// `proxy_protocol_tlv_merge_policy`.
     pub policy: TlvPolicy,
 }
@@ -222,11 +244,12 @@ impl Passes {
 }
 
 impl OwnTlvs {
-    /// These and what was said of a client, if its connection `had_header`.
+    /// These, with those that were `made`, and what was said of a client, if its connection `had_header`.
     #[must_use]
-    pub fn joined(&self, client: &[u8], had_header: bool) -> Box<[u8]> {
+    pub fn joined(&self, made: &[Tlv], client: &[u8], had_header: bool) -> Box<[u8]> {
+        let own = || self.added.list.iter().chain(made);
         let write = |out: &mut Vec<u8>| {
-            self.list.iter().for_each(|tlv| write_tlv(out, tlv.kind, &tlv.value));
+            own().for_each(|tlv| write_tlv(out, tlv.kind, &tlv.value));
         };
         let mut out = Vec::new();
         match self.policy {
@@ -239,7 +262,7 @@ impl OwnTlvs {
             TlvPolicy::Overwrite => {
                 write(&mut out);
                 for (kind, value) in tlvs(client).flatten() {
-                    if !self.list.iter().any(|own| own.kind == kind) {
+                    if !own().any(|own| own.kind == kind) {
                         write_tlv(&mut out, kind, value);
                     }
                 }
@@ -350,8 +373,9 @@ mod tests {
     fn our_own_are_joined_with_the_clients() {
         let list = vec![Tlv { kind: 1, value: b"o".as_slice().into() }];
         let join = |policy, had_header| {
-            let own = OwnTlvs { list: list.clone(), policy };
-            own.joined(b"\x01\0\0\x02\0\0", had_header).to_vec()
+            let added = AddedTlvs { list: list.clone(), made: Vec::new() };
+            let own = OwnTlvs { added, policy };
+            own.joined(&[], b"\x01\0\0\x02\0\0", had_header).to_vec()
         };
         for policy in [TlvPolicy::Absent, TlvPolicy::Overwrite, TlvPolicy::Append] {
             assert_eq!(join(policy, false), b"\x01\0\x01o");

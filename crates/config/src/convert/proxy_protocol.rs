@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use towpath_engine::proxied::{NAMESPACE, OwnTlvs, Passes, Tlv, TlvPolicy, TlvRule, TlvRules};
+use towpath_engine::proxied::{
+    AddedTlvs, NAMESPACE, OwnTlvs, Passes, Tlv, TlvPolicy, TlvRule, TlvRules,
+};
 use towpath_engine::snapshot::proxy_header::{ProxyHeader, ProxyHeaders};
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 
@@ -104,14 +106,15 @@ impl Converter<'_> {
         }))
     }
 
-    /// The header of a check says nothing of a client, and Envoy adds no TLVs to it.
-    pub(super) fn refuse_tlvs_of_checks(&mut self, header: &Message) {
+    /// A header without TLVs: Envoy adds none to those `of` checks and CONNECT.
+    pub(super) fn bare_header(&mut self, header: &Message, of: &str) -> ProxyHeader {
         for field in ["pass_through_tlvs", "added_tlvs"] {
             if header.has(field) {
-                let text = "the header of a check has no TLVs, in Envoy too";
+                let text = format!("the header of {of} has no TLVs, in Envoy too");
                 self.report.finding(header.at(field), Rank::Harmless, text);
             }
         }
+        ProxyHeader { is_binary: header.choice("version") == "V2", ..ProxyHeader::default() }
     }
 
     /// What a host is told beside all others. Typed metadata are ignored otherwise, so they are looked at and not read.
@@ -131,46 +134,57 @@ impl Converter<'_> {
         // The rules do not look into typed metadata.
         for entry in config.messages("added_tlvs") {
             if entry.has("format_string") {
-                self.report.unsupported(
-                    entry.at("format_string"),
-                    "the value of a TLV is as it is written",
-                );
+                let text = "TLVs of hosts have no formats: it is empty, in Envoy too";
+                self.report.finding(entry.at("format_string"), Rank::Harmless, text);
             }
             if entry.number("type").is_some_and(|kind| kind > 255) {
                 self.report.problem(entry.at("type"), "is more than 255");
             }
         }
-        let tlvs = self.tlvs(config, "added_tlvs");
+        let tlvs: Vec<Tlv> = config.messages("added_tlvs").map(|it| self.tlv(it)).collect();
         (!tlvs.is_empty()).then(|| tlvs.into())
     }
 
     /// `proxy_protocol_tlvs` of the TCP proxy.
     pub(super) fn own_tlvs(&mut self, proxy: &Message) -> Option<Box<OwnTlvs>> {
-        let list = self.tlvs(proxy, "proxy_protocol_tlvs");
+        let added = self.tlvs(proxy, "proxy_protocol_tlvs");
         let policy = match &*proxy.choice("proxy_protocol_tlv_merge_policy") {
             "OVERWRITE_BY_TYPE_IF_EXISTS_OR_ADD" => TlvPolicy::Overwrite,
             "APPEND_IF_EXISTS_OR_ADD" => TlvPolicy::Append,
             _ => TlvPolicy::Absent,
         };
-        (!list.is_empty()).then(|| Box::new(OwnTlvs { list, policy }))
+        (added != AddedTlvs::default()).then(|| Box::new(OwnTlvs { added, policy }))
     }
 
     /// A list of `TlvEntry`s.
-    fn tlvs(&mut self, holder: &Message, name: &str) -> Vec<Tlv> {
-        let mut list = Vec::new();
+    fn tlvs(&mut self, holder: &Message, name: &str) -> AddedTlvs {
+        let mut added = AddedTlvs::default();
         for entry in holder.messages(name) {
-            let value = match entry.get("value").map(|field| &field.value) {
-                Some(Value::Bytes(bytes)) => bytes.as_slice(),
-                _ => &[],
+            let Some(format) = entry.message("format_string") else {
+                if !entry.has("value") {
+                    self.report.problem(&entry.at, "a TLV needs a `value` or a `format_string`");
+                }
+                added.list.push(self.tlv(entry));
+                continue;
             };
-            if value.is_empty() && !entry.has("format_string") {
-                self.report.problem(&entry.at, "a TLV needs a `value`");
+            if entry.has("value") {
+                let text = "a TLV has a `value` or a `format_string`";
+                self.report.problem(entry.at("format_string"), text);
             }
-            if value.len() > usize::from(u16::MAX) {
-                self.report.unsupported(entry.at("value"), "a TLV has at most 65,535 bytes");
-            }
-            list.push(Tlv { kind: tlv_type(entry, "type"), value: value.into() });
+            added.made.extend(self.substitution(format).map(|it| (tlv_type(entry, "type"), it)));
         }
-        list
+        added
+    }
+
+    /// A `TlvEntry` with the value that is written in it.
+    fn tlv(&mut self, entry: &Message) -> Tlv {
+        let value = match entry.get("value").map(|field| &field.value) {
+            Some(Value::Bytes(bytes)) => bytes.as_slice(),
+            _ => &[],
+        };
+        if value.len() > usize::from(u16::MAX) {
+            self.report.unsupported(entry.at("value"), "a TLV has at most 65,535 bytes");
+        }
+        Tlv { kind: tlv_type(entry, "type"), value: value.into() }
     }
 }

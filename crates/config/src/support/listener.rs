@@ -154,9 +154,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.core.v3.TlvEntry",
-        honoured: &["type", "value"],
+        honoured: &["type", "value", "format_string"],
         harmless: &[],
-        changes: &[("format_string", "the value of a TLV is as it is written")],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",

@@ -505,6 +505,7 @@ impl Env {
                     || listener.filters.steers
                     || filters.sets
                     || tcp.config.tunneling.is_some()
+                    || tcp.config.tlvs.as_ref().is_some_and(|own| !own.added.made.is_empty())
                     || tcp.metrics.is_some()
             }
             ChainKind::Answer(_) => false,

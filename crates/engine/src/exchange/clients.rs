@@ -4,16 +4,19 @@
 
 use std::sync::Arc;
 
-use towpath_proto::{AttemptId, ConnectionId};
+use towpath_proto::{AttemptId, ConnectionId, Instant};
 
 use crate::conn::Connections;
 use crate::conn::tls::Reached;
+use crate::downstream::listener::connection_record;
 use crate::exchange::Exchange;
 use crate::exchange::lazy_head::LazyHead;
+use crate::exchange::log::{Setting, facts};
 use crate::exchange::recorder::Recorder;
 use crate::exchange::stream::Stream;
-use crate::ids::Kind;
-use crate::proxied::Client;
+use crate::format::Facts;
+use crate::ids::{Kind, StreamIndex};
+use crate::proxied::{Client, OwnTlvs};
 use crate::snapshot::original_src::Source;
 use crate::stream_info::{StateObject, StreamInfo};
 use crate::upstream::protocol::{Asks, OfWhom};
@@ -26,6 +29,7 @@ impl Exchange {
         id: AttemptId,
         connection: ConnectionId,
         reached: &mut Reached,
+        now: Instant,
     ) {
         let Some(attempt) = self.upstreams.attempts.get(id) else { return };
         let Some(cluster) = self.upstreams.clusters.get(attempt.pool_key.cluster) else { return };
@@ -41,13 +45,36 @@ impl Exchange {
         let clusters = &self.upstreams.clusters;
         let endpoint = clusters.endpoint(attempt.pool_key.cluster, pool);
         let own = endpoint.and_then(|endpoint| endpoint.tlvs.as_deref()).unwrap_or_default();
-        let (bytes, had_room) = header.write(client.as_deref(), own, &reached.local, peer);
+        let made = match header.added.made.is_empty() {
+            true => Box::default(),
+            false => {
+                let record = connection_record(reached.local.clone(), peer.clone(), now);
+                let mut facts = Facts::new(&record, now);
+                facts.epoch_unix_ns = self.env.clock.epoch_unix_ns;
+                facts.hostname = &self.env.clock.hostname;
+                header.added.make(&facts)
+            }
+        };
+        let tlvs = (own, &made[..]);
+        let (bytes, had_room) = header.write(client.as_deref(), tlvs, &reached.local, peer);
         if let (false, Some(stats)) = (had_room, &cluster.header_stats) {
             stats.v2_tlvs_exceed_max_length.inc();
         }
         cluster.stats.upstream_cx_tx_bytes_total.add(bytes.len() as u64);
         reached.outstanding += bytes.len();
         self.conns.send_records(connection, bytes, &mut self.env);
+    }
+}
+
+impl Exchange {
+    /// Makes the values of what the TCP proxy tells of a connection, before its host is chosen.
+    #[cold]
+    pub(crate) fn make_tlvs(&mut self, index: StreamIndex, own: &OwnTlvs, now: Instant) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.complete_record();
+        let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
+        let made = own.added.make(&facts(stream, None, setting, now));
+        stream.retries.tried.get_or_insert_default().tlvs = made;
     }
 }
 
@@ -65,7 +92,8 @@ pub(crate) fn client_of(stream: &Stream, conns: &Connections) -> Option<Arc<Clie
     };
     let tcp = stream.context.tcp().and_then(|tcp| tcp.config.tlvs.as_ref());
     if let Some(own) = tcp {
-        client.tlvs = own.joined(&client.tlvs, proxied.is_some());
+        let made = stream.retries.tried.as_deref().map_or(&[][..], |tried| &tried.tlvs);
+        client.tlvs = own.joined(made, &client.tlvs, proxied.is_some());
     }
     Some(Arc::new(client))
 }

@@ -29,7 +29,7 @@ impl Exchange {
             self.passed = self.passed_by(id);
         }
         let mut reached = Reached { local, connected: now, outstanding: 0, below: None };
-        self.tell_client(id, connection, &mut reached);
+        self.tell_client(id, connection, &mut reached, now);
         let begun = match self.begin_tunnel(id, connection, reached, now) {
             Ok(()) => Ok(()),
             Err(reached) => self.begin_handshake(id, connection, reached, now),

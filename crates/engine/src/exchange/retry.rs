@@ -29,6 +29,7 @@ use crate::exchange::tracing::TryEnd;
 use crate::grpc;
 use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::names::Ticket;
+use crate::proxied::Tlv;
 use crate::record::details::Reset;
 use crate::record::{Flags, details};
 use crate::snapshot::route::{OmittedHosts, RateLimitedBackOff, RetryOn, RetryPolicy};
@@ -145,6 +146,8 @@ pub(crate) struct Tried {
     pub(super) overrides: Option<Box<Overrides>>,
     /// What is taken off its host was not needed.
     pub(crate) is_given_up: bool,
+    /// What the TCP proxy tells of its connection by formats.
+    pub(crate) tlvs: Box<[Tlv]>,
 }
 
 impl Retries {

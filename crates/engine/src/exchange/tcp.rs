@@ -125,6 +125,16 @@ impl Exchange {
             return;
         };
         stream.recorder.note(|record| record.cluster = Some(cluster.config.name.clone()));
+        let context = stream.context.clone();
+        let own = context.tcp().and_then(|tcp| tcp.config.tlvs.as_ref());
+        if let Some(own) = own.filter(|own| !own.added.made.is_empty()) {
+            self.make_tlvs(index, own, now);
+        }
+        let (Some(stream), Some(cluster)) =
+            (self.streams.get_mut(index), self.upstreams.clusters.get_mut(id))
+        else {
+            return;
+        };
         if cluster.named.is_some() {
             return self.place_tcp_named(index, id, now);
         }

@@ -39,6 +39,24 @@ use self::parse::parts;
 #[derive(Clone, Debug)]
 pub struct Format(Kind);
 
+/// Formats of one text are alike, and others only where they are shared.
+impl PartialEq for Format {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Kind::Text { parts, missing }, Kind::Text { parts: others, missing: none }) => {
+                parts == others && missing == none
+            }
+            (
+                Kind::Json { root, omit_empty },
+                Kind::Json { root: other, omit_empty: other_omits },
+            ) => Arc::ptr_eq(root, other) && omit_empty == other_omits,
+            (Kind::Text { .. } | Kind::Json { .. }, _) => false,
+        }
+    }
+}
+
+impl Eq for Format {}
+
 #[derive(Clone, Debug)]
 enum Kind {
     Text { parts: Arc<[Part]>, missing: &'static [u8] },

@@ -351,7 +351,7 @@ impl Monitor {
         let headers = watched.config.proxy_headers.as_ref();
         if let Some(header) = headers.and_then(|headers| headers.of(session.socket)) {
             // A check is no client's.
-            let (header, _) = header.write(None, &[], local, &session.target);
+            let (header, _) = header.write(None, (&[], &[]), local, &session.target);
             self.outputs.push_back(Output::Send { connection, chunk: header.into() });
         }
         let ends = (local, &session.target);

@@ -108,7 +108,7 @@ impl Dialogue {
             Probe::Tcp(probe) => Self::Tcp {
                 pieces: Pieces::default(),
                 header: match &probe.header {
-                    Some(header) => header.write(None, &[], local, peer).0,
+                    Some(header) => header.write(None, (&[], &[]), local, peer).0,
                     None => Vec::new(),
                 },
             },

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_proto::Address;
 
 use super::sockets::OfSockets;
-use crate::proxied::{Client, Passes, Tlv, tlvs};
+use crate::proxied::{AddedTlvs, Client, Passes, Tlv, tlvs};
 
 /// The headers of a cluster's transport sockets.
 pub type ProxyHeaders = OfSockets<ProxyHeader>;
@@ -18,24 +18,24 @@ pub struct ProxyHeader {
     /// `pass_through_tlvs`: what goes on of that which came from the client.
     pub passes: Passes,
     /// `added_tlvs`. What came from the client with the same type does not go on.
-    pub added: Vec<Tlv>,
+    pub added: AddedTlvs,
 }
 
 impl ProxyHeader {
     /// The header of a connection for a client; without one, of a connection between these addresses. What is the
-    /// host's `own` is added first, in place of what else is added with the same type. Answers also whether all TLVs
-    /// had room.
+    /// host's `own` is added first, in place of what else is added with the same type, and what was `made` for the
+    /// connection last. Answers also whether all TLVs had room.
     #[must_use]
     pub fn write(
         &self,
         client: Option<&Client>,
-        own: &[Tlv],
+        (own, made): (&[Tlv], &[Tlv]),
         local: &Address,
         peer: &Address,
     ) -> (Vec<u8>, bool) {
         let ends = client.map(|client| (client.source, client.destination));
         match (self.is_binary, client, ends.filter(are_alike)) {
-            (true, Some(client), Some(ends)) => self.write_binary(client, own, ends),
+            (true, Some(client), Some(ends)) => self.write_binary(client, own, made, ends),
             // It speaks for itself.
             (true, _, _) => ([V2_SIGNATURE, &[0x20, 0, 0, 0]].concat(), true),
             (false, _, _) => {
@@ -49,6 +49,7 @@ impl ProxyHeader {
         &self,
         client: &Client,
         own: &[Tlv],
+        made: &[Tlv],
         ends: (SocketAddr, SocketAddr),
     ) -> (Vec<u8>, bool) {
         let mut rest = Vec::new();
@@ -64,12 +65,13 @@ impl ProxyHeader {
             rest.extend_from_slice(value);
         };
         let has = |list: &[Tlv], kind| list.iter().any(|tlv| tlv.kind == kind);
-        let others = self.added.iter().filter(|added| !has(own, added.kind));
+        let others = self.added.list.iter().chain(made).filter(|added| !has(own, added.kind));
         for tlv in own.iter().chain(others) {
             put(tlv.kind, &tlv.value);
         }
         for (kind, value) in tlvs(&client.tlvs).flatten() {
-            if self.passes.takes(kind) && !has(own, kind) && !has(&self.added, kind) {
+            let is_added = [own, &self.added.list, made].into_iter().any(|list| has(list, kind));
+            if self.passes.takes(kind) && !is_added {
                 put(kind, value);
             }
         }
@@ -131,7 +133,11 @@ mod tests {
     }
 
     fn write(header: &ProxyHeader, client: Option<&Client>) -> Vec<u8> {
-        header.write(client, &[], &address("10.0.0.8:8"), &address("10.0.0.9:9")).0
+        header.write(client, (&[], &[]), &address("10.0.0.8:8"), &address("10.0.0.9:9")).0
+    }
+
+    fn added(list: Vec<Tlv>) -> AddedTlvs {
+        AddedTlvs { list, made: Vec::new() }
     }
 
     #[test]
@@ -143,7 +149,7 @@ mod tests {
         let mixed = client("10.0.0.1:1", "[fd00::2]:2", b"");
         assert_eq!(write(&header, Some(&mixed)), b"PROXY UNKNOWN\r\n");
         let pipe = Address::Internal("a/".into());
-        assert_eq!(header.write(None, &[], &pipe, &pipe).0, b"PROXY UNKNOWN\r\n");
+        assert_eq!(header.write(None, (&[], &[]), &pipe, &pipe).0, b"PROXY UNKNOWN\r\n");
     }
 
     #[test]
@@ -151,7 +157,7 @@ mod tests {
         let header = ProxyHeader {
             is_binary: true,
             passes: Passes::These([2, 3].into()),
-            added: vec![Tlv { kind: 2, value: b"own".as_slice().into() }],
+            added: added(vec![Tlv { kind: 2, value: b"own".as_slice().into() }]),
         };
         let from = client("1.2.3.4:1", "5.6.7.8:2", b"\x01\0\x01a\x02\0\x01b\x03\0\x01c");
         let wanted =
@@ -167,13 +173,14 @@ mod tests {
         let header = ProxyHeader {
             is_binary: true,
             passes: Passes::All,
-            added: vec![tlv(2, b"added"), tlv(4, b"d")],
+            added: added(vec![tlv(2, b"added"), tlv(4, b"d")]),
         };
-        let from = client("1.2.3.4:1", "5.6.7.8:2", b"\x02\0\x01a\x05\0\x01e\x06\0\x01f");
+        let from =
+            client("1.2.3.4:1", "5.6.7.8:2", b"\x02\0\x01a\x05\0\x01e\x06\0\x01f\x07\0\x01g");
         let own = [tlv(2, b"b"), tlv(6, b"h")];
         let local = address("10.0.0.8:8");
-        let (bytes, had_room) = header.write(Some(&from), &own, &local, &local);
-        assert_eq!(&bytes[16 + 12..], b"\x02\0\x01b\x06\0\x01h\x04\0\x01d\x05\0\x01e");
+        let (bytes, had_room) = header.write(Some(&from), (&own, &[tlv(7, b"m")]), &local, &local);
+        assert_eq!(&bytes[16 + 12..], b"\x02\0\x01b\x06\0\x01h\x04\0\x01d\x07\0\x01m\x05\0\x01e");
         assert!(had_room);
     }
 
@@ -182,10 +189,10 @@ mod tests {
         let large = Tlv { kind: 1, value: vec![0; 65_530].into() };
         let small = Tlv { kind: 2, value: b"x".as_slice().into() };
         let header =
-            ProxyHeader { is_binary: true, passes: Passes::All, added: vec![large, small] };
+            ProxyHeader { is_binary: true, passes: Passes::All, added: added(vec![large, small]) };
         let local = address("10.0.0.8:8");
         let from = client("1.2.3.4:1", "5.6.7.8:2", b"");
-        let (bytes, had_room) = header.write(Some(&from), &[], &local, &local);
+        let (bytes, had_room) = header.write(Some(&from), (&[], &[]), &local, &local);
         assert_eq!((bytes.len(), had_room), (16 + 12 + 4, false));
     }
 }
