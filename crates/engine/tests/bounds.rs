@@ -319,7 +319,7 @@ fn a_tunnel_outlasts_the_time_for_an_answer() {
         |forward| forward.timeout = Some(Duration::from_millis(50)),
         |http| {
             let kind = "websocket".into();
-            http.upgrades.push(Upgrade { kind, enabled: true, ends_connect: false, chain: None });
+            http.upgrades.push(Upgrade { kind, enabled: true, connect: None, chain: None });
         },
     );
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";

@@ -256,7 +256,7 @@ fn a_websocket_becomes_opaque_after_101() {
             http.upgrades = vec![Upgrade {
                 kind: "websocket".into(),
                 enabled: true,
-                ends_connect: false,
+                connect: None,
                 chain: None,
             }]
         };
@@ -293,7 +293,7 @@ fn connect_ends_here_and_the_host_sees_what_is_in_the_tunnel() {
             forward.upgrades = vec![Upgrade {
                 kind: "connect".into(),
                 enabled: true,
-                ends_connect: true,
+                connect: Some(Arc::default()),
                 chain: None,
             }];
         };

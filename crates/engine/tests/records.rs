@@ -46,7 +46,7 @@ fn bench() -> Bench {
         http.upgrades.push(Upgrade {
             kind: "websocket".into(),
             enabled: true,
-            ends_connect: false,
+            connect: None,
             chain: None,
         });
     };

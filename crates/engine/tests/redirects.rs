@@ -69,7 +69,7 @@ fn redirects_of_another_status_or_to_another_scheme_are_the_clients() {
 fn the_redirect_of_a_websocket_is_the_clients() {
     let websockets: fn(&mut Http) = |http| {
         let kind = "websocket".into();
-        http.upgrades.push(Upgrade { kind, enabled: true, ends_connect: false, chain: None });
+        http.upgrades.push(Upgrade { kind, enabled: true, connect: None, chain: None });
     };
     let mut bench = Bench::new(follows, websockets);
     let ask = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";

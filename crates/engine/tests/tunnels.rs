@@ -99,7 +99,8 @@ fn spoken(choice: Choice) -> Option<Arc<Http2>> {
 }
 
 fn upgrade(kind: &str, ends_connect: bool) -> Upgrade {
-    Upgrade { kind: kind.into(), enabled: true, ends_connect, chain: None }
+    let connect = ends_connect.then(Arc::default);
+    Upgrade { kind: kind.into(), enabled: true, connect, chain: None }
 }
 
 impl Case {

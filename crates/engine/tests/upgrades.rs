@@ -93,7 +93,7 @@ fn request(path: &str, wanted: &str) -> Vec<u8> {
 }
 
 fn upgrade(kind: &str, chain: Option<NonZeroU8>) -> Upgrade {
-    Upgrade { kind: kind.into(), enabled: true, ends_connect: false, chain }
+    Upgrade { kind: kind.into(), enabled: true, connect: None, chain }
 }
 
 fn marks(chain: &str) -> ChainFilter {

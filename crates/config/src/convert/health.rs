@@ -11,7 +11,6 @@ use towpath_engine::snapshot::health::{
 };
 use towpath_engine::snapshot::http2::Choice;
 use towpath_engine::snapshot::log::Sink;
-use towpath_engine::snapshot::proxy_header::ProxyHeader;
 use towpath_engine::snapshot::route::HeaderOps;
 use towpath_proto::bolt::Version;
 
@@ -210,13 +209,7 @@ impl Converter<'_> {
         };
         let receive = self.payloads(message);
         let header = message.message("proxy_protocol_config");
-        if let Some(header) = header {
-            self.refuse_tlvs_of_checks(header);
-        }
-        let header = header.map(|header| ProxyHeader {
-            is_binary: header.choice("version") == "V2",
-            ..ProxyHeader::default()
-        });
+        let header = header.map(|header| self.bare_header(header, "a check"));
         Some(TcpProbe { send: send?, receive: receive?, header })
     }
 

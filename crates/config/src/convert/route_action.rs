@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::snapshot::ClusterId;
-use towpath_engine::snapshot::http::Upgrade;
+use towpath_engine::snapshot::http::{ConnectConfig, Upgrade};
 use towpath_engine::snapshot::route::{
     ClusterChoice, Forward, GrpcTimeout, HostRewrite, Mirror, MirrorCluster, PathMatch,
     PathRewrite, WeightedCluster, WeightedTarget,
@@ -350,8 +350,13 @@ impl Converter<'_> {
     fn route_upgrades(&mut self, action: &Message) -> Vec<Upgrade> {
         let mut upgrades = self.upgrades(action);
         for (upgrade, config) in upgrades.iter_mut().zip(action.messages("upgrade_configs")) {
-            upgrade.ends_connect = config.message("connect_config").is_some();
-            if upgrade.ends_connect && &*upgrade.kind != "connect" {
+            let Some(connect) = config.message("connect_config") else { continue };
+            let header = connect.message("proxy_protocol_config");
+            upgrade.connect = Some(Arc::new(ConnectConfig {
+                takes_post: connect.flag("allow_post"),
+                header: header.map(|header| self.bare_header(header, "CONNECT")),
+            }));
+            if &*upgrade.kind != "connect" {
                 let at = config.at("connect_config");
                 if &*upgrade.kind == "connect-udp" {
                     self.report.unsupported(at, "UDP is not carried over HTTP");
@@ -376,7 +381,7 @@ impl Converter<'_> {
             upgrades.push(Upgrade {
                 kind: Arc::from(kind),
                 enabled: config.wrapped_flag("enabled").unwrap_or(true),
-                ends_connect: false,
+                connect: None,
                 chain: None,
             });
         }

@@ -314,12 +314,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.UpgradeConfig.ConnectConfig",
-        honoured: &[],
+        honoured: &["proxy_protocol_config", "allow_post"],
         harmless: &[],
-        changes: &[
-            ("proxy_protocol_config", "no PROXY protocol header is sent"),
-            ("allow_post", "a POST is no tunnel"),
-        ],
+        changes: &[],
     },
     Entry {
         message: "envoy.config.route.v3.RouteAction.MaxStreamDuration",

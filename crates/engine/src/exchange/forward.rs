@@ -339,6 +339,11 @@ impl Exchange {
         let out = &mut self.conns.out;
         match item {
             Item::Data(chunk) => connection.mux.send(number, Part::Data(chunk), out),
+            // Opaque bytes have none.
+            Item::Trailers(head) if connection.mux.is_opaque() => {
+                self.env.heads.give(head);
+                self.write(leg, Item::End, now);
+            }
             Item::Trailers(head) => {
                 connection.mux.send(number, Part::Trailers(&head), out);
                 self.env.heads.give(head);

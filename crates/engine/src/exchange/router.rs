@@ -323,8 +323,15 @@ impl Exchange {
         if stream.upgrade == Upgrade::No && !stream.admit_upgrade(&http.config) {
             return self.refuse_upgrade(index, http, now);
         }
-        if stream.upgrade == Upgrade::Connect && forward.ends_connect() {
-            stream.upgrade = Upgrade::ConnectHere;
+        stream.posts_bytes = false;
+        if let Some(connect) = forward.connect() {
+            if stream.upgrade == Upgrade::Connect {
+                stream.upgrade = Upgrade::ConnectHere;
+            }
+            stream.posts_bytes = connect.takes_post
+                && stream.request.method() == Method::Post
+                && stream.upgrade == Upgrade::No
+                && matches!(stream.kind, Kind::Http(_));
         }
         http.stats.rq_total.inc();
         let trusted = origin != Origin::Edge;
@@ -441,7 +448,7 @@ impl Exchange {
             return;
         }
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let lease = if stream.upgrade == Upgrade::ConnectHere {
+        let lease = if stream.upgrade == Upgrade::ConnectHere || stream.posts_bytes {
             self.lease_raw(index, pool_key, now)
         } else {
             let (reuses, repeatable) = (!stream.retries.wants_fresh, stream.retries.repeatable);

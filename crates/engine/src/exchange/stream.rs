@@ -102,6 +102,8 @@ pub(crate) struct Stream {
     pub(crate) was_grpc: bool,
     /// The attempt under way is on a connection that its peer may have been closing.
     pub(crate) reused: bool,
+    /// Its content goes to the host as the bytes of a TCP connection, whose own are that of the response.
+    pub(crate) posts_bytes: bool,
 }
 
 /// When a stream came to where it is; see [`Record`].
@@ -525,6 +527,7 @@ impl Stream {
             is_health_check: false,
             was_grpc: false,
             reused: false,
+            posts_bytes: false,
         }
     }
 
@@ -549,6 +552,7 @@ impl Stream {
         self.local_reply = false;
         self.trailers_status = None;
         (self.is_health_check, self.was_grpc, self.reused) = (false, false, false);
+        self.posts_bytes = false;
         (self.is_oneway, self.bridging) = (false, Bridging::None);
     }
 

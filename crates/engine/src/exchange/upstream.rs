@@ -12,6 +12,8 @@ use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Phase;
 use crate::env::Env;
 use crate::exchange::Exchange;
+use crate::exchange::clients::client_of;
+use crate::exchange::forward::Item;
 use crate::exchange::hedging::Hedging;
 use crate::exchange::load::note_load;
 use crate::exchange::retry::parse_number;
@@ -92,7 +94,7 @@ impl Exchange {
                 cluster.stats.upstream_cx_max_requests.inc();
             }
         }
-        let ends_connect = stream.upgrade == Upgrade::ConnectHere;
+        let ends_here = stream.upgrade == Upgrade::ConnectHere || stream.posts_bytes;
         let whole = is_whole_request(stream);
         self.upstreams.note(
             pool_key,
@@ -107,10 +109,8 @@ impl Exchange {
             self.greet_server(id);
             self.log_connected(index, now);
             self.replay(index, leg, now);
-        } else if ends_connect {
-            let mut head = self.env.heads.take();
-            head.set_status(200);
-            self.on_response_head(index, leg, head, false, now);
+        } else if ends_here {
+            self.begin_bytes(index, leg, now);
         } else {
             self.send_request(index, leg, now);
         }
@@ -123,6 +123,25 @@ impl Exchange {
         }
         self.update_source(index, true);
         self.end_oneway(index, now);
+    }
+
+    /// A host has its connection for a tunnel that ends here: it gets the bytes, and the client is told.
+    #[cold]
+    fn begin_bytes(&mut self, index: StreamIndex, leg: Leg, now: Instant) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let connect = stream.routed().and_then(|routed| routed.forward()?.connect());
+        let header = connect.and_then(|connect| connect.header.as_ref());
+        if let (Some(header), Some(host)) = (header, self.conns.table.get(leg.connection)) {
+            let client = client_of(stream, &self.conns);
+            let (bytes, _) = header.write(client.as_deref(), (&[], &[]), &host.local, &host.peer);
+            self.write(leg, Item::Data(bytes.into()), now);
+        }
+        if self.streams.get(index).is_some_and(|stream| stream.posts_bytes) {
+            self.replay(index, leg, now);
+        }
+        let mut head = self.env.heads.take();
+        head.set_status(200);
+        self.on_response_head(index, leg, head, false, now);
     }
 
     /// Encodes the request for its connection.

@@ -10,6 +10,7 @@ use towpath_proto::{Name, PreparedField, http1};
 use super::client::Detection;
 use super::http2::Http2;
 use super::log::AccessLog;
+use super::proxy_header::ProxyHeader;
 use super::route::{BodyFormat, HeaderOps, RouteTable};
 use super::tracing::Tracing;
 use crate::cidr::Prefix;
@@ -340,14 +341,23 @@ pub struct Upgrade {
     pub kind: Arc<str>,
     /// Whether it is let through.
     pub enabled: bool,
-    /// `connect_config` of a route: CONNECT ends here, and the host gets what is in the tunnel.
-    pub ends_connect: bool,
+    /// `connect_config` of a route: CONNECT ends here.
+    pub connect: Option<Arc<ConnectConfig>>,
     /// `filters` of a connection manager: which of [`Http::upgraded`] it passes, from 1 on; the ordinary chain without.
     pub chain: Option<NonZeroU8>,
 }
 
 /// `local_reply_config`: how answers that we make ourselves look.
 #[derive(Debug)]
+/// Envoy `ConnectConfig`: CONNECT ends here, and the host gets what is in the tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectConfig {
+    /// `allow_post`: the content of a POST is such bytes, too.
+    pub takes_post: bool,
+    /// `proxy_protocol_config`: what the host is told of the client before.
+    pub header: Option<ProxyHeader>,
+}
+
 pub struct LocalReply {
     /// The first that matches rewrites the reply.
     pub mappers: Vec<LocalReplyMapper>,

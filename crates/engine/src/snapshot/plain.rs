@@ -96,6 +96,7 @@ impl Plain {
                 && forward.bridge.is_none()
                 && forward.internal_redirects.is_none()
                 && forward.mirrors.is_empty()
+                && forward.connect().is_none()
                 && matches!(forward.path, PathRewrite::Keep)
                 // The host's own name is not known yet.
                 && matches!(forward.host, HostRewrite::Keep),

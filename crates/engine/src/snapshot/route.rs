@@ -8,6 +8,7 @@ use towpath_proto::head::{Head, HeaderName};
 
 pub use super::expressions::Expressions;
 use super::specifier::Specifier;
+use super::http::ConnectConfig;
 use super::subset::Criteria;
 use super::tracing::RouteTracing;
 use super::{ClusterId, HostIndex};
@@ -285,9 +286,10 @@ pub enum MirrorCluster {
 }
 
 impl Forward {
-    /// Whether CONNECT ends here.
-    pub(crate) fn ends_connect(&self) -> bool {
-        self.upgrades.iter().any(|upgrade| upgrade.ends_connect && &*upgrade.kind == "connect")
+    /// How CONNECT ends here, if it does.
+    pub(crate) fn connect(&self) -> Option<&ConnectConfig> {
+        let mut upgrades = self.upgrades.iter();
+        upgrades.find(|upgrade| &*upgrade.kind == "connect")?.connect.as_deref()
     }
 }
 
