@@ -19,7 +19,7 @@ use crate::conn::context::ChainContext;
 use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::callout_spans::CalloutTrace;
-use crate::exchange::forward::Item;
+use crate::exchange::forward::{Item, keep};
 use crate::exchange::recorder::Recorder;
 use crate::exchange::retry::is_repeatable;
 use crate::exchange::stream::{Progress, Stream, UpstreamState};
@@ -30,6 +30,7 @@ use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
 use crate::message::FromWorker;
 use crate::serving::Serving;
+use crate::snapshot::route::Mirror;
 use crate::snapshot::subset::Criteria;
 use crate::tracer::report::Load;
 
@@ -74,6 +75,8 @@ pub(crate) enum Asker {
     /// Nothing: the request is a copy, whose answer is dropped.
     Dropped,
     /// Spans that have left.
+    /// The same of a stream whose request has not ended.
+    Copy(FilterOf),
     Reporter {
         /// The place of what has sent them.
         at: usize,
@@ -114,9 +117,10 @@ impl Asker {
     /// The stream that it is of.
     const fn stream(&self) -> Option<StreamIndex> {
         match self {
-            Self::Filter(filter) | Self::Talker(filter) | Self::Waiter(filter) => {
-                Some(filter.stream)
-            }
+            Self::Filter(filter)
+            | Self::Talker(filter)
+            | Self::Waiter(filter)
+            | Self::Copy(filter) => Some(filter.stream),
             Self::Dropped
             | Self::Reporter { .. }
             | Self::Exporter { .. }
@@ -152,6 +156,21 @@ impl Callouts {
             Asker::Filter(_)
             | Asker::Waiter(_)
             | Asker::Dropped
+            | Asker::Copy(_)
+            | Asker::Dropped
+            | Asker::Reporter { .. }
+            | Asker::Exporter { .. }
+            | Asker::Entries(_)
+            | Asker::Log { .. } => None,
+        }
+    }
+
+    /// What a call or a copy is told by.
+    pub(crate) fn teller(&self, serial: u64) -> Option<FilterOf> {
+        match self.running.get(&serial)?.askers.first()? {
+            Asker::Talker(filter) | Asker::Copy(filter) => Some(*filter),
+            Asker::Filter(_)
+            | Asker::Waiter(_)
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
             | Asker::Entries(_)
@@ -163,7 +182,11 @@ impl Callouts {
     pub(crate) fn reports(&self) -> impl Iterator<Item = (StreamIndex, bool)> {
         self.running.values().filter(|running| running.answer.is_none()).filter_map(|running| {
             let goes_on = running.askers.iter().find_map(|asker| match asker {
-                Asker::Filter(_) | Asker::Talker(_) | Asker::Waiter(_) | Asker::Dropped => None,
+                Asker::Filter(_)
+                | Asker::Talker(_)
+                | Asker::Waiter(_)
+                | Asker::Copy(_)
+                | Asker::Dropped => None,
                 Asker::Reporter { .. } | Asker::Log { .. } => Some(false),
                 Asker::Exporter { bytes, .. } => Some(*bytes == 0),
                 Asker::Entries(_) => Some(true),
@@ -231,6 +254,63 @@ impl Exchange {
     }
 
     fn begin_callout(
+    /// Begins a copy of the request of a stream, for one `of` that has not ended. Answers the serial number of its
+    /// stream.
+    pub(crate) fn begin_copy(
+        &mut self,
+        of: FilterOf,
+        index: StreamIndex,
+        callout: Callout,
+        criteria: Option<Arc<Criteria>>,
+        now: Instant,
+    ) -> u64 {
+        let timeout = callout.timeout;
+        let asker = (Asker::Copy(of), Some(index));
+        let serial = self.begin_callout(asker, callout, criteria, Progress::Streaming, now);
+        let copy = self.callouts.stream_of(serial).and_then(|copy| self.streams.get_mut(copy));
+        if let Some(copy) = copy {
+            copy.response_timeout = Some(timeout).into();
+        }
+        serial
+    }
+
+    /// The request of a copy is complete.
+    pub(crate) fn end_request_of_copy(
+        &mut self,
+        serial: u64,
+        trailers: Option<&Head>,
+        now: Instant,
+    ) {
+        let Some(running) = self.callouts.running.get_mut(&serial) else { return };
+        let index = running.index;
+        running.askers = vec![Asker::Dropped];
+        if running.answer.is_some() {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.request_end = Progress::Ended;
+        stream.times.request_end = Some(now);
+        let item = trailers.map_or(Item::End, |trailers| Item::Trailers(trailers.clone()));
+        let upstream = stream.upstream;
+        keep(stream, &item, !matches!(upstream, UpstreamState::Active(_)));
+        if let UpstreamState::Active(leg) = upstream {
+            self.write(leg, item, now);
+        }
+        self.start_response_timer(index, now);
+        self.start_try_timers(index, now);
+    }
+
+    /// The mirrors of a cluster.
+    pub(super) fn mirrors_of(&self, cluster: &str) -> Option<Arc<[Mirror]>> {
+        let id = self.snapshot.cluster_id(cluster)?;
+        self.upstreams.clusters.get(id)?.config.mirrors.clone()
+    }
+
+    /// Whether a callout is copied: one that leads to another without end is cut short.
+    pub(super) fn may_be_copied(&self, index: StreamIndex) -> bool {
+        self.running(index).is_some_and(|running| running.depth < DEEPEST)
+    }
+
         &mut self,
         (asker, of): (Asker, Option<StreamIndex>),
         mut callout: Callout,
@@ -247,7 +327,7 @@ impl Exchange {
         stream.serial = serial;
         let Callout { cluster, mut head, body, timeout, max_bytes, joint, retry, .. } = callout;
         self.callouts.joint.extend(joint.clone().map(|joint| (joint, serial)));
-        if head.get(Name::ContentLength).is_some() {
+        if end == Progress::Ended && head.get(Name::ContentLength).is_some() {
             head.set_number(Name::ContentLength, body.len() as u64);
         }
         // A filter that talks is told why a call has failed, and a span tells of its host.
@@ -308,8 +388,7 @@ impl Exchange {
                 }
                 if end == Progress::Ended {
                     self.set_timer(index, HttpTimer::Response, now + timeout);
-                    // One that leads to another without end is cut short.
-                    if let Some(mirrors) = mirrors.filter(|_| depth < DEEPEST) {
+                    if let Some(mirrors) = mirrors.filter(|_| self.may_be_copied(index)) {
                         self.begin_mirrors(index, &mirrors, Some(timeout), now);
                     }
                 }
@@ -515,8 +594,16 @@ impl Exchange {
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
+            // What it held up goes on.
+            Asker::Copy(of) => {
+                if self.streams.get(of.stream).is_some_and(|stream| stream.serial == of.serial) {
+                    self.update_own_source(of.stream, true);
+                }
+            }
         let is_of = |asker: &Asker| match asker {
-            Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) => it.serial == of,
+            Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) | Asker::Copy(it) => {
+                it.serial == of
+            }
             Asker::Dropped
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }

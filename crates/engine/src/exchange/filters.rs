@@ -14,7 +14,6 @@ use crate::exchange::callout::FilterOf;
 use crate::exchange::edge::Origin;
 use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
-use crate::exchange::mirror::Copies;
 use crate::exchange::names::Waits;
 use crate::exchange::passing::{
     Levels, length, pass_request, pass_response, taken_apart, without_empty_trailers,
@@ -44,8 +43,8 @@ pub(crate) struct Filters {
     pub(super) was_grpc: bool,
     /// The name that it waits for.
     pub(super) name: Option<Box<Waits>>,
-    /// Copies of the request that wait for the rest of it.
-    pub(crate) copies: Option<Box<Copies>>,
+    /// Copies of the request that are told the rest of it as it comes.
+    pub(crate) copies: Vec<u64>,
 }
 
 /// A request that goes on later.
@@ -390,10 +389,7 @@ impl Exchange {
             talks.keeps_end = end.is_none() && passed.is_ok() && !is_over;
         }
         let talks = filters.talks.is_some();
-        if !data.is_empty() {
-            filters.copies.take_if(|copies| !copies.push(&data));
-        }
-        let copies = end.as_ref().and_then(|_| filters.copies.take());
+        let is_copied = !filters.copies.is_empty();
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.filters = Some(filters);
         if let Err(reply) = passed {
@@ -406,6 +402,10 @@ impl Exchange {
             return self.refuse_response(index, reply, now);
         }
         let after = data.len() as u64;
+        if is_copied {
+            self.pass_to_copies(index, &data, end.as_ref(), now);
+        }
+        let Some(stream) = self.streams.get_mut(index) else { return };
         if matches!(stream.upstream, UpstreamState::Active(_)) {
             stream.recorder.note(|record| {
                 let sent = &mut record.upstream_bytes_sent;
@@ -427,9 +427,6 @@ impl Exchange {
         let ends = end.is_some();
         if let Some(end) = end {
             self.pass(index, Side::Request, end, now);
-        }
-        if let Some(copies) = copies {
-            self.send_copies(index, *copies, now);
         }
         let Some(waiting) = waiting else { return };
         let goes_on = match waiting.until {

@@ -1,52 +1,40 @@
 //! Copies of requests for other clusters (Envoy `request_mirror_policies`).
 //!
 //! Arrives: a request as it goes to its cluster, and its content. Leaves: a callout for each policy that takes the
-//! request, once all of it is here; its answer is dropped.
+//! request, with the content as it comes; its answer is dropped. A copy that is slower than its request holds it up, as
+//! in Envoy, and is given up with it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use towpath_proto::name::Name;
 use towpath_proto::{Head, Instant};
 
 use crate::exchange::Exchange;
+use crate::exchange::callout::FilterOf;
 use crate::exchange::criteria::of_route;
 use crate::exchange::edge::append_forwarded_for;
+use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::router::expected_time;
-use crate::exchange::stream::{Progress, Upgrade};
+use crate::exchange::stream::{Progress, Upgrade, UpstreamState};
 use crate::filter::{Callout, CalloutSpan, SpanName};
 use crate::header_ops::Subject;
-use crate::ids::{Kind, StreamIndex};
+use crate::ids::StreamIndex;
 use crate::snapshot::route::{Mirror, MirrorCluster};
-use crate::snapshot::subset::Criteria;
 
-/// The copies of a request that is not complete yet.
-#[derive(Debug)]
-pub(crate) struct Copies {
-    /// For each its cluster and its head, and whether its span is sampled, whatever its request is.
-    heads: Vec<(Arc<str>, Head, Option<bool>)>,
-    body: BytesMut,
-    /// A body that is longer is not sent at all.
-    limit: usize,
-    timeout: Option<Duration>,
-    /// Which subset of their clusters' hosts they are for.
-    criteria: Option<Arc<Criteria>>,
-}
-
-impl Copies {
-    /// Another piece of the request. Says whether it can still be copied.
-    pub(crate) fn push(&mut self, data: &Bytes) -> bool {
-        self.body.extend_from_slice(data);
-        self.body.len() <= self.limit
-    }
+/// A copy before it leaves.
+struct Copied {
+    cluster: Arc<str>,
+    head: Head,
+    /// Whether its span is sampled, whatever its request is.
+    sampled: Option<bool>,
 }
 
 impl Exchange {
-    /// Makes the copies of a request that leaves for its cluster, which has `timeout`. Those without content leave at
-    /// once.
+    /// Sends the copies of a request that leaves for its cluster, which has `timeout`.
     pub(crate) fn begin_mirrors(
         &mut self,
         index: StreamIndex,
@@ -54,14 +42,65 @@ impl Exchange {
         timeout: Option<Duration>,
         now: Instant,
     ) {
-        let own = self.own_address(index);
-        let Some(stream) = self.streams.get_mut(index).filter(|it| it.upgrade == Upgrade::No)
-        else {
+        let Some(stream) = self.streams.get(index).filter(|it| it.upgrade == Upgrade::No) else {
             return;
         };
+        let is_whole = stream.request_end == Progress::Ended && stream.body.trailers().is_none();
+        if is_whole {
+            let criteria = stream.routed().and_then(of_route);
+            let body = stream.body.joined();
+            for copied in self.copied(index, mirrors, now) {
+                let callout = callout(copied, body.clone(), timeout);
+                self.call_out_to(Some(index), callout, criteria.clone(), now);
+            }
+            return;
+        }
+        let trailers = stream.body.trailers().cloned();
+        let of = FilterOf { stream: index, serial: stream.serial, place: 0 };
+        let body = stream.body.joined();
+        let copies = self.stream_mirrors((of, index), mirrors, &body, timeout, now);
+        if trailers.is_some() {
+            return self.end_copies(copies, trailers.as_ref(), now);
+        }
+        if let Some(stream) = self.streams.get_mut(index).filter(|_| !copies.is_empty()) {
+            stream.filters_or_none().copies = copies;
+        }
+    }
+
+    /// Begins copies of the request of a stream, to which more is added as it comes; also those of their clusters.
+    fn stream_mirrors(
+        &mut self,
+        (of, index): (FilterOf, StreamIndex),
+        mirrors: &[Mirror],
+        body: &Bytes,
+        timeout: Option<Duration>,
+        now: Instant,
+    ) -> Vec<u64> {
+        let Some(stream) = self.streams.get(index) else { return Vec::new() };
+        let criteria = stream.routed().and_then(of_route);
+        let mut copies = Vec::new();
+        for copied in self.copied(index, mirrors, now) {
+            let own = self.mirrors_of(&copied.cluster);
+            let callout = callout(copied, body.clone(), timeout);
+            let serial = self.begin_copy(of, index, callout, criteria.clone(), now);
+            copies.push(serial);
+            let copy = self.callouts.stream_of(serial);
+            if let (Some(own), Some(copy)) = (own, copy)
+                && self.may_be_copied(copy)
+            {
+                copies.extend(self.stream_mirrors((of, copy), &own, body, timeout, now));
+            }
+        }
+        copies
+    }
+
+    /// The copies that policies make of a request.
+    fn copied(&mut self, index: StreamIndex, mirrors: &[Mirror], now: Instant) -> Vec<Copied> {
+        let own = self.own_address(index);
+        let Some(stream) = self.streams.get_mut(index) else { return Vec::new() };
         let is_told = stream.router().is_some_and(|router| !router.suppress_envoy_headers);
         let expected = expected_time(stream, now).filter(|_| is_told);
-        let mut heads = Vec::new();
+        let mut copied = Vec::new();
         for mirror in mirrors {
             let random = self.env.random.next();
             if mirror.share.is_some_and(|share| !share.takes(random)) {
@@ -84,50 +123,71 @@ impl Exchange {
                 let ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX);
                 head.set_number(Name::XEnvoyExpectedRqTimeoutMs, ms);
             }
-            heads.push((Arc::clone(cluster), head, mirror.is_sampled));
+            let cluster = Arc::clone(cluster);
+            copied.push(Copied { cluster, head, sampled: mirror.is_sampled });
         }
-        if heads.is_empty() {
-            return;
-        }
-        let mut copies = Copies {
-            heads,
-            body: BytesMut::new(),
-            // What the proxy itself asks is all here.
-            limit: match stream.kind {
-                Kind::Callout(_) => usize::MAX,
-                Kind::Http(_) | Kind::Rpc(_) | Kind::Tcp(_) | Kind::App => {
-                    stream.context.listener.buffer_limit.bytes
-                }
-            },
-            timeout,
-            criteria: stream.routed().and_then(of_route),
-        };
-        if !stream.body.chunks().iter().all(|chunk| copies.push(chunk)) {
-            return;
-        }
-        if stream.request_end == Progress::Ended {
-            return self.send_copies(index, copies, now);
-        }
-        stream.filters_or_none().copies = Some(Box::new(copies));
+        copied
     }
 
-    /// The request is complete.
-    pub(crate) fn send_copies(&mut self, of: StreamIndex, copies: Copies, now: Instant) {
-        let Copies { heads, body, timeout, criteria, .. } = copies;
-        let body = body.freeze();
-        for (cluster, head, sampled) in heads {
-            let callout = Callout {
-                cluster,
-                head,
-                body: body.clone(),
-                timeout: timeout.unwrap_or(LONGEST),
-                max_bytes: 0,
-                joint: None,
-                retry: None,
-                span: Some(CalloutSpan { sampled, ..CalloutSpan::new(SpanName::Fixed("mirror")) }),
-            };
-            self.call_out_to(Some(of), callout, criteria.clone(), now);
+    /// Passes a piece of a request, and its end, to its copies.
+    #[cold]
+    pub(super) fn pass_to_copies(
+        &mut self,
+        index: StreamIndex,
+        data: &Bytes,
+        end: Option<&Item>,
+        now: Instant,
+    ) {
+        let filters = self.streams.get_mut(index).and_then(|stream| stream.filters.as_mut());
+        let Some(filters) = filters else { return };
+        let copies = std::mem::take(&mut filters.copies);
+        for copy in copies.iter().filter(|_| !data.is_empty()) {
+            self.say(*copy, data.clone(), now);
         }
+        match end {
+            Some(Item::Trailers(trailers)) => self.end_copies(copies, Some(trailers), now),
+            Some(Item::End | Item::Data(_)) => self.end_copies(copies, None, now),
+            None => {
+                let filters = self.streams.get_mut(index).and_then(|it| it.filters.as_mut());
+                if let Some(filters) = filters {
+                    filters.copies = copies;
+                }
+            }
+        }
+    }
+
+    /// A request is complete: nothing more ties its copies to it.
+    fn end_copies(&mut self, copies: Vec<u64>, trailers: Option<&Head>, now: Instant) {
+        for copy in copies {
+            self.end_request_of_copy(copy, trailers, now);
+        }
+    }
+
+    /// Whether copies take more of a request: what waits for their hosts is bounded as what waits for its own.
+    #[cold]
+    pub(crate) fn copies_have_room(&self, copies: &[u64], limit: usize) -> bool {
+        let streams = copies.iter().filter_map(|copy| self.callouts.stream_of(*copy));
+        streams.filter_map(|index| self.streams.get(index)).all(|copy| match copy.upstream {
+            UpstreamState::Active(leg) => self.conns.has_room(leg),
+            UpstreamState::None | UpstreamState::Pending(_) | UpstreamState::BackingOff => {
+                copy.body.len() < limit
+            }
+        })
+    }
+}
+
+/// The request that a copy is.
+fn callout(copied: Copied, body: Bytes, timeout: Option<Duration>) -> Callout {
+    let Copied { cluster, head, sampled } = copied;
+    Callout {
+        cluster,
+        head,
+        body,
+        timeout: timeout.unwrap_or(LONGEST),
+        max_bytes: 0,
+        joint: None,
+        retry: None,
+        span: Some(CalloutSpan { sampled, ..CalloutSpan::new(SpanName::Fixed("mirror")) }),
     }
 }
 

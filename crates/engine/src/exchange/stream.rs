@@ -253,6 +253,15 @@ impl Body {
         self.kept.as_mut().map_or(&mut [], |kept| &mut kept.chunks)
     }
 
+    /// All of it in one piece.
+    pub(crate) fn joined(&self) -> Bytes {
+        match self.chunks() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            chunks => chunks.concat().into(),
+        }
+    }
+
     /// Takes them out.
     pub(crate) fn take_trailers(&mut self) -> Option<Head> {
         self.kept.as_mut()?.trailers.take()

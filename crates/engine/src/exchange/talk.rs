@@ -360,6 +360,9 @@ impl Exchange {
             self.cancel_callout(callout, stream.serial, now);
         }
         let talks = stream.filters.as_deref().and_then(|filters| filters.talks.as_ref());
+        for copy in stream.filters.as_deref().map_or(&[][..], |filters| &filters.copies) {
+            self.cancel_callout(*copy, stream.serial, now);
+        }
         for (_, call) in stream.calls() {
             match talks.and_then(|talks| talks.lingering) {
                 Some(time) => self.linger(*call, time, now),
@@ -382,8 +385,14 @@ impl Exchange {
             };
             return has_room_up && self.conns.has_room(hearer.downstream);
         }
-        let is_talking = stream.filters.as_deref().is_some_and(|filters| filters.talks.is_some());
-        if !is_talking {
+        let Some(filters) = stream.filters.as_deref() else { return true };
+        if way == Direction::Request && !filters.copies.is_empty() {
+            let limit = stream.context.listener.buffer_limit.bytes;
+            if !self.copies_have_room(&filters.copies, limit) {
+                return false;
+            }
+        }
+        if filters.talks.is_none() {
             return true;
         }
         !stream.is_full(way)
@@ -398,7 +407,7 @@ impl Exchange {
             if !is_upstream {
                 return;
             }
-            if let Some(filter) = self.callouts.talker(stream.serial)
+            if let Some(filter) = self.callouts.teller(stream.serial)
                 && self.streams.get(filter.stream).is_some_and(|it| it.serial == filter.serial)
             {
                 self.update_own_source(filter.stream, true);

@@ -26,7 +26,7 @@ impl Filters {
             && talks.is_none()
             && *was_grpc == came_as_grpc
             && name.is_none()
-            && copies.is_none()
+            && copies.is_empty()
     }
 }
 
