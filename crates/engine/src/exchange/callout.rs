@@ -33,6 +33,7 @@ use crate::serving::Serving;
 use crate::snapshot::route::Mirror;
 use crate::snapshot::subset::Criteria;
 use crate::tracer::report::Load;
+use crate::upstream::passive_health::HostOutcome;
 
 /// The callouts of a worker, by the serial numbers of their streams.
 #[derive(Debug, Default)]
@@ -74,9 +75,9 @@ pub(crate) enum Asker {
     Filter(FilterOf),
     /// Nothing: the request is a copy, whose answer is dropped.
     Dropped,
-    /// Spans that have left.
     /// The same of a stream whose request has not ended.
     Copy(FilterOf),
+    /// Spans that have left.
     Reporter {
         /// The place of what has sent them.
         at: usize,
@@ -155,7 +156,6 @@ impl Callouts {
             Asker::Talker(filter) => Some(*filter),
             Asker::Filter(_)
             | Asker::Waiter(_)
-            | Asker::Dropped
             | Asker::Copy(_)
             | Asker::Dropped
             | Asker::Reporter { .. }
@@ -171,6 +171,7 @@ impl Callouts {
             Asker::Talker(filter) | Asker::Copy(filter) => Some(*filter),
             Asker::Filter(_)
             | Asker::Waiter(_)
+            | Asker::Dropped
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
             | Asker::Entries(_)
@@ -253,7 +254,6 @@ impl Exchange {
         self.begin_callout(asker, callout, None, Progress::Streaming, now)
     }
 
-    fn begin_callout(
     /// Begins a copy of the request of a stream, for one `of` that has not ended. Answers the serial number of its
     /// stream.
     pub(crate) fn begin_copy(
@@ -311,6 +311,7 @@ impl Exchange {
         self.running(index).is_some_and(|running| running.depth < DEEPEST)
     }
 
+    fn begin_callout(
         &mut self,
         (asker, of): (Asker, Option<StreamIndex>),
         mut callout: Callout,
@@ -457,8 +458,14 @@ impl Exchange {
         match timer {
             HttpTimer::Response => {
                 // A wait before a retry is no host's.
-                let upstream = self.streams.get(index).map(|stream| stream.upstream);
-                if upstream != Some(UpstreamState::BackingOff) {
+                let Some(stream) = self.streams.get(index) else { return };
+                let (upstream, tried) = (stream.upstream, stream.retries.pool_key);
+                if let (UpstreamState::Active(_), Some(pool_key)) = (upstream, tried)
+                    && stream.is_unanswered()
+                {
+                    self.upstreams.note(pool_key, HostOutcome::Late(504), &mut self.env);
+                }
+                if upstream != UpstreamState::BackingOff {
                     self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                     self.charge(index, 504);
                 }
@@ -587,6 +594,12 @@ impl Exchange {
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
             Asker::Entries(at) => self.end_entries(at),
             Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
+            // What it held up goes on.
+            Asker::Copy(of) => {
+                if self.streams.get(of.stream).is_some_and(|stream| stream.serial == of.serial) {
+                    self.update_own_source(of.stream, true);
+                }
+            }
             Asker::Talker(_) | Asker::Dropped => {}
         }
     }
@@ -594,12 +607,6 @@ impl Exchange {
     /// The stream with the serial number `of` that waited for it is over.
     pub(crate) fn cancel_callout(&mut self, serial: u64, of: u64, now: Instant) {
         let Some(running) = self.callouts.running.get_mut(&serial) else { return };
-            // What it held up goes on.
-            Asker::Copy(of) => {
-                if self.streams.get(of.stream).is_some_and(|stream| stream.serial == of.serial) {
-                    self.update_own_source(of.stream, true);
-                }
-            }
         let is_of = |asker: &Asker| match asker {
             Asker::Filter(it) | Asker::Talker(it) | Asker::Waiter(it) | Asker::Copy(it) => {
                 it.serial == of

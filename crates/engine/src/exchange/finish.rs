@@ -413,12 +413,12 @@ impl Exchange {
                     self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                 }
                 if let (UpstreamState::Active(_), Some(pool_key), false) =
-                    (upstream, tried, is_late)
-                {
-                    self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
-                }
                 let late = self.streams.get(index).map(Stream::late_reply);
                 let Some((status, text)) = late else { return };
+                    (upstream, tried, is_late)
+                {
+                    self.upstreams.note(pool_key, HostOutcome::Late(status), &mut self.env);
+                }
                 if unanswered && is_under_way {
                     self.charge(index, status);
                 }
@@ -435,8 +435,9 @@ impl Exchange {
             HttpTimer::PerTryIdle => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
                 self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
+                let (status, _) = stream.late_reply();
                 if let Some(pool_key) = tried {
-                    self.upstreams.note(pool_key, HostOutcome::Late, &mut self.env);
+                    self.upstreams.note(pool_key, HostOutcome::Late(status), &mut self.env);
                 }
                 let text = b"upstream request timeout";
                 self.reply_or_abandon(

@@ -44,9 +44,10 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let Some(pool_key) = stream.retries.pool_key else { return };
         let sign = match reason {
-            ResetReason::ConnectTimeout
-            | ResetReason::PerTryTimeout
-            | ResetReason::PerTryIdleTimeout => HostOutcome::Late,
+            ResetReason::ConnectTimeout => HostOutcome::Late(504),
+            ResetReason::PerTryTimeout | ResetReason::PerTryIdleTimeout => {
+                HostOutcome::Late(stream.late_reply().0)
+            }
             ResetReason::Connect(_) | ResetReason::Tls(_) => HostOutcome::Lost,
             // A connection of opaque bytes has served when it was made.
             ResetReason::Terminated | ResetReason::Reset | ResetReason::Protocol

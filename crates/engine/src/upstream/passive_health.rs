@@ -31,8 +31,8 @@ pub(crate) enum HostOutcome {
     Reached,
     /// No connection, or one that was lost.
     Lost,
-    /// No answer in time.
-    Late,
+    /// No answer in time; the client was answered with this status.
+    Late(u16),
 }
 
 impl HostOutcome {
@@ -43,7 +43,8 @@ impl HostOutcome {
             Self::Answered(status) => Some((Origin::External, status < 500)),
             Self::Served => Some((local, true)),
             Self::Reached => split.then_some((local, true)),
-            Self::Lost | Self::Late => Some((local, false)),
+            Self::Lost => Some((local, false)),
+            Self::Late(status) => Some((local, !split && status < 500)),
         }
     }
 }
@@ -60,12 +61,12 @@ impl ErrorStreak {
             (HostOutcome::Served, false) => self.answered(200, config),
             (HostOutcome::Reached, false) => [None, None],
             (HostOutcome::Lost, false) => self.answered(503, config),
-            (HostOutcome::Late, false) => self.answered(504, config),
+            (HostOutcome::Late(status), false) => self.answered(status, config),
             (HostOutcome::Served | HostOutcome::Reached, true) => {
                 self.local = 0;
                 [None, None]
             }
-            (HostOutcome::Lost | HostOutcome::Late, true) => {
+            (HostOutcome::Lost | HostOutcome::Late(_), true) => {
                 [reaches(&mut self.local, config.local.threshold, Run::Local), None]
             }
         }
@@ -214,10 +215,10 @@ mod tests {
     #[test]
     fn what_is_lost_counts_as_an_answer_unless_it_is_told_apart() {
         use HostOutcome::{Answered, Late, Lost, Reached, Served};
-        assert_eq!(course(false, &[Lost, Late, Lost]), [Run::Gateway, Run::Errors]);
+        assert_eq!(course(false, &[Lost, Late(504), Lost]), [Run::Gateway, Run::Errors]);
         assert_eq!(course(false, &[Lost, Reached, Lost]), [Run::Gateway]);
         assert_eq!(course(false, &[Lost, Served, Lost]), []);
-        assert_eq!(course(true, &[Lost, Late]), [Run::Local]);
+        assert_eq!(course(true, &[Lost, Late(504)]), [Run::Local]);
         assert_eq!(course(true, &[Lost, Reached, Lost]), []);
         assert_eq!(course(true, &[Answered(503), Reached, Answered(503)]), [Run::Gateway]);
     }
@@ -232,7 +233,8 @@ mod tests {
             (Served, Some((External, true)), Some((Local, true))),
             (Reached, None, Some((Local, true))),
             (Lost, Some((External, false)), Some((Local, false))),
-            (Late, Some((External, false)), Some((Local, false))),
+            (Late(504), Some((External, false)), Some((Local, false))),
+            (Late(204), Some((External, true)), Some((Local, false))),
         ] {
             assert_eq!((outcome.judged(false), outcome.judged(true)), (together, apart));
         }
