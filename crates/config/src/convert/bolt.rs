@@ -308,6 +308,7 @@ fn http(
         access_logs,
         log_flush_interval: None,
         log_on_new_request: false,
+        log_on_tunnel: false,
         client_certificate: Default::default(),
         client_certificate_matcher: None,
         tells_overload: false,

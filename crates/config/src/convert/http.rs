@@ -83,6 +83,8 @@ impl Converter<'_> {
                 || message.flag("flush_access_log_on_new_request"),
                 |options| options.flag("flush_access_log_on_new_request"),
             ),
+            log_on_tunnel: options
+                .is_some_and(|it| it.flag("flush_log_on_tunnel_successfully_established")),
             client_certificate: client_certificate(message),
             client_certificate_matcher: self.client_certificate_matcher(message),
             tells_overload: message.flag("append_local_overload"),

@@ -131,12 +131,13 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.\
         HcmAccessLogOptions",
-        honoured: &["access_log_flush_interval", "flush_access_log_on_new_request"],
-        harmless: &[],
-        changes: &[(
+        honoured: &[
+            "access_log_flush_interval",
+            "flush_access_log_on_new_request",
             "flush_log_on_tunnel_successfully_established",
-            "a tunnel is logged when it ends",
-        )],
+        ],
+        harmless: &[],
+        changes: &[],
     },
     Entry {
         message: "envoy.extensions.filters.network.http_connection_manager.v3.LocalReplyConfig",

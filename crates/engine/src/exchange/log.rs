@@ -186,6 +186,8 @@ pub(crate) fn facts<'a>(
 /// Envoy's `AccessLogType`: why a line is written.
 pub(crate) const DOWNSTREAM_START: &str = "DownstreamStart";
 
+pub(crate) const DOWNSTREAM_TUNNEL: &str = "DownstreamTunnelSuccessfullyEstablished";
+
 pub(crate) const DOWNSTREAM_PERIODIC: &str = "DownstreamPeriodic";
 
 pub(crate) const DOWNSTREAM_END: &str = "DownstreamEnd";

@@ -370,7 +370,8 @@ impl Exchange {
         if let Some(stream) = self.streams.get_mut(index) {
             stream.limit_retries();
         }
-        if self.streams.get(index).is_some_and(|stream| stream.request_end == Progress::Ended) {
+        let stream = self.streams.get(index);
+        if stream.is_some_and(|it| it.request_end == Progress::Ended || it.asks_for_websocket()) {
             self.start_response_timer(index, now);
         }
         let mirrors = mirrors.as_ref().unwrap_or(&forward.mirrors);

@@ -332,9 +332,11 @@ impl Exchange {
         self.set_timer(index, AppTimer::Look, at);
     }
 
-    /// Starts the route's timeout: it runs from the end of the request.
+    /// Starts the route's timeout: it runs from the end of the request, and bounds the answer to one for WebSocket.
     pub(crate) fn start_response_timer(&mut self, index: StreamIndex, now: Instant) {
-        let stream = self.streams.get(index).filter(|stream| stream.upgrade == Upgrade::No);
+        let is_bounded =
+            |stream: &&Stream| stream.upgrade == Upgrade::No || stream.asks_for_websocket();
+        let stream = self.streams.get(index).filter(is_bounded);
         if let Some(timeout) = stream.and_then(|stream| stream.response_timeout.get()) {
             self.set_timer(index, HttpTimer::Response, now + timeout);
         }

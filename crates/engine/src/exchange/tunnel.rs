@@ -7,7 +7,7 @@
 
 use towpath_proto::head::{Head, Version};
 use towpath_proto::name::Name;
-use towpath_proto::{ConnectionId, Instant, websocket};
+use towpath_proto::{Close, ConnectionId, Instant, websocket};
 
 use crate::conn::context::HttpContext;
 use crate::conn::spans::Phase;
@@ -16,6 +16,7 @@ use crate::env::Work;
 use crate::exchange::Exchange;
 use crate::exchange::edge::wanted_upgrade;
 use crate::exchange::forward::Item;
+use crate::exchange::log::DOWNSTREAM_TUNNEL;
 use crate::exchange::stream::{Progress, Stream, Upgrade, UpstreamState};
 use crate::exchange::timers::HttpTimer;
 use crate::ids::{Kind, Leg, ResetReason, Side, StreamIndex};
@@ -37,6 +38,24 @@ impl Exchange {
         self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
     }
 
+    /// A server of HTTP/1 has answered a request for WebSocket with neither its tunnel nor an error: as in Envoy the client has
+    /// the head of that alone.
+    #[cold]
+    pub(super) fn end_websocket(&mut self, index: StreamIndex, now: Instant) {
+        self.detach(index, Close::Abort, now);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.recorder.note(|record| record.details = details::WEBSOCKET_HANDSHAKE_UNSUCCESSFUL);
+        stream.response.remove(Name::ContentLength);
+        stream.response.remove(Name::KeepAlive);
+        stream.retries.remaining = 0;
+        stream.response_end = Progress::Ended;
+        let serial = stream.serial;
+        self.send_response_head(index, true, now);
+        if !self.is_past_filters(index, serial) {
+            self.on_response_ended(index, now);
+        }
+    }
+
     /// The response to a request for a tunnel has gone down; `ended` if the server's direction was over with it.
     pub(crate) fn open_tunnel(
         &mut self,
@@ -52,6 +71,7 @@ impl Exchange {
             http.stats.downstream_cx_upgrades_total.inc();
             http.stats.downstream_cx_upgrades_active.inc();
         }
+        let is_logged = stream.context.http().is_some_and(|http| http.config.log_on_tunnel);
         if stream.request.version() != Version::Http2 {
             stream.request_end = Progress::Streaming;
         }
@@ -67,6 +87,9 @@ impl Exchange {
                 connection.mux.upgrade();
             }
             self.env.work.push_back(Work::Read(connection));
+        }
+        if is_logged {
+            self.log_under_way(index, DOWNSTREAM_TUNNEL, now);
         }
         self.replay(index, upstream, now);
         self.update_source(index, true);
@@ -160,6 +183,13 @@ impl Stream {
     /// What the listener says of the upgrade that is asked for.
     pub(super) fn upgrade_of<'a>(&self, http: &'a Http) -> Option<&'a AllowedUpgrade> {
         named(&http.upgrades, wanted_upgrade(self.request.present()?)?)
+    }
+
+    /// Whether a client's request for WebSocket is not answered.
+    pub(super) fn asks_for_websocket(&self) -> bool {
+        self.upgrade == Upgrade::Requested
+            && matches!(self.kind, Kind::Http(_))
+            && is_websocket(&self.request)
     }
 
     /// Whether what comes from the client is for a tunnel that is not open yet.

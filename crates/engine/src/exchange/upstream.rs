@@ -240,6 +240,13 @@ impl Exchange {
         if let Kind::Tcp(_) = stream.kind {
             return self.on_tunnel_answered(index, leg, end, now);
         }
+        if status != 101
+            && status < 400
+            && stream.asks_for_websocket()
+            && self.conns.table.get(leg.connection).is_some_and(|host| !host.mux.is_http2())
+        {
+            return self.end_websocket(index, now);
+        }
         let id = leg.connection;
         let pool_key = self
             .conns

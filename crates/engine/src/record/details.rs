@@ -50,6 +50,8 @@ pub const OVERLOAD: &str = "overload";
 pub const FORCED_GOAWAY: &str = "forced_goaway";
 /// The upgrade is not let through.
 pub const UPGRADE_FAILED: &str = "upgrade_failed";
+/// A server has answered a request for WebSocket otherwise, and not with an error.
+pub const WEBSOCKET_HANDSHAKE_UNSUCCESSFUL: &str = "websocket_handshake_unsuccessful";
 /// It names no client, and has to.
 pub const ORIGINAL_IP_DETECTION_FAILED: &str = "rejecting_because_detection_failed";
 /// The target is not a path.

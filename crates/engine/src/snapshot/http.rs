@@ -66,6 +66,8 @@ pub struct Http {
     pub log_flush_interval: Option<Duration>,
     /// `access_log_options.flush_access_log_on_new_request`.
     pub log_on_new_request: bool,
+    /// `access_log_options.flush_log_on_tunnel_successfully_established`.
+    pub log_on_tunnel: bool,
     /// What becomes of `x-forwarded-client-cert`, where the matcher leads nowhere.
     pub client_certificate: ClientCertificate,
     /// `forward_client_cert_matcher`: leads requests to what becomes of theirs.
@@ -347,8 +349,6 @@ pub struct Upgrade {
     pub chain: Option<NonZeroU8>,
 }
 
-/// `local_reply_config`: how answers that we make ourselves look.
-#[derive(Debug)]
 /// Envoy `ConnectConfig`: CONNECT ends here, and the host gets what is in the tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectConfig {
@@ -358,6 +358,8 @@ pub struct ConnectConfig {
     pub header: Option<ProxyHeader>,
 }
 
+/// `local_reply_config`: how answers that we make ourselves look.
+#[derive(Debug)]
 pub struct LocalReply {
     /// The first that matches rewrites the reply.
     pub mappers: Vec<LocalReplyMapper>,

@@ -152,6 +152,7 @@ pub fn http(routes: RouteTable) -> Http {
         access_logs: Vec::new(),
         log_flush_interval: None,
         log_on_new_request: false,
+        log_on_tunnel: false,
         client_certificate: Default::default(),
         client_certificate_matcher: None,
         tells_overload: false,

@@ -109,6 +109,7 @@ suites!(
     mirrors,
     cluster_policies,
     upgrade_filters,
+    upgrades,
     internal,
     passing,
     internal_headers,
