@@ -6,7 +6,7 @@ use towpath_proto::{Close, ConnectionId, Instant, Output, ReadInterest};
 
 use crate::conn::carried::Carried;
 use crate::conn::mux::Mux;
-use crate::conn::{Closing, ConnectionTimer, Connections, Reading, Role};
+use crate::conn::{Closing, Connection, ConnectionTimer, Connections, Reading, Role};
 use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
 use crate::env::Env;
@@ -48,7 +48,7 @@ impl Listeners {
             conns.flush_out(env);
         }
         let Some(connection) = conns.table.get(id) else { return };
-        if wait.is_zero() || (connection.ended && connection.outstanding == 0) {
+        if wait.is_zero() || is_through(connection) {
             self.count_downstream_close(id, closer, conns, env, now);
             conns.end_connection(id, Close::Flush, env);
             self.check_drained(env);
@@ -116,7 +116,7 @@ impl Listeners {
     ) {
         let Some(connection) = conns.table.get(id) else { return };
         let Role::Closing(closing) = &connection.role else { return };
-        if connection.ended && connection.outstanding == 0 {
+        if is_through(connection) {
             return self.end_closing(id, Close::Flush, conns, env, now);
         }
         let at = now + closing.wait;
@@ -271,3 +271,8 @@ const BROKEN_BYTES: usize = 64 * 1024;
 
 /// Envoy's default of `delayed_close_timeout`, for connections without one.
 const CLOSE_DELAY: Duration = Duration::from_secs(1);
+/// Whether all is written to a client that sends nothing more; as in Envoy, also where it has only said so.
+fn is_through(connection: &Connection) -> bool {
+    (connection.ended || connection.mux.sends_no_more()) && connection.outstanding == 0
+}
+

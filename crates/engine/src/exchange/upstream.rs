@@ -225,6 +225,7 @@ impl Exchange {
         let has_content = self.streams.become_response(index, &mut self.env);
         let end = end && !has_content;
         let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.touch(index, now, &mut self.env.timers);
         stream.touch_try(index, now, &mut self.env.timers);
         stream.clear_timers_of_answered();
         if stream.retries.is_filtered() {

@@ -31,6 +31,8 @@ pub struct Server {
     method: Method,
     version: Version,
     keep_alive: bool,
+    /// The request asked that the connection end with its response.
+    asked_to_close: bool,
     /// The request asked for another protocol.
     upgrade: bool,
     expects_continue: bool,
@@ -46,6 +48,7 @@ impl Server {
             method: Method::Get,
             version: Version::Http11,
             keep_alive: true,
+            asked_to_close: false,
             upgrade: false,
             expects_continue: false,
         }
@@ -240,6 +243,13 @@ impl Server {
         self.receiver.stage == Stage::Complete
     }
 
+    /// Whether the client has asked that the connection end with the response (RFC 9112 §9.6): it sends no other
+    /// request.
+    #[must_use]
+    pub const fn asked_to_close(&self) -> bool {
+        self.asked_to_close
+    }
+
     /// Whether the whole response was written.
     #[must_use]
     pub fn response_complete(&self) -> bool {
@@ -275,6 +285,7 @@ impl Server {
             }
         };
         self.keep_alive &= request.keep_alive;
+        self.asked_to_close = !request.keep_alive;
         self.upgrade = request.upgrade;
         self.expects_continue = request.expects_continue;
         self.receiver.body = request.body;

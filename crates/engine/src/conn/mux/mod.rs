@@ -672,6 +672,12 @@ impl Mux {
         true
     }
 
+    /// Whether the client has asked that the connection end with its response, and has sent all of its request.
+    pub(crate) fn sends_no_more(&self) -> bool {
+        let Self::Http1Server(server) = self else { return false };
+        server.asked_to_close() && server.request_complete()
+    }
+
     /// Remembers that input was left unread because the mux is full.
     pub(crate) fn hold_back(&mut self) {
         if let Self::BoltServer(server) = self {
