@@ -10,8 +10,9 @@ use crate::conn::{Closing, Connection, ConnectionTimer, Connections, Reading, Ro
 use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
 use crate::env::Env;
+use crate::env::log::{ConnectionLine, TCP_CONNECTION_END};
 use crate::ids::Closer;
-use crate::record::Flags;
+use crate::record::{Flags, details};
 
 impl Listeners {
     /// Closes a downstream connection that carries nothing.
@@ -180,8 +181,9 @@ impl Listeners {
         now: Instant,
     ) {
         let Some(connection) = conns.table.get_mut(id) else { return };
-        let is_logged =
-            connection.client().is_some_and(|it| !it.context.listener.access_logs.is_empty());
+        let is_logged = connection.client().is_some_and(|it| {
+            !it.context.listener.access_logs.is_empty() || (!it.ready && it.context.is_recorded)
+        });
         let tls = if is_logged { connection.downstream_tls() } else { None };
         let Some(downstream) = connection.client() else { return };
         let closing = match &connection.role {
@@ -225,36 +227,53 @@ impl Listeners {
             tcp.stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered.into());
         }
         self.release(context, closing);
-        if !context.listener.access_logs.is_empty() {
-            let mut record = connection_record(
-                connection.local.clone(),
-                connection.peer.clone(),
-                connection.opened,
-            );
-            record.connection = downstream.serial;
-            record.downstream_tls = tls;
-            record.client = connection.told();
-            // What becomes of a connection of HTTP is told of its streams alone.
-            record.client.closed = context.tcp().map(|_| now);
-            record.proxied = downstream.proxied().cloned();
-            let mut state = &[][..];
-            if let Some(particulars) = &downstream.particulars {
-                if particulars.over_rate {
-                    record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
-                }
-                record.downstream_direct_remote = Some(connection.direct_peer().clone());
-                record.server_name = particulars.server_name.clone();
-                record.fingerprints = particulars.fingerprints.clone();
-                record.termination = particulars.termination;
-                record.connection_metadata = particulars.metadata.clone();
-                state = &particulars.state;
+        // Of a client whose handshake came to nothing the TCP proxy tells too.
+        let of_tcp = match context.tcp() {
+            Some(tcp) if !downstream.ready => &tcp.config.access_logs[..],
+            Some(_) | None => &[],
+        };
+        if context.listener.access_logs.is_empty() && of_tcp.is_empty() {
+            return;
+        }
+        let mut record =
+            connection_record(connection.local.clone(), connection.peer.clone(), connection.opened);
+        record.connection = downstream.serial;
+        record.downstream_tls = tls;
+        record.client = connection.told();
+        // What becomes of a connection of HTTP is told of its streams alone.
+        record.client.closed = context.tcp().map(|_| now);
+        record.proxied = downstream.proxied().cloned();
+        let mut state = &[][..];
+        if let Some(particulars) = &downstream.particulars {
+            if particulars.over_rate {
+                record.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
             }
+            record.downstream_direct_remote = Some(connection.direct_peer().clone());
+            record.server_name = particulars.server_name.clone();
+            record.fingerprints = particulars.fingerprints.clone();
+            record.termination = particulars.termination;
+            record.connection_metadata = particulars.metadata.clone();
+            state = &particulars.state;
+        }
+        if downstream.ready || context.tls.is_none() {
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
-            record.end = Some(now);
-            env.log_connection(&context.listener, Some(&context.chain), &record, state, now);
         }
+        if record.termination == details::TRANSPORT_SOCKET_TIMEOUT {
+            record.local_close = "transport_socket_timeout";
+        }
+        record.end = Some(now);
+        let (listener, chain) = (&context.listener, Some(&*context.chain));
+        let line = ConnectionLine { listener, chain, state, kind: None };
+        env.log_connection(&listener.access_logs, &line, &record, now);
+        let line = ConnectionLine { kind: Some(TCP_CONNECTION_END), ..line };
+        env.log_connection(of_tcp, &line, &record, now);
     }
+}
+
+/// Whether all is written to a client that sends nothing more; as in Envoy, also where it has only said so.
+fn is_through(connection: &Connection) -> bool {
+    (connection.ended || connection.mux.sends_no_more()) && connection.outstanding == 0
 }
 
 /// How a closing connection is held.
@@ -271,8 +290,3 @@ const BROKEN_BYTES: usize = 64 * 1024;
 
 /// Envoy's default of `delayed_close_timeout`, for connections without one.
 const CLOSE_DELAY: Duration = Duration::from_secs(1);
-/// Whether all is written to a client that sends nothing more; as in Envoy, also where it has only said so.
-fn is_through(connection: &Connection) -> bool {
-    (connection.ended || connection.mux.sends_no_more()) && connection.outstanding == 0
-}
-

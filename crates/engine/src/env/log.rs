@@ -112,43 +112,60 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
+/// Envoy's `AccessLogType` of the last line of opaque bytes.
+pub(crate) const TCP_CONNECTION_END: &str = "TcpConnectionEnd";
+
+/// What a line about a connection says beside its record.
+pub(crate) struct ConnectionLine<'a> {
+    pub(crate) listener: &'a Listener,
+    /// The filter chain that took it.
+    pub(crate) chain: Option<&'a FilterChain>,
+    pub(crate) state: &'a [(Box<str>, StateObject)],
+    /// Why it is written, where that is said.
+    pub(crate) kind: Option<&'static str>,
+}
+
 impl Env {
-    /// Writes the listener's lines for a connection that is over, or that no filter chain took.
+    /// Writes lines for a connection that is over, or that no filter chain took: the listener's, or of a kind of its
+    /// own.
     pub(crate) fn log_connection(
         &mut self,
-        listener: &Listener,
-        chain: Option<&FilterChain>,
+        logs: &[AccessLog],
+        of: &ConnectionLine<'_>,
         record: &Record,
-        state: &[(Box<str>, StateObject)],
         now: Instant,
     ) {
-        if !listener.access_logs.is_empty() {
-            let proxied = record.proxied.as_ref();
-            let info = proxied.map_or_else(StreamInfo::default, |proxied| proxied.info());
-            if let Some(metadata) = &record.connection_metadata {
-                let _ = info.add_all(metadata);
-            }
-            for (name, object) in state {
-                // It is as much as a connection may hold, at most.
-                let _ = info.set_state(name, object.clone());
-            }
-            let mut facts = Facts::new(record, now);
-            facts.info = Some(&info);
-            facts.epoch_unix_ns = self.clock.epoch_unix_ns;
-            facts.hostname = &self.clock.hostname;
-            facts.listener = &listener.name;
-            facts.told.listener = listener.filter_metadata.as_deref();
-            facts.filter_chain = chain.map_or("", |chain| &chain.name);
-            facts.told.chain = chain.and_then(|chain| chain.filter_metadata.as_deref());
-            let means = Means {
-                random: &mut self.random,
-                registry: &self.registry,
-                worker: self.index,
-                work: &mut self.work,
-            };
-            let full = self.logs.write(&listener.access_logs, &facts, None, means);
-            self.after_lines(full, now);
+        if logs.is_empty() {
+            return;
         }
+        let proxied = record.proxied.as_ref();
+        let info = proxied.map_or_else(StreamInfo::default, |proxied| proxied.info());
+        if let Some(metadata) = &record.connection_metadata {
+            let _ = info.add_all(metadata);
+        }
+        for (name, object) in of.state {
+            // It is as much as a connection may hold, at most.
+            let _ = info.set_state(name, object.clone());
+        }
+        let mut facts = Facts::new(record, now);
+        facts.info = Some(&info);
+        facts.epoch_unix_ns = self.clock.epoch_unix_ns;
+        facts.hostname = &self.clock.hostname;
+        facts.listener = &of.listener.name;
+        facts.told.listener = of.listener.filter_metadata.as_deref();
+        facts.filter_chain = of.chain.map_or("", |chain| &chain.name);
+        facts.told.chain = of.chain.and_then(|chain| chain.filter_metadata.as_deref());
+        if let Some(kind) = of.kind {
+            facts.log_type = kind;
+        }
+        let means = Means {
+            random: &mut self.random,
+            registry: &self.registry,
+            worker: self.index,
+            work: &mut self.work,
+        };
+        let full = self.logs.write(logs, &facts, None, means);
+        self.after_lines(full, now);
     }
 
     /// Sets when entries for servers leave.

@@ -13,6 +13,7 @@ use crate::conn::mux::http2::Http2;
 use crate::conn::mux::{Mux, Raw, bolt_server};
 use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
+use crate::env::log::ConnectionLine;
 use crate::exchange::Exchange;
 use crate::network_filter::Moment;
 use crate::record::Flags;
@@ -116,7 +117,8 @@ impl Exchange {
             let mut record = connection_record(local, peer, now);
             record.proxied = proxied;
             record.flags.set(Flags::NO_ROUTE_FOUND);
-            self.env.log_connection(&config, None, &record, &[], now);
+            let line = ConnectionLine { listener: &config, chain: None, state: &[], kind: None };
+            self.env.log_connection(&config.access_logs, &line, &record, now);
             self.conns.push(Output::Close { connection: id, how: Close::Now }, &mut self.env);
             return;
         };

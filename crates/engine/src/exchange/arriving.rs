@@ -11,6 +11,7 @@ use crate::conn::mux::{Mux, Raw};
 use crate::conn::{Arriving, Connection, ConnectionTimer, Role};
 use crate::downstream::listener::{ListenerPhase, connection_record};
 use crate::env::TimerSlot;
+use crate::env::log::ConnectionLine;
 use crate::exchange::Exchange;
 use crate::record::Record;
 use crate::snapshot::listener::{Arrival, Look};
@@ -134,7 +135,9 @@ impl Exchange {
         self.listeners.end_arriving(&arriving);
         let Arrival { local, peer, proxied, .. } = arriving.arrival;
         let record = Record { proxied, ..connection_record(local, peer, opened) };
-        self.env.log_connection(&arriving.config, None, &record, &[], now);
+        let config = &arriving.config;
+        let line = ConnectionLine { listener: config, chain: None, state: &[], kind: None };
+        self.env.log_connection(&config.access_logs, &line, &record, now);
         self.listeners.check_drained(&mut self.env);
     }
 }

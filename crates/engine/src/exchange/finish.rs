@@ -14,6 +14,7 @@ use crate::conn::Connection;
 use crate::conn::mux::Released;
 use crate::conn::spans::Phase;
 use crate::env::TimerSlot;
+use crate::env::log::TCP_CONNECTION_END;
 use crate::exchange::Exchange;
 use crate::exchange::forward::Item;
 use crate::exchange::log::Setting;
@@ -376,7 +377,7 @@ impl Exchange {
                 self.end_tracing(&mut stream, now);
             }
         } else {
-            self.log(&stream, crate::exchange::log::TCP_CONNECTION_END, now);
+            self.log(&stream, TCP_CONNECTION_END, now);
             self.tell_tcp(&mut stream, true, now);
         }
         self.env.end_spans(&stream, now);
@@ -412,9 +413,9 @@ impl Exchange {
                 if is_under_way {
                     self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                 }
-                if let (UpstreamState::Active(_), Some(pool_key), false) =
                 let late = self.streams.get(index).map(Stream::late_reply);
                 let Some((status, text)) = late else { return };
+                if let (UpstreamState::Active(_), Some(pool_key), false) =
                     (upstream, tried, is_late)
                 {
                     self.upstreams.note(pool_key, HostOutcome::Late(status), &mut self.env);
@@ -434,8 +435,8 @@ impl Exchange {
             }
             HttpTimer::PerTryIdle => {
                 stream.flags.set(Flags::UPSTREAM_REQUEST_TIMEOUT);
-                self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
                 let (status, _) = stream.late_reply();
+                self.count_timeout(index, |stats| &stats.upstream_rq_per_try_idle_timeout);
                 if let Some(pool_key) = tried {
                     self.upstreams.note(pool_key, HostOutcome::Late(status), &mut self.env);
                 }

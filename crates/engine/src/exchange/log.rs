@@ -197,5 +197,3 @@ pub(crate) const TCP_CONNECTION_START: &str = "TcpConnectionStart";
 pub(crate) const TCP_UPSTREAM_CONNECTED: &str = "TcpUpstreamConnected";
 
 pub(crate) const TCP_PERIODIC: &str = "TcpPeriodic";
-
-pub(crate) const TCP_CONNECTION_END: &str = "TcpConnectionEnd";
