@@ -22,6 +22,7 @@ mod host_index;
 pub mod http;
 pub mod http2;
 pub mod http_inspector;
+mod limits;
 pub mod listener;
 pub mod log;
 pub mod names;
