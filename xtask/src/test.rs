@@ -38,8 +38,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         tests(cargo().env("TOWPATH_PEERS", peers::folder().join("bin")))?;
         if long {
             step("long", more_seeds)?;
+            step("portable", portable)?;
         }
-        step("portable", portable)?;
         step("peers", with_peers)?;
         step("bindings", || bindings::run(&[]))?;
         step("sanitize", || sanitize::run(&[]))?;
