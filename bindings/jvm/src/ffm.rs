@@ -47,8 +47,8 @@ enum Answer {
 /// of the failure.
 ///
 /// # Safety
-/// `frame` is one that Java has filled, and alone uses. Its pointers point to as many bytes as it says. Its numbers that
-/// stand for objects are such of the right kind, and Java's objects that have them are not collected meanwhile.
+/// `frame` is one that Java has filled, and alone uses. Its pointers point to as many bytes as it says. Its numbers
+/// that stand for objects are such of the right kind, and Java's objects that have them are not collected meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn towpath_jvm_call(method: i32, frame: *mut Frame) -> i64 {
     // SAFETY: by what the function wants of its caller.

@@ -10,6 +10,7 @@
 #[cfg(test)]
 extern crate self as towpath_engine;
 
+pub mod added_tlvs;
 pub mod balancer;
 pub mod cidr;
 pub mod client;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::format::{Facts, Format};
 use crate::stream_info::{
     JsonStyle, Refused, StateObject, StreamInfo, Struct, Value, write_struct,
 };
@@ -58,27 +57,6 @@ pub struct Tlv {
     pub value: Box<[u8]>,
 }
 
-/// The TLVs that a configuration adds. Envoy's lists of `TlvEntry`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AddedTlvs {
-    /// Those with a `value`.
-    pub list: Vec<Tlv>,
-    /// Those with a `format_string`, by their types: it makes the value for each connection.
-    pub made: Vec<(u8, Format)>,
-}
-
-impl AddedTlvs {
-    /// Those whose values are made, without those that come to nothing.
-    pub(crate) fn make(&self, facts: &Facts<'_>) -> Box<[Tlv]> {
-        let make = |(kind, format): &(u8, Format)| {
-            let mut value = Vec::new();
-            format.write(&mut value, facts);
-            (!value.is_empty()).then(|| Tlv { kind: *kind, value: value.into() })
-        };
-        self.made.iter().filter_map(make).collect()
-    }
-}
-
 /// For whom a connection to a cluster is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
@@ -88,27 +66,6 @@ pub struct Client {
     pub destination: SocketAddr,
     /// What was said of it beside that, as TLVs.
     pub tlvs: Box<[u8]>,
-}
-
-/// What the TCP proxy adds. Envoy `proxy_protocol_tlvs`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnTlvs {
-    /// The TLVs.
-    pub added: AddedTlvs,
-    /// `proxy_protocol_tlv_merge_policy`.
-    pub policy: TlvPolicy,
-}
-
-/// Envoy `ProxyProtocolTlvMergePolicy`: what becomes of TLVs where the client's connection had a header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TlvPolicy {
-    /// `ADD_IF_ABSENT`: the client's alone.
-    #[default]
-    Absent,
-    /// `OVERWRITE_BY_TYPE_IF_EXISTS_OR_ADD`: our own, and the client's of other types.
-    Overwrite,
-    /// `APPEND_IF_EXISTS_OR_ADD`: the client's, and our own.
-    Append,
 }
 
 /// A value that a rule has kept.
@@ -243,37 +200,8 @@ impl Passes {
     }
 }
 
-impl OwnTlvs {
-    /// These, with those that were `made`, and what was said of a client, if its connection `had_header`.
-    #[must_use]
-    pub fn joined(&self, made: &[Tlv], client: &[u8], had_header: bool) -> Box<[u8]> {
-        let own = || self.added.list.iter().chain(made);
-        let write = |out: &mut Vec<u8>| {
-            own().for_each(|tlv| write_tlv(out, tlv.kind, &tlv.value));
-        };
-        let mut out = Vec::new();
-        match self.policy {
-            _ if !had_header => write(&mut out),
-            TlvPolicy::Absent => return client.into(),
-            TlvPolicy::Append => {
-                out.extend_from_slice(client);
-                write(&mut out);
-            }
-            TlvPolicy::Overwrite => {
-                write(&mut out);
-                for (kind, value) in tlvs(client).flatten() {
-                    if !own().any(|own| own.kind == kind) {
-                        write_tlv(&mut out, kind, value);
-                    }
-                }
-            }
-        }
-        out.into()
-    }
-}
-
 /// Appends a TLV; its value is no longer than its length can tell.
-fn write_tlv(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
+pub(crate) fn write_tlv(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
     let Ok(length) = u16::try_from(value.len()) else { return };
     out.push(kind);
     out.extend_from_slice(&length.to_be_bytes());
@@ -367,22 +295,6 @@ mod tests {
     fn some_go_on_as_they_came() {
         let said = read(b"\x02\0\x01a\x01\0\x01b\x02\0\0", false).unwrap();
         assert_eq!(said.passed(), b"\x02\0\x01a\x02\0\0");
-    }
-
-    #[test]
-    fn our_own_are_joined_with_the_clients() {
-        let list = vec![Tlv { kind: 1, value: b"o".as_slice().into() }];
-        let join = |policy, had_header| {
-            let added = AddedTlvs { list: list.clone(), made: Vec::new() };
-            let own = OwnTlvs { added, policy };
-            own.joined(&[], b"\x01\0\0\x02\0\0", had_header).to_vec()
-        };
-        for policy in [TlvPolicy::Absent, TlvPolicy::Overwrite, TlvPolicy::Append] {
-            assert_eq!(join(policy, false), b"\x01\0\x01o");
-        }
-        assert_eq!(join(TlvPolicy::Absent, true), b"\x01\0\0\x02\0\0");
-        assert_eq!(join(TlvPolicy::Overwrite, true), b"\x01\0\x01o\x02\0\0");
-        assert_eq!(join(TlvPolicy::Append, true), b"\x01\0\0\x02\0\0\x01\0\x01o");
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use towpath_engine::proxied::{
-    AddedTlvs, NAMESPACE, OwnTlvs, Passes, Tlv, TlvPolicy, TlvRule, TlvRules,
-};
+use towpath_engine::added_tlvs::{AddedTlvs, OwnTlvs, TlvPolicy};
+use towpath_engine::proxied::{NAMESPACE, Passes, Tlv, TlvRule, TlvRules};
 use towpath_engine::snapshot::proxy_header::{ProxyHeader, ProxyHeaders};
 use towpath_engine::snapshot::proxy_protocol::ProxyProtocol;
 

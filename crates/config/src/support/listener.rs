@@ -221,7 +221,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         changes: &[],
     },
     Entry {
-        message: "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport.MetadataValueSource",
+        message: concat!(
+            "envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport.",
+            "MetadataValueSource"
+        ),
         honoured: &["kind", "name"],
         harmless: &[],
         changes: &[],

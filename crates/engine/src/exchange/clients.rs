@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use towpath_proto::{AttemptId, ConnectionId, Instant};
 
+use crate::added_tlvs::OwnTlvs;
 use crate::conn::Connections;
 use crate::conn::tls::Reached;
 use crate::downstream::listener::connection_record;
@@ -16,7 +17,7 @@ use crate::exchange::recorder::Recorder;
 use crate::exchange::stream::Stream;
 use crate::format::Facts;
 use crate::ids::{Kind, StreamIndex};
-use crate::proxied::{Client, OwnTlvs};
+use crate::proxied::Client;
 use crate::snapshot::original_src::Source;
 use crate::stream_info::{StateObject, StreamInfo};
 use crate::upstream::protocol::{Asks, OfWhom};

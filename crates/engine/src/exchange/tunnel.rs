@@ -38,8 +38,8 @@ impl Exchange {
         self.local_reply(index, 403, b"", details::UPGRADE_FAILED, now);
     }
 
-    /// A server of HTTP/1 has answered a request for WebSocket with neither its tunnel nor an error: as in Envoy the client has
-    /// the head of that alone.
+    /// A server of HTTP/1 has answered a request for WebSocket with neither its tunnel nor an error: as in Envoy the
+    /// client has the head of that alone.
     #[cold]
     pub(super) fn end_websocket(&mut self, index: StreamIndex, now: Instant) {
         self.detach(index, Close::Abort, now);

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_proto::Address;
 
 use super::sockets::OfSockets;
-use crate::proxied::{AddedTlvs, Client, Passes, Tlv, tlvs};
+use crate::added_tlvs::AddedTlvs;
+use crate::proxied::{Client, Passes, Tlv, tlvs};
 
 /// The headers of a cluster's transport sockets.
 pub type ProxyHeaders = OfSockets<ProxyHeader>;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use towpath_proto::head::{Head, HeaderName};
 
 pub use super::expressions::Expressions;
-use super::specifier::Specifier;
 use super::http::ConnectConfig;
+use super::specifier::Specifier;
 use super::subset::Criteria;
 use super::tracing::RouteTracing;
 use super::{ClusterId, HostIndex};

@@ -172,8 +172,8 @@ impl ClusterState {
         wish
     }
 
-    /// Of the objects that go along with a connection, those by which connections are told apart: what can be hashed, as
-    /// in Envoy, and what their socket is chosen by.
+    /// Of the objects that go along with a connection, those by which connections are told apart: what can be hashed,
+    /// as in Envoy, and what their socket is chosen by.
     fn state_that_counts(&self, state: &[(Box<str>, StateObject)]) -> Option<Arc<[SharedObject]>> {
         let choice = self.config.chooses_by_state();
         let counts = |name: &str, object: &StateObject| {
