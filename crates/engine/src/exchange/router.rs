@@ -2,6 +2,8 @@
 //!
 //! Arrives: a stream with its request head. Leaves: a lease from a pool, or an answer of our own.
 
+#[cfg(feature = "lua")]
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ use crate::exchange::stream::{Pass, Progress, RouteRef, Routed, Stream, Upgrade,
 use crate::exchange::strict_headers;
 use crate::exchange::timers::HttpTimer;
 use crate::exchange::{Exchange, edge, grpc};
+#[cfg(feature = "lua")]
+use crate::filter::lua::ClusterUse;
 use crate::format::{Facts, Format};
 use crate::grpc::{is_grpc, set_timeout};
 use crate::ids::{Kind, Leg, NO_CLUSTER, PoolKey, Priority, ResetReason, StreamIndex};
@@ -36,12 +40,16 @@ use crate::matcher::Subject;
 use crate::record::{Flags, details};
 use crate::route::head::normalize;
 use crate::route::{Picked, Sanitized};
+#[cfg(feature = "lua")]
+use crate::snapshot::cluster::InUse;
 use crate::snapshot::overload::ScaledTime;
 use crate::snapshot::route::{
     Action, BodyFormat, ClusterChoice, Forward, GrpcTimeout, HostRewrite, Route, WeightedTarget,
 };
 use crate::snapshot::specifier::Specifier;
 use crate::snapshot::{ClusterId, Snapshot};
+#[cfg(feature = "lua")]
+use crate::total::Total;
 use crate::upstream::pool::{Lease, Wish};
 
 impl Exchange {
@@ -695,7 +703,17 @@ fn specified_cluster(
         #[cfg(feature = "lua")]
         Specifier::Lua(specifier) => {
             let scripts = &stream.context.http()?.specifiers;
-            snapshot.cluster_id(&scripts.find(specifier, &stream.request, snapshot))
+            let seen = Arc::clone(snapshot);
+            let uses = move |name: &str| {
+                let in_use = &seen.cluster(seen.cluster_id(name)?)?.in_use;
+                let sum = |of: fn(&InUse) -> &Total| in_use.iter().map(|it| of(it).value()).sum();
+                Some(ClusterUse {
+                    connections: sum(|it| &it.connections),
+                    requests: sum(|it| &it.requests),
+                    pending: sum(|it| &it.pending),
+                })
+            };
+            snapshot.cluster_id(&scripts.find(specifier, &stream.request, Rc::new(uses)))
         }
         Specifier::Missing => None,
     }

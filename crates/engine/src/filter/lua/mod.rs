@@ -30,6 +30,7 @@ use self::handle::Shown;
 use self::machine::{Machine, text_of};
 pub use self::machine::{Script, ScriptError};
 use self::side::{Has, Outcome, Side};
+pub(crate) use self::specifier::ClusterUse;
 pub use self::specifier::LuaSpecifier;
 pub(crate) use self::specifier::Specifiers;
 use self::stats::LuaStats;

@@ -14,9 +14,6 @@ use super::machine::{Machine, Script, ScriptError, text_of};
 use crate::field::Field;
 use crate::filter::notes::{NoteLevel, Notes};
 use crate::matcher::joined_values;
-use crate::snapshot::cluster::InUse;
-use crate::snapshot::{Cluster, Snapshot};
-use crate::total::Total;
 
 /// Envoy `extensions.router.cluster_specifiers.lua.v3.LuaConfig`.
 #[derive(Debug)]
@@ -39,6 +36,16 @@ impl LuaSpecifier {
     }
 }
 
+/// What is in use of a cluster, of both priorities.
+pub(crate) struct ClusterUse {
+    pub(crate) connections: u64,
+    pub(crate) requests: u64,
+    pub(crate) pending: u64,
+}
+
+/// Says what is in use of the cluster with a name, if there is one.
+pub(crate) type ClusterUses = Rc<dyn Fn(&str) -> Option<ClusterUse>>;
+
 /// The scripts of one worker's chain that have run.
 #[derive(Debug)]
 pub(crate) struct Specifiers {
@@ -56,10 +63,10 @@ impl Specifiers {
         &self,
         specifier: &LuaSpecifier,
         head: &Head,
-        snapshot: &Arc<Snapshot>,
+        clusters: ClusterUses,
     ) -> Arc<str> {
         let found = self.machine(&specifier.script).and_then(|machine| {
-            let found = run(&machine, head, snapshot);
+            let found = run(&machine, head, clusters);
             if machine.is_full() {
                 self.machines.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, &machine));
             }
@@ -87,9 +94,9 @@ fn on_route(machine: &Machine) -> Option<Function> {
     machine.lua().globals().get(ON_ROUTE).ok()
 }
 
-fn run(machine: &Machine, head: &Head, snapshot: &Arc<Snapshot>) -> mlua::Result<Arc<str>> {
+fn run(machine: &Machine, head: &Head, clusters: ClusterUses) -> mlua::Result<Arc<str>> {
     let function = on_route(machine).ok_or_else(|| wrong("envoy_on_route is gone"))?;
-    let seen = Seen { head: head.clone(), snapshot: Arc::clone(snapshot) };
+    let seen = Seen { head: head.clone(), clusters };
     let shared = Rc::new(RefCell::new(Some(seen)));
     let said = machine.run(&function, RouteHandle(Rc::clone(&shared)));
     // What a script keeps of it shows nothing from here on.
@@ -105,7 +112,7 @@ fn run(machine: &Machine, head: &Head, snapshot: &Arc<Snapshot>) -> mlua::Result
 /// What a script may look at, while it runs.
 struct Seen {
     head: Head,
-    snapshot: Arc<Snapshot>,
+    clusters: ClusterUses,
 }
 
 type Shared = Rc<RefCell<Option<Seen>>>;
@@ -121,11 +128,8 @@ impl UserData for RouteHandle {
         methods.add_method("headers", |_, this, ()| Ok(RouteHeaders(Rc::clone(&this.0))));
         methods.add_method("getCluster", |_, this, name: LuaString| {
             let name = name.to_string_lossy();
-            let found = look(&this.0, |seen| {
-                let id = seen.snapshot.cluster_id(&name)?;
-                seen.snapshot.cluster(id).cloned()
-            })?;
-            Ok(found.map(|cluster| RouteCluster { cluster, shared: Rc::clone(&this.0) }))
+            let is_there = look(&this.0, |seen| (seen.clusters)(&name).is_some())?;
+            Ok(is_there.then(|| RouteCluster { name: (&*name).into(), shared: Rc::clone(&this.0) }))
         });
     }
 }
@@ -145,22 +149,21 @@ impl UserData for RouteHeaders {
 }
 
 struct RouteCluster {
-    cluster: Arc<Cluster>,
+    name: Box<str>,
     shared: Shared,
 }
 
 impl RouteCluster {
-    /// Of both priorities.
-    fn count(&self, of: fn(&InUse) -> &Total) -> mlua::Result<u64> {
-        look(&self.shared, |_| self.cluster.in_use.iter().map(|in_use| of(in_use).value()).sum())
+    fn count(&self, of: fn(ClusterUse) -> u64) -> mlua::Result<u64> {
+        look(&self.shared, |seen| (seen.clusters)(&self.name).map_or(0, of))
     }
 }
 
 impl UserData for RouteCluster {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("numConnections", |_, this, ()| this.count(|it| &it.connections));
-        methods.add_method("numRequests", |_, this, ()| this.count(|it| &it.requests));
-        methods.add_method("numPendingRequests", |_, this, ()| this.count(|it| &it.pending));
+        methods.add_method("numConnections", |_, this, ()| this.count(|it| it.connections));
+        methods.add_method("numRequests", |_, this, ()| this.count(|it| it.requests));
+        methods.add_method("numPendingRequests", |_, this, ()| this.count(|it| it.pending));
     }
 }
 
