@@ -130,7 +130,7 @@ impl<'scope> Aside<'scope> {
 
 /// The client library as other systems have it: without what Linux alone has.
 fn portable() -> Result<()> {
-    let words = ["-p", "towpath-io", "-p", "towpath", "--features", "towpath/portable"];
+    let words = ["-p", "towpath", "--features", "portable"];
     run_tests(cargo().arg("test").args(words).args(["--lib", "--tests", "--no-fail-fast"]))
 }
 

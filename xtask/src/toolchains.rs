@@ -127,7 +127,8 @@ const APPS: [&str; 4] =
     ["aarch64-linux-android", "x86_64-linux-android", "aarch64-apple-ios", "aarch64-apple-darwin"];
 
 /// What the client library is made of without `towpath-io`, which has a driver for Unix alone and says so.
-const MACHINES: [&str; 5] = ["--quiet", "-p", "towpath-proto", "-p", "towpath-engine"];
+const MACHINES: [&str; 6] =
+    ["--quiet", "-p", "towpath-engine", "--no-default-features", "--features", "http2"];
 const WINDOWS: &str = "x86_64-pc-windows-gnu";
 
 /// The name by which the cryptography's C library, of the version that is locked, is known to cargo.

@@ -112,6 +112,7 @@ suites!(
     upgrades,
     internal,
     passing,
+    hbone,
     internal_headers,
     tls,
     tls_downstream,
