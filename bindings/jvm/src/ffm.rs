@@ -43,8 +43,8 @@ enum Answer {
     Nothing,
 }
 
-/// Calls a method by its number. The answer is its own number, [`NOTHING`], or [`FAILED`] where `answer` has the words
-/// of the failure.
+/// Calls a method by its number. The answer is its own number, `NOTHING`, or `FAILED` where `answer` has the words of
+/// the failure.
 ///
 /// # Safety
 /// `frame` is one that Java has filled, and alone uses. Its pointers point to as many bytes as it says. Its numbers

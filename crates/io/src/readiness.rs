@@ -133,6 +133,8 @@ pub struct Driver<M: Machine> {
     listeners: Vec<Option<Listener>>,
     /// Listeners inside the process, by their names.
     internal: HashMap<String, ListenerId>,
+    /// The connections within the process, each with its other end.
+    pairs: HashMap<ConnectionId, ConnectionId>,
     /// Connections that are counted where they are balanced, by their slots.
     balanced: HashMap<usize, Arc<Group>>,
     busy: Busy,
@@ -205,6 +207,7 @@ where
             attempts: HashMap::new(),
             listeners: Vec::new(),
             internal: HashMap::new(),
+            pairs: HashMap::new(),
             balanced: HashMap::new(),
             busy: Busy::default(),
             reads: Vec::new(),
@@ -357,8 +360,8 @@ where
             if connection.ours == Ours::Resetting {
                 connection.abort();
                 // A pair of sockets within the process carries no reset.
-                let far = connection.far;
-                if let Some(far) = far.and_then(|far| self.connections.find(far)) {
+                let far = self.pairs.get(&id).and_then(|far| self.connections.find(*far));
+                if let Some(far) = far {
                     far.failure = Some(Failure::Reset);
                 }
             }
@@ -369,6 +372,9 @@ where
 
     fn forget(&mut self, id: ConnectionId) {
         self.connections.remove(id.slot());
+        if !self.pairs.is_empty() {
+            self.pairs.remove(&id);
+        }
         if !self.balanced.is_empty()
             && let Some(group) = self.balanced.remove(&id.slot())
         {

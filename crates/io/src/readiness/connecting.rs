@@ -90,11 +90,7 @@ where
         self.answers.push(Input::Connected { attempt, connection: id, local: peer });
         let accepted = self.admit(accepted);
         if let Some(Input::Accepted { connection: far, .. }) = accepted {
-            for (end, other) in [(id, far), (far, id)] {
-                if let Some(end) = self.connections.find(end) {
-                    end.far = Some(other);
-                }
-            }
+            self.pairs.extend([(id, far), (far, id)]);
         }
         self.answers.extend(accepted);
         Ok(())

@@ -46,8 +46,6 @@ pub(super) struct Connection {
     pub(super) ended: bool,
     /// What our own direction waits for, or that it is over.
     pub(super) ours: Ours,
-    /// The other end, of a connection within the process.
-    pub(super) far: Option<ConnectionId>,
     /// In the driver's list of connections to read.
     pub(super) in_reads: bool,
     /// In the driver's list of connections to write.
@@ -113,7 +111,6 @@ impl Connection {
             hung_up: false,
             ended: false,
             ours: Ours::Open,
-            far: None,
             in_reads: false,
             in_writes: false,
         }
