@@ -6,7 +6,7 @@ use towpath_proto::{Close, ConnectionId, Instant, Output, ReadInterest};
 
 use crate::conn::carried::Carried;
 use crate::conn::mux::Mux;
-use crate::conn::{Closing, Connection, ConnectionTimer, Connections, Reading, Role};
+use crate::conn::{Closing, ConnectionTimer, Connections, Reading, Role};
 use crate::deadlines::Deadlines;
 use crate::downstream::listener::{Listeners, connection_record};
 use crate::env::Env;
@@ -49,7 +49,7 @@ impl Listeners {
             conns.flush_out(env);
         }
         let Some(connection) = conns.table.get(id) else { return };
-        if wait.is_zero() || is_through(connection) {
+        if wait.is_zero() || (connection.ended && connection.outstanding == 0) {
             self.count_downstream_close(id, closer, conns, env, now);
             conns.end_connection(id, Close::Flush, env);
             self.check_drained(env);
@@ -117,8 +117,14 @@ impl Listeners {
     ) {
         let Some(connection) = conns.table.get(id) else { return };
         let Role::Closing(closing) = &connection.role else { return };
-        if is_through(connection) {
-            return self.end_closing(id, Close::Flush, conns, env, now);
+        if connection.outstanding == 0 {
+            if connection.ended {
+                return self.end_closing(id, Close::Flush, conns, env, now);
+            }
+            // As in Envoy. The driver would wait for such a one, in no limit's count.
+            if connection.mux.sends_no_more() {
+                return self.end_closing(id, Close::Now, conns, env, now);
+            }
         }
         let at = now + closing.wait;
         conns.set_connection_timer(id, ConnectionTimer::DelayedClose, at, env);
@@ -269,11 +275,6 @@ impl Listeners {
         let line = ConnectionLine { kind: Some(TCP_CONNECTION_END), ..line };
         env.log_connection(of_tcp, &line, &record, now);
     }
-}
-
-/// Whether all is written to a client that sends nothing more; as in Envoy, also where it has only said so.
-fn is_through(connection: &Connection) -> bool {
-    (connection.ended || connection.mux.sends_no_more()) && connection.outstanding == 0
 }
 
 /// How a closing connection is held.

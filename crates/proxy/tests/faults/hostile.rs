@@ -101,6 +101,20 @@ fn endless() -> SocketAddr {
 }
 
 #[test]
+fn a_client_that_says_close_holds_nothing_once_it_is_answered() {
+    let proxy = Proxy::start(&bootstrap(origin(Duration::ZERO)), &["--concurrency", "1"]);
+    let listener = proxy.listener("ingress");
+    let clients: Vec<TcpStream> =
+        (0..20).map(|_| ask(TcpStream::connect(&listener).unwrap(), LAST).unwrap().1).collect();
+    let active = "http.ingress.downstream_cx_active";
+    until("none of them counts", || proxy.stat(active) == Some(0));
+    // Its socket is gone too: nothing takes what it still says.
+    for mut client in clients {
+        until("its socket is gone", || client.write_all(b"x").is_err());
+    }
+}
+
+#[test]
 fn clients_that_were_told_to_go_count_until_they_are_gone() {
     const LIMIT: u64 = 50;
     let limit = "layered_runtime: { layers: [ { name: static, static_layer: \
@@ -108,12 +122,14 @@ fn clients_that_were_told_to_go_count_until_they_are_gone() {
     let config = [&bootstrap(origin(Duration::ZERO)), limit].concat();
     let config = config.replace(
         "stat_prefix: ingress",
-        "stat_prefix: ingress\n          delayed_close_timeout: 3s",
+        "stat_prefix: ingress\n          delayed_close_timeout: 3s\n          \
+         common_http_protocol_options: { max_requests_per_connection: 1 }",
     );
     let proxy = Proxy::start(&config, &["--concurrency", "1"]);
     let listener = proxy.listener("ingress");
+    let only = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
     let mut clients: Vec<TcpStream> =
-        (0..LIMIT).map(|_| ask(TcpStream::connect(&listener).unwrap(), LAST).unwrap().1).collect();
+        (0..LIMIT).map(|_| ask(TcpStream::connect(&listener).unwrap(), only).unwrap().1).collect();
     assert_eq!(proxy.stat("http.ingress.downstream_cx_active"), Some(LIMIT), "all of them count");
     let mut late = TcpStream::connect(&listener).unwrap();
     late.set_read_timeout(Some(PATIENCE)).unwrap();
