@@ -32,7 +32,7 @@ internal constructor(
   public val response: Response,
   private val incoming: Channel<Message>,
 ) : AutoCloseable {
-  /** They end when either side has closed it; when it broke, whoever receives gets that as an exception. */
+  /** They end when either side has closed it; when it broke, the receiver gets that as an exception. */
   public val messages: ReceiveChannel<Message>
     get() = incoming
 
