@@ -65,6 +65,7 @@ impl Exchange {
         if over_rate {
             downstream.particulars.get_or_insert_default().over_rate = true;
         }
+        downstream.requests += 1;
         let context = Rc::clone(&downstream.context);
         let leg = Leg { connection: id, number: ONLY };
         let opened = context.tcp().and_then(|_| self.open_stream(leg, now));
