@@ -268,9 +268,7 @@ def _pair(timeout: Any) -> tuple[float | None, float | None]:
     return connect, read
 
 
-def _raise(
-    failure: _errors.Error | _towpath.Failure, request: requests.PreparedRequest, proxy: str | None
-) -> NoReturn:
+def _raise(failure: _errors.Error | _towpath.Failure, request: requests.PreparedRequest, proxy: str | None) -> NoReturn:
     """Raises requests' error, whose cause is this library's, with its report."""
     ours = _errors.error(failure) if isinstance(failure, _towpath.Failure) else failure
     # It is the proxy that cannot be reached.
