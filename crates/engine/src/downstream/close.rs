@@ -235,7 +235,9 @@ impl Listeners {
         self.release(context, closing);
         // Of a client whose handshake came to nothing the TCP proxy tells too. One that was turned away has a stream.
         let of_tcp = match context.tcp() {
-            Some(tcp) if !downstream.ready && downstream.requests == 0 => &tcp.config.access_logs[..],
+            Some(tcp) if !downstream.ready && downstream.requests == 0 => {
+                &tcp.config.access_logs[..]
+            }
             Some(_) | None => &[],
         };
         if context.listener.access_logs.is_empty() && of_tcp.is_empty() {
