@@ -580,20 +580,23 @@ impl Exchange {
             let (status, message) = end_of(&answer, running.details);
             return self.tell_talk(filter, Said::Over(status, message), now);
         }
-        for asker in running.askers {
-            self.tell_asker(asker, answer.clone(), now);
+        for asker in running.askers.into_iter().chain([last]) {
+            self.tell_asker(asker, &answer, now);
         }
-        self.tell_asker(last, answer, now);
+        if let Answer::Response { head, trailers, .. } = answer {
+            self.env.heads.give(head);
+            trailers.into_iter().for_each(|trailers| self.env.heads.give(trailers));
+        }
     }
 
-    fn tell_asker(&mut self, asker: Asker, answer: Answer, now: Instant) {
+    fn tell_asker(&mut self, asker: Asker, answer: &Answer, now: Instant) {
         match asker {
             Asker::Filter(filter) => self.go_on_answered(filter, answer, now),
-            Asker::Waiter(filter) => self.tell_talk(filter, Said::Answer(answer), now),
-            Asker::Reporter { at, load } => self.end_report(at, load, &answer),
-            Asker::Exporter { at, bytes } => self.end_export(at, bytes, &answer),
+            Asker::Waiter(filter) => self.tell_talk(filter, Said::Answer(answer.clone()), now),
+            Asker::Reporter { at, load } => self.end_report(at, load, answer),
+            Asker::Exporter { at, bytes } => self.end_export(at, bytes, answer),
             Asker::Entries(at) => self.end_entries(at),
-            Asker::Log { at, load } => self.env.logs.loggers.end(at, load, &answer),
+            Asker::Log { at, load } => self.env.logs.loggers.end(at, load, answer),
             // What it held up goes on.
             Asker::Copy(of) => {
                 if self.streams.get(of.stream).is_some_and(|stream| stream.serial == of.serial) {

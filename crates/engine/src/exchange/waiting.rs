@@ -108,7 +108,7 @@ impl Exchange {
     }
 
     /// A filter has the answer that it waited for.
-    pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: Answer, now: Instant) {
+    pub(crate) fn go_on_answered(&mut self, filter: FilterOf, answer: &Answer, now: Instant) {
         self.go_on_with(filter, |watcher, request| watcher.on_answer(answer, request), now);
     }
 

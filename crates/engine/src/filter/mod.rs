@@ -233,7 +233,7 @@ pub trait StreamFilter: fmt::Debug {
     fn return_trailers(&mut self, _trailers: &mut Head) {}
 
     /// What the server said that it asked with [`OnRequest::Ask`].
-    fn on_answer(&mut self, _answer: Answer, _request: &mut RequestView<'_>) -> OnAnswer {
+    fn on_answer(&mut self, _answer: &Answer, _request: &mut RequestView<'_>) -> OnAnswer {
         OnAnswer::GoOn
     }
 

@@ -145,11 +145,11 @@ impl StreamFilter for Check {
         OnAnswer::Ask(self.ask(request))
     }
 
-    fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
+    fn on_answer(&mut self, answer: &Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
         let of_http = match &self.server.service {
-            Service::Http(service) if config.shadow => Some(http::shown(service, &answer)),
+            Service::Http(service) if config.shadow => Some(http::shown(service, answer)),
             Service::Http(_) | Service::Grpc(_) => None,
         };
         let mut decision = match &self.server.service {

@@ -21,8 +21,8 @@ fn tags(answer: &Answer) -> Vec<(&'static str, &'static str)> {
     vec![("ext_authz_status", status)]
 }
 
-pub(super) fn decision(answer: Answer) -> Decision {
-    message_of::<CheckResponse>(&answer).map(of_response).unwrap_or_default()
+pub(super) fn decision(answer: &Answer) -> Decision {
+    message_of::<CheckResponse>(answer).map(of_response).unwrap_or_default()
 }
 
 fn of_response(response: CheckResponse) -> Decision {

@@ -76,7 +76,7 @@ fn tags(answer: &Answer) -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-pub(super) fn decision(service: &HttpService, answer: Answer) -> Decision {
+pub(super) fn decision(service: &HttpService, answer: &Answer) -> Decision {
     let Answer::Response { head, body, .. } = answer else { return Decision::default() };
     let status = head.status();
     if status >= 500 {

@@ -356,9 +356,9 @@ impl Walk {
 }
 
 impl StreamFilter for Walk {
-    fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
+    fn on_answer(&mut self, answer: &Answer, request: &mut RequestView<'_>) -> OnAnswer {
         if let Some(fetch) = self.fetch.take() {
-            let keys = self.shared.outcome(&fetch, &answer, request.facts.now);
+            let keys = self.shared.outcome(&fetch, answer, request.facts.now);
             self.fetched.push((fetch.provider, keys));
         }
         match self.step(request) {

@@ -161,7 +161,7 @@ impl Answering {
     pub(super) fn on_said(&mut self, said: Said, stream: &mut TalkView<'_>) {
         let Hold::Talk(mut held) = std::mem::replace(&mut self.hold, Hold::Nothing) else { return };
         let values = match said {
-            Said::Answer(answer) => self.side.values_of_answer(&self.machine, answer),
+            Said::Answer(answer) => self.side.values_of_answer(&self.machine, &answer),
             Said::Late(_) if self.side.waits_for_body() && held.end.is_some() => {
                 self.side.values_of_body(&self.machine, std::mem::take(&mut held.data).into())
             }

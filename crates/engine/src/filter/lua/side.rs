@@ -191,7 +191,7 @@ impl Side {
     }
 
     /// What came of a question to another server.
-    pub(super) fn values_of_answer(&self, machine: &Machine, answer: Answer) -> MultiValue {
+    pub(super) fn values_of_answer(&self, machine: &Machine, answer: &Answer) -> MultiValue {
         let Wait::Call { duplicates } = self.wait else { return MultiValue::new() };
         let table = response_table(machine.lua(), answer, duplicates);
         match table {
@@ -507,9 +507,10 @@ fn table(value: &Value) -> mlua::Result<&Table> {
 }
 
 /// No error, a table of a response's head, and its content.
-fn response_table(lua: &Lua, answer: Answer, duplicates: bool) -> mlua::Result<MultiValue> {
-    let (head, body) = match answer {
-        Answer::Response { head, body, .. } => (head, body.to_vec()),
+fn response_table(lua: &Lua, answer: &Answer, duplicates: bool) -> mlua::Result<MultiValue> {
+    let made;
+    let (head, body): (&Head, &[u8]) = match answer {
+        Answer::Response { head, body, .. } => (head, body),
         Answer::Failed(Failed::NoCluster) => {
             return Err(wrong("http call cluster invalid. Must be configured"));
         }
@@ -521,7 +522,8 @@ fn response_table(lua: &Lua, answer: Answer, duplicates: bool) -> mlua::Result<M
             let mut head = Head::response(status);
             head.set(Name::ContentType, b"text/plain");
             head.set_number(Name::ContentLength, text.len() as u64);
-            (head, text.as_bytes().to_vec())
+            made = head;
+            (&made, text.as_bytes())
         }
     };
     let headers = lua.create_table()?;

@@ -50,7 +50,7 @@ impl StreamFilter for LuaStream {
         outcome.on_answer()
     }
 
-    fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
+    fn on_answer(&mut self, answer: &Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let Some(side) = &mut self.request else { return OnAnswer::GoOn };
         let values = side.values_of_answer(&self.machine, answer);
         // Of a request whose content was shown already nothing more comes.

@@ -184,8 +184,8 @@ impl Exchange {
 }
 
 impl StreamFilter for Exchange {
-    fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
-        let tokens = match read(&answer, self.flow.config.expires_in) {
+    fn on_answer(&mut self, answer: &Answer, request: &mut RequestView<'_>) -> OnAnswer {
+        let tokens = match read(answer, self.flow.config.expires_in) {
             Ok(tokens) => tokens,
             Err(why) => return self.failed(request, why),
         };

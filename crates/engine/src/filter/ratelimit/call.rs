@@ -122,9 +122,9 @@ impl Call {
 }
 
 impl StreamFilter for Call {
-    fn on_answer(&mut self, answer: Answer, request: &mut RequestView<'_>) -> OnAnswer {
+    fn on_answer(&mut self, answer: &Answer, request: &mut RequestView<'_>) -> OnAnswer {
         let stats = self.shared.stats(request.facts.cluster_stat_name);
-        match message_of::<RateLimitResponse>(&answer) {
+        match message_of::<RateLimitResponse>(answer) {
             Some(response) => self.on_response(response, &stats, request),
             None => self.on_failure(&stats, request),
         }

@@ -243,7 +243,7 @@ mod tests {
             return None;
         };
         assert_eq!((&*callout.cluster, callout.timeout.as_millis()), ("limits", 20));
-        Some(stream.request(|view| call.on_answer(said, view)))
+        Some(stream.request(|view| call.on_answer(&said, view)))
     }
 
     fn answer(code: i32) -> Answer {

@@ -43,7 +43,7 @@ fn what_is_allowed_changes_the_request() {
         query_parameters_to_remove: vec!["g".into()],
         ..Default::default()
     };
-    let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
+    let decision = decision(&answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
     assert!(matches!(decision.kind, CheckStatus::Allowed));
     let changes = [
         Change::new(How::Set, b"a", b"1"),
@@ -69,7 +69,7 @@ fn what_is_denied_says_so_in_its_own_words() {
         denied: Some(denied),
         ..Default::default()
     };
-    let decision = decision(answer(&response, b"0"));
+    let decision = decision(&answer(&response, b"0"));
     let CheckStatus::Denied { status: 401, body } = decision.kind else { panic!("{decision:?}") };
     assert_eq!((&body[..], decision.set.len()), (&b"no"[..], 1));
 }
@@ -77,7 +77,7 @@ fn what_is_denied_says_so_in_its_own_words() {
 #[test]
 fn a_refusal_without_a_status_is_403() {
     let response = CheckResponse { status: Some(Status { code: 7 }), ..Default::default() };
-    let decision = decision(answer(&response, b"0"));
+    let decision = decision(&answer(&response, b"0"));
     assert!(matches!(decision.kind, CheckStatus::Denied { status: 403, .. }), "{decision:?}");
 }
 
@@ -94,9 +94,9 @@ fn what_cannot_stand_in_a_head_is_left_out() {
         denied: Some(Denied { headers: headers.clone(), ..Default::default() }),
         ..Default::default()
     };
-    assert_eq!(names(&decision(answer(&response, b"0")).set), []);
+    assert_eq!(names(&decision(&answer(&response, b"0")).set), []);
     let ok = Allowed { headers, ..Default::default() };
-    let decision = decision(answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
+    let decision = decision(&answer(&CheckResponse { ok: Some(ok), ..Default::default() }, b"0"));
     assert_eq!(decision.changes.len(), 4);
     for change in &decision.changes {
         assert_eq!(change.judge(None, false), Verdict::LeftOut);
@@ -120,16 +120,16 @@ fn what_rules_forbid_is_left_out_or_an_error() {
 #[test]
 fn no_answer_and_a_broken_one_are_errors() {
     let whole = answer(&CheckResponse::default(), b"0");
-    assert!(matches!(decision(whole).kind, CheckStatus::Allowed));
+    assert!(matches!(decision(&whole).kind, CheckStatus::Allowed));
     let failed = answer(&CheckResponse::default(), b"14");
-    assert!(matches!(decision(failed).kind, CheckStatus::Error));
+    assert!(matches!(decision(&failed).kind, CheckStatus::Error));
     for body in [&b""[..], b"\0\0\0\0", b"\0\0\0\0\x01", b"\x01\0\0\0\0", b"\0\0\0\0\x02\x0a\xff"] {
         let mut trailers = Head::default();
         trailers.set(Name::GrpcStatus, b"0");
         let (head, body) = (Head::response(200), Bytes::copy_from_slice(body));
         let answer = Answer::Response { head, body, trailers: Some(trailers) };
-        assert!(matches!(decision(answer).kind, CheckStatus::Error));
+        assert!(matches!(decision(&answer).kind, CheckStatus::Error));
     }
     let none = Answer::Failed(crate::filter::Failed::TimedOut);
-    assert!(matches!(decision(none).kind, CheckStatus::Error));
+    assert!(matches!(decision(&none).kind, CheckStatus::Error));
 }
