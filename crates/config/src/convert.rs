@@ -145,8 +145,6 @@ pub(crate) struct Converter<'a> {
     pub(crate) named_secrets: Vec<&'a Message>,
     /// A digest of them.
     pub(crate) secrets: u64,
-    /// The access logs that are read are a listener's.
-    pub(crate) logs_connections: bool,
     /// Clusters that Bolt is sent to, and who says so.
     pub(crate) bolt_clusters: Vec<(ClusterId, At)>,
     /// Clusters that HTTP is sent to, and who says so.

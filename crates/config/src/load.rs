@@ -422,7 +422,6 @@ pub(crate) fn converter<'a>(
             .map(|resources| resources.messages("secrets").collect())
             .unwrap_or_default(),
         secrets: 0,
-        logs_connections: false,
         bolt_clusters: Vec::new(),
         http_clusters: Vec::new(),
         common_provider: None,

@@ -198,8 +198,12 @@ impl ResetReason {
 /// Who ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closer {
-    Local,
+    /// We: why, in the words of Envoy's `%DOWNSTREAM_LOCAL_CLOSE_REASON%`, if there are any.
+    Local(&'static str),
+    /// The peer.
     Remote,
+    /// The peer, by a reset.
+    RemoteReset,
 }
 
 /// The cluster of streams that have none yet.

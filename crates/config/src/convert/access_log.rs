@@ -138,7 +138,6 @@ impl Converter<'_> {
         FormatOptions {
             environment: Some(&environment),
             zone: Some(zone::local),
-            of_connections: self.logs_connections,
             ..FormatOptions::default()
         }
     }

@@ -95,9 +95,7 @@ impl Converter<'_> {
             .message("default_filter_chain")
             .and_then(|chain| self.filter_chain(chain).map(Arc::new));
         let options = self.listen_options(message);
-        self.logs_connections = true;
         let access_logs = self.access_logs(message, "access_log");
-        self.logs_connections = false;
         if message.flag("enable_mptcp") && addresses.iter().any(|address| address.ip().is_none()) {
             let text = "enable_mptcp can only be used with IP addresses";
             self.report.problem(message.at("enable_mptcp"), text);

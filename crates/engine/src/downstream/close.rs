@@ -12,7 +12,7 @@ use crate::downstream::listener::{Listeners, connection_record};
 use crate::env::Env;
 use crate::env::log::{ConnectionLine, TCP_CONNECTION_END};
 use crate::ids::Closer;
-use crate::record::{Flags, details};
+use crate::record::{CloseType, Flags, close};
 
 impl Listeners {
     /// Closes a downstream connection that carries nothing.
@@ -138,12 +138,15 @@ impl Listeners {
         env: &mut Env,
         now: Instant,
     ) {
-        let Some(connection) = conns.table.get(id) else { return };
-        if let Role::Closing(closing) = &connection.role
+        let Some(connection) = conns.table.get_mut(id) else { return };
+        if let Role::Closing(closing) = &mut connection.role
             && let Some(http) = closing.downstream.context.http()
             && !closing.refused
         {
             http.stats.downstream_cx_delayed_close_timeout.inc();
+            if let Closer::Local(reason) = &mut closing.closer {
+                *reason = close::LATE;
+            }
         }
         self.end_closing(id, Close::Now, conns, env, now);
     }
@@ -220,8 +223,8 @@ impl Listeners {
             }
             stats.downstream_cx_destroy.inc();
             match closer {
-                Closer::Local => stats.downstream_cx_destroy_local.inc(),
-                Closer::Remote => stats.downstream_cx_destroy_remote.inc(),
+                Closer::Local(_) => stats.downstream_cx_destroy_local.inc(),
+                Closer::Remote | Closer::RemoteReset => stats.downstream_cx_destroy_remote.inc(),
             }
             stats.downstream_cx_length_ms.record(age_ms);
             stats.downstream_cx_rx_bytes_total.add(connection.bytes_received);
@@ -233,12 +236,12 @@ impl Listeners {
             tcp.stats.downstream_cx_tx_bytes_buffered.sub(connection.shown_buffered.into());
         }
         self.release(context, closing);
-        // Of a client whose handshake came to nothing the TCP proxy tells too. One that was turned away has a stream.
+        // Of opaque bytes their stream tells, also where its client was turned away. Where a handshake came to nothing
+        // there is none, and the TCP proxy's lines are written here too.
         let of_tcp = match context.tcp() {
-            Some(tcp) if !downstream.ready && downstream.requests == 0 => {
-                &tcp.config.access_logs[..]
-            }
-            Some(_) | None => &[],
+            Some(_) if downstream.ready || downstream.requests != 0 => return,
+            Some(tcp) => &tcp.config.access_logs[..],
+            None => &[],
         };
         if context.listener.access_logs.is_empty() && of_tcp.is_empty() {
             return;
@@ -267,8 +270,16 @@ impl Listeners {
             record.bytes_received = connection.bytes_received;
             record.bytes_sent = connection.bytes_sent;
         }
-        if record.termination == details::TRANSPORT_SOCKET_TIMEOUT {
-            record.local_close = "transport_socket_timeout";
+        if downstream.broken {
+            record.flags.set(Flags::DOWNSTREAM_PROTOCOL_ERROR);
+        }
+        match closer {
+            Closer::Local(close::DRAINED) if downstream.broken => {
+                record.local_close = close::CODEC_ERROR;
+            }
+            Closer::Local(reason) => record.local_close = reason,
+            Closer::Remote => {}
+            Closer::RemoteReset => record.close_type = CloseType::RemoteReset,
         }
         record.end = Some(now);
         let (listener, chain) = (&context.listener, Some(&*context.chain));

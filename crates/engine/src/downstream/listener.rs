@@ -433,18 +433,18 @@ impl Listeners {
         &mut self,
         id: ConnectionId,
         context: &Rc<ChainContext>,
-        delay: Duration,
+        (delay, closer): (Duration, Closer),
         conns: &mut Connections,
         env: &mut Env,
         now: Instant,
     ) {
         if delay.is_zero() {
-            self.count_downstream_close(id, Closer::Local, conns, env, now);
+            self.count_downstream_close(id, closer, conns, env, now);
             conns.end_connection(id, Close::Now, env);
             return;
         }
         self.release_chain(context);
-        let hold = Hold { wait: delay, closer: Closer::Local, refused: true };
+        let hold = Hold { wait: delay, closer, refused: true };
         self.begin_closing(id, hold, conns, env, now);
     }
 }
@@ -501,7 +501,7 @@ impl Env {
                 is_recorded(&http.config) || listener.filters.steers || filters.sets
             }
             ChainKind::Tcp(tcp) => {
-                !tcp.config.access_logs.is_empty()
+                !(tcp.config.access_logs.is_empty() && listener.access_logs.is_empty())
                     || listener.filters.steers
                     || filters.sets
                     || tcp.config.tunneling.is_some()

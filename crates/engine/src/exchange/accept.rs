@@ -15,6 +15,7 @@ use crate::conn::{Connection, ConnectionTimer, Downstream, Role};
 use crate::downstream::listener::{ListenerPhase, ListenerState, connection_record};
 use crate::env::log::ConnectionLine;
 use crate::exchange::Exchange;
+use crate::ids::Closer;
 use crate::network_filter::Moment;
 use crate::record::Flags;
 use crate::serving::{OfHttp2, Serving};
@@ -195,8 +196,8 @@ impl Exchange {
             is_ready = false;
         }
         if !is_ready {
-            let wait = Duration::ZERO;
-            return self.listeners.refuse(id, &context, wait, &mut self.conns, &mut self.env, now);
+            let how = (Duration::ZERO, Closer::Local(""));
+            return self.listeners.refuse(id, &context, how, &mut self.conns, &mut self.env, now);
         }
         if context.tls.is_none() {
             return self.open_client(id, now);

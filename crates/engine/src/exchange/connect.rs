@@ -198,7 +198,7 @@ impl Exchange {
     pub(crate) fn on_connect_failed(&mut self, id: AttemptId, failure: Failure, now: Instant) {
         let reason = ResetReason::Connect(failure);
         let closer = match reason.reset() {
-            Reset::LocalConnectionFailure(_) => Closer::Local,
+            Reset::LocalConnectionFailure(_) => Closer::Local(""),
             Reset::Overflow
             | Reset::RemoteConnectionFailure(_)
             | Reset::Tls(_)
@@ -236,7 +236,7 @@ impl Exchange {
         }
         self.upstreams.end_round(id, &mut self.conns, &mut self.env);
         self.upstreams.cancel_connect(id, &mut self.conns, &mut self.env);
-        let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local, &mut self.env) else {
+        let Some(attempt) = self.upstreams.end_attempt(id, Closer::Local(""), &mut self.env) else {
             return;
         };
         if let Some(cluster) = self.upstreams.clusters.get_mut(attempt.pool_key.cluster) {

@@ -19,7 +19,7 @@ use crate::exchange::Exchange;
 use crate::exchange::stream::{Pass, Progress, Stream, Streams, UpstreamState};
 use crate::exchange::timers::{HttpTimer, StreamTimer as _};
 use crate::ids::{Closer, Kind, Leg, StreamIndex};
-use crate::record::{CloseType, Flags, Heads, details};
+use crate::record::{CloseType, Flags, Heads, close, details};
 use crate::snapshot::overload::ScaledTime;
 
 impl Exchange {
@@ -271,7 +271,7 @@ impl Exchange {
                 self.finish(index, now);
             }
         }
-        self.listeners.close_client(id, Closer::Local, &mut self.conns, &mut self.env, now);
+        self.close_downstream(id, now);
     }
 
     /// The client sent FIN.
@@ -309,16 +309,15 @@ impl Exchange {
     ) {
         self.cancel_head(id, now);
         let client = self.conns.table.get_mut(id).and_then(Connection::downstream_mut);
-        if let (Some(client), Failure::Reset) = (client, failure) {
-            client.fail_handshake(Fault::Reset);
-        }
-        self.listeners.count_downstream_close(
-            id,
-            Closer::Remote,
-            &mut self.conns,
-            &mut self.env,
-            now,
-        );
+        let closer = match client {
+            Some(client) if failure == Failure::Reset => {
+                client.fail_handshake(Fault::Reset);
+                // As in Envoy, whose TLS does not say so of a handshake.
+                if client.ready { Closer::RemoteReset } else { Closer::Remote }
+            }
+            Some(_) | None => Closer::Remote,
+        };
+        self.listeners.count_downstream_close(id, closer, &mut self.conns, &mut self.env, now);
         let waiting = self.conns.waiting_for(id);
         let Some(mut connection) = self.conns.table.remove(id) else { return };
         let streams = std::mem::take(&mut connection.streams);
@@ -361,7 +360,8 @@ impl Exchange {
             context.stats.downstream_cx_transport_socket_connect_timeout.inc();
             let particulars = downstream.particulars.get_or_insert_default();
             particulars.termination = details::TRANSPORT_SOCKET_TIMEOUT;
-            return self.drop_client(id, Close::Flush, Closer::Local, now);
+            let closer = Closer::Local(close::TRANSPORT_SOCKET_TIMEOUT);
+            return self.drop_client(id, Close::Flush, closer, now);
         }
         let Some(http) = context.http() else { return };
         let idle = self.env.idle_of(http.config.idle_timeout);

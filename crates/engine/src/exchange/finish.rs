@@ -26,7 +26,7 @@ use crate::filter::Failed;
 use crate::grpc;
 use crate::header_ops::Subject;
 use crate::ids::{Closer, Kind, Leg, ResetReason, StreamIndex};
-use crate::record::{Flags, details};
+use crate::record::{Flags, close, details};
 use crate::stats::{ClusterStats, Counter};
 use crate::upstream::passive_health::HostOutcome;
 
@@ -216,7 +216,7 @@ impl Exchange {
         let Some(stream) = self.streams.get(index) else { return };
         let how = if stream.response_end == Progress::Streaming { how } else { Close::Flush };
         self.detach(index, Close::Abort, now);
-        let mut closer = Closer::Local;
+        let mut closer = Closer::Local(close::DRAINED);
         let Leg { connection: downstream, number } = downstream;
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             connection.release(number);
@@ -378,6 +378,7 @@ impl Exchange {
             }
         } else {
             self.log(&stream, TCP_CONNECTION_END, now);
+            self.log_for_listener(&stream, now);
             self.tell_tcp(&mut stream, true, now);
         }
         self.env.end_spans(&stream, now);

@@ -15,9 +15,9 @@ use crate::conn::mux::{Mux, ONLY};
 use crate::exchange::Exchange;
 use crate::exchange::connection_state::{record_of, state_of};
 use crate::format::Facts;
-use crate::ids::Leg;
+use crate::ids::{Closer, Leg};
 use crate::rbac::Subject;
-use crate::record::{Flags, details};
+use crate::record::{Flags, close, details};
 use crate::snapshot::overload::Point;
 use crate::stream_info::StreamInfo;
 
@@ -69,10 +69,15 @@ impl Exchange {
         let context = Rc::clone(&downstream.context);
         let leg = Leg { connection: id, number: ONLY };
         let opened = context.tcp().and_then(|_| self.open_stream(leg, now));
-        self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
+        let reason = if over_rate { close::OVER_RATE } else { close::CONNECTION_LIMIT };
+        let how = (delay, Closer::Local(reason));
+        self.listeners.refuse(id, &context, how, &mut self.conns, &mut self.env, now);
         if let Some((index, _)) = opened {
-            if let Some(stream) = self.streams.get_mut(index).filter(|_| over_rate) {
-                stream.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+            if let Some(stream) = self.streams.get_mut(index) {
+                if over_rate {
+                    stream.flags.set(Flags::UPSTREAM_RETRY_LIMIT_EXCEEDED);
+                }
+                stream.recorder.note(|record| record.local_close = reason);
             }
             self.finish(index, now);
         }
@@ -195,9 +200,11 @@ impl Exchange {
         if let Some(downstream) = connection.downstream_mut() {
             downstream.particulars.get_or_insert_default().termination = details;
         }
-        self.listeners.refuse(id, &context, delay, &mut self.conns, &mut self.env, now);
+        let how = (delay, Closer::Local(close::RBAC));
+        self.listeners.refuse(id, &context, how, &mut self.conns, &mut self.env, now);
         for index in streams {
             if let Some(stream) = self.streams.get_mut(index) {
+                stream.recorder.note_local_close(close::RBAC);
                 stream.recorder.note(|record| {
                     record.termination = details;
                     record.bytes_received += length as u64;

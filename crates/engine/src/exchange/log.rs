@@ -9,8 +9,9 @@ use crate::env::log::Means;
 use crate::exchange::Exchange;
 use crate::exchange::callout::Asker;
 use crate::exchange::stream::Stream;
-use crate::format::Facts;
-use crate::ids::StreamIndex;
+use crate::format::{Facts, NOT_SET};
+use crate::ids::{Kind, StreamIndex};
+use crate::snapshot::AccessLog;
 use crate::snapshot::route::VirtualCluster;
 use crate::tracer::report::{framed, request};
 use crate::upstream::clusters::Clusters;
@@ -20,17 +21,31 @@ impl Exchange {
     /// Writes a stream's lines, from its complete record.
     #[inline(always)]
     pub(crate) fn log(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
-        if !stream.context.access_logs().is_empty() {
-            self.write_lines(stream, kind, now);
+        let logs = stream.context.access_logs();
+        if !logs.is_empty() {
+            self.write_lines(logs, stream, kind, now);
         }
     }
 
-    fn write_lines(&mut self, stream: &Stream, kind: &'static str, now: Instant) {
+    /// Writes the lines of a listener for opaque bytes that are over: their stream is all that is on the connection.
+    pub(crate) fn log_for_listener(&mut self, stream: &Stream, now: Instant) {
+        let logs = &stream.context.listener.access_logs;
+        if matches!(stream.kind, Kind::Tcp(_)) && !logs.is_empty() {
+            self.write_lines(logs, stream, NOT_SET, now);
+        }
+    }
+
+    fn write_lines(
+        &mut self,
+        logs: &[AccessLog],
+        stream: &Stream,
+        kind: &'static str,
+        now: Instant,
+    ) {
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
         let mut facts = facts(stream, None, setting, now);
         facts.response = (stream.status != 0).then_some(&stream.response);
         facts.log_type = kind;
-        let logs = stream.context.access_logs();
         let span = stream.recorder.trace();
         // Facts borrow from the clock: what a log needs beside them is taken apart here.
         let means = Means {

@@ -81,6 +81,7 @@ use crate::exchange::export::Exports;
 use crate::exchange::stream::Streams;
 use crate::exchange::tracing::Reporters;
 use crate::ids::Closer;
+use crate::record::close;
 use crate::snapshot::Snapshot;
 use crate::snapshot::listener::PassthroughState;
 use crate::upstream::{Congestion, Upstreams};
@@ -127,7 +128,8 @@ impl Exchange {
 impl Exchange {
     /// Closes a client's connection that carries nothing.
     pub(crate) fn close_downstream(&mut self, id: ConnectionId, now: Instant) {
-        self.listeners.close_client(id, Closer::Local, &mut self.conns, &mut self.env, now);
+        let closer = Closer::Local(close::DRAINED);
+        self.listeners.close_client(id, closer, &mut self.conns, &mut self.env, now);
     }
 
     /// The same as [`Upstreams::close_upstream`].

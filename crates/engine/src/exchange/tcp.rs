@@ -379,9 +379,9 @@ impl Exchange {
         self.close_record(index, now);
         let Self { listeners, conns, env, .. } = self;
         if how == Close::Flush {
-            return listeners.close_client(downstream, Closer::Local, conns, env, now);
+            return listeners.close_client(downstream, Closer::Local(""), conns, env, now);
         }
-        listeners.count_downstream_close(downstream, Closer::Local, conns, env, now);
+        listeners.count_downstream_close(downstream, Closer::Local(""), conns, env, now);
         conns.end_connection(downstream, how, env);
         listeners.check_drained(env);
     }

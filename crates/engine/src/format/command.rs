@@ -767,8 +767,3 @@ impl Command {
         wanted(self)
     }
 }
-
-/// Whether a command is about how connections are closed.
-pub(super) fn is_of_close(name: &str) -> bool {
-    name.ends_with("_LOCAL_CLOSE_REASON") || name.ends_with("_DETECTED_CLOSE_TYPE")
-}

@@ -9,6 +9,9 @@ use crate::mesh::{MeshCluster, StreamMesh, Workload};
 use crate::record::Record;
 use crate::stream_info::{StreamInfo, Struct};
 
+/// Envoy's `AccessLogType` of a line that is written for no reason of its own: a listener's.
+pub(crate) const NOT_SET: &str = "NotSet";
+
 /// The facts of one stream and of the process, for the length of one line or header.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
@@ -116,7 +119,7 @@ impl<'a> Facts<'a> {
             virtual_cluster: "",
             listener: "",
             filter_chain: "",
-            log_type: "NotSet",
+            log_type: NOT_SET,
             local_reply_body: b"",
             is_local_reply: false,
             epoch_unix_ns: 0,

@@ -26,6 +26,7 @@ use append::{Literal, Short, append};
 use command::Command;
 pub use command::{MetadataOf, command_names};
 pub use error::{FormatError, FormatReason};
+pub(crate) use facts::NOT_SET;
 pub use facts::{Facts, Told};
 pub use json::JsonTemplate;
 pub(crate) use time::iso_8601;
@@ -104,8 +105,6 @@ pub struct FormatOptions<'a> {
     pub environment: Option<&'a Environment<'a>>,
     /// Answers the zone of `%START_TIME_LOCAL%`; UTC without it.
     pub zone: Option<fn() -> &'static Arc<Zone>>,
-    /// It is for lines about connections alone, of which nothing says how they are closed.
-    pub of_connections: bool,
 }
 
 /// Looks up an environment variable.

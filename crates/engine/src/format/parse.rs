@@ -2,7 +2,7 @@
 
 use super::append::{Literal, Short};
 use super::coalesce::operators;
-use super::command::{Lookup, Usage, is_of_close, lookup};
+use super::command::{Lookup, Usage, lookup};
 use super::{Command, FormatError, FormatOptions, FormatReason, Part};
 use crate::format::cel::Expression;
 
@@ -81,9 +81,6 @@ impl<'a> Spelt<'a> {
     }
 
     pub(super) fn compile(&self, options: &FormatOptions<'_>) -> Result<Part, FormatReason> {
-        if options.of_connections && is_of_close(self.name) {
-            return Err(FormatReason::Unsupported);
-        }
         let (usage, make) = match lookup(self.name) {
             Lookup::Command(usage, make) => (usage, make),
             Lookup::Unknown => return Err(FormatReason::Unknown),

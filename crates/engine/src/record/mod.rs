@@ -2,6 +2,7 @@
 //!
 //! A stream fills its record while it lives; nothing in here decides anything.
 
+pub mod close;
 pub mod details;
 mod flags;
 mod peer;

@@ -185,7 +185,7 @@ impl Upstreams {
         }
         self.end_round(id, conns, env);
         self.cancel_connect(id, conns, env);
-        if let Some(attempt) = self.end_attempt(id, Closer::Local, env) {
+        if let Some(attempt) = self.end_attempt(id, Closer::Local(""), env) {
             self.clusters.drop_if_unused(attempt.pool_key);
         }
     }
@@ -212,8 +212,8 @@ impl Upstreams {
         cluster.stats.upstream_cx_active.dec();
         cluster.stats.upstream_cx_destroy.inc();
         match closer {
-            Closer::Local => cluster.stats.upstream_cx_destroy_local.inc(),
-            Closer::Remote => cluster.stats.upstream_cx_destroy_remote.inc(),
+            Closer::Local(_) => cluster.stats.upstream_cx_destroy_local.inc(),
+            Closer::Remote | Closer::RemoteReset => cluster.stats.upstream_cx_destroy_remote.inc(),
         }
         let pool = cluster.pool_mut(attempt.pool_key)?;
         pool.connections -= 1;

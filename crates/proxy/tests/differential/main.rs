@@ -97,6 +97,7 @@ suites!(
     log_services,
     log_entries,
     opaque,
+    own_logs,
     tunneling,
     admin,
     drain,

@@ -130,7 +130,14 @@ impl Exchange {
     /// Ends a connection behind the last answer. Whatever the client still sends is read until it has seen that,
     /// because a reset would take answers with it that it has not read.
     pub(crate) fn leave(&mut self, id: ConnectionId, now: Instant) {
-        self.listeners.close_within(id, LINGER, Closer::Local, &mut self.conns, &mut self.env, now);
+        self.listeners.close_within(
+            id,
+            LINGER,
+            Closer::Local(""),
+            &mut self.conns,
+            &mut self.env,
+            now,
+        );
     }
 
     /// Where a drain comes to a client's connection, or no traffic is wanted: it is told, or nothing more is read from
@@ -205,7 +212,7 @@ impl Exchange {
     pub(crate) fn cut_off(&mut self, id: ConnectionId, details: &'static str, now: Instant) {
         self.listeners.count_downstream_close(
             id,
-            Closer::Local,
+            Closer::Local(""),
             &mut self.conns,
             &mut self.env,
             now,

@@ -72,7 +72,7 @@ impl Exchange {
             }
         }
         if dead && pool_key.is_none() {
-            return self.drop_client(id, Close::Abort, Closer::Local, now);
+            return self.drop_client(id, Close::Abort, Closer::Local(""), now);
         }
         if dead {
             return self.fail_upstream(id, ResetReason::Terminated, Close::Abort, now);
