@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 pub use self::header_name::{HeaderName, InvalidName};
 pub(crate) use self::known::KnownLine;
-pub use self::pool::HeadPool;
+pub use self::pool::{HeadPool, Underscored};
 pub use self::prepared::{PreparedField, PreparedFields};
 pub(crate) use self::types::{Field, Line, Span};
 pub use self::types::{FieldRef, Method, Version};

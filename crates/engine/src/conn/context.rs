@@ -24,7 +24,7 @@ use crate::snapshot::plain::PlainRoutes;
 use crate::snapshot::route::{ClusterChoice, RouteTable};
 use crate::snapshot::{AccessLog, BoltProxy, BufferLimit, Http, TcpProxy};
 use crate::stats::{
-    BoltStats, GreetingStats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
+    BoltStats, GreetingStats, Http1Stats, Http2Stats, HttpStats, ListenerHttpStats, ListenerStats,
     ListenerWorkerStats, TcpStats, TracingStats,
 };
 use crate::tracer;
@@ -98,6 +98,8 @@ pub(crate) struct HttpContext {
     pub(crate) tracing_stats: Arc<TracingStats>,
     /// Those of the tracer, if there is one.
     pub(crate) tracer_stats: Option<tracer::report::Stats>,
+    /// Where fields with an underscore in their names are left out, or their messages refused.
+    pub(crate) http1_stats: Option<Arc<Http1Stats>>,
     /// Where HTTP/2 may come in.
     pub(crate) http2_stats: Option<Arc<Http2Stats>>,
     /// Scripts that find the clusters of its requests.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use towpath_proto::http1::Underscores;
 use towpath_proto::tls::Clock;
 use towpath_proto::{Address, Close, ConnectionId, Failure, Instant, ListenerId, Output};
 
@@ -578,6 +579,8 @@ impl Env {
             listener_stats: self.registry.set(self.index, of_listener),
             stats: self.registry.set(self.index, Scope::Http(Arc::clone(prefix))),
             bolt,
+            http1_stats: (config.http1.underscores != Underscores::Allow)
+                .then(|| self.registry.set(self.index, Scope::Http1)),
             http2_stats: config
                 .http2
                 .is_some()

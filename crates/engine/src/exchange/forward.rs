@@ -8,7 +8,7 @@
 //! nowhere to go yet: they are bounded by not reading the connection that they come from.
 
 use bytes::Bytes;
-use towpath_proto::head::Head;
+use towpath_proto::head::{Head, Underscored};
 use towpath_proto::{Close, ConnectionId, Event, Instant, Output};
 
 use crate::conn::mux::{Arrival, Mux, Part, Violation};
@@ -30,6 +30,25 @@ pub(crate) enum Item {
     Data(Bytes),
     Trailers(Head),
     End,
+}
+
+/// Counts fields with an underscore in their names.
+#[cold]
+fn count_underscored(connection: &Connection, underscored: Underscored) {
+    let http = connection.downstream().and_then(|downstream| downstream.context.http());
+    let Some(http) = http else { return };
+    let Underscored { dropped, rejected } = underscored;
+    match (&http.http1_stats, &http.http2_stats) {
+        (_, Some(stats)) if connection.mux.is_http2() => {
+            stats.dropped_headers_with_underscores.add(dropped.into());
+            stats.requests_rejected_with_underscores_in_headers.add(rejected.into());
+        }
+        (Some(stats), _) => {
+            stats.dropped_headers_with_underscores.add(dropped.into());
+            stats.requests_rejected_with_underscores_in_headers.add(rejected.into());
+        }
+        (None, _) => {}
+    }
 }
 
 impl Exchange {
@@ -55,7 +74,11 @@ impl Exchange {
                 }
                 connection.trace_head();
             }
-            let (number, arrival) = match connection.mux.poll(&mut self.env.heads) {
+            let polled = connection.mux.poll(&mut self.env.heads);
+            if let Some(underscored) = self.env.heads.take_underscored() {
+                count_underscored(connection, underscored);
+            }
+            let (number, arrival) = match polled {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
                 Err(violation) => return self.on_violation(id, side, violation, now),
@@ -121,9 +144,9 @@ impl Exchange {
                     let Some(stream) = stream else { continue };
                     self.on_informational(stream, leg, head, now);
                 }
-                Arrival::Reset => {
+                Arrival::Reset { no_error } => {
                     let Some(stream) = stream else { continue };
-                    self.on_reset(stream, leg, side, now);
+                    self.on_reset(stream, leg, (side, no_error), now);
                 }
                 Arrival::Refused => {
                     let Some(stream) = stream else { continue };
@@ -463,7 +486,13 @@ impl Exchange {
     }
 
     /// A peer has given a stream up.
-    fn on_reset(&mut self, index: StreamIndex, leg: Leg, side: Side, now: Instant) {
+    fn on_reset(
+        &mut self,
+        index: StreamIndex,
+        leg: Leg,
+        (side, no_error): (Side, bool),
+        now: Instant,
+    ) {
         match side {
             Side::Request => {
                 if let Some(stream) = self.streams.get_mut(index) {
@@ -476,6 +505,9 @@ impl Exchange {
                 let cluster = self.streams.get(index).map(|stream| stream.cluster);
                 if let Some(cluster) = cluster.and_then(|id| self.upstreams.clusters.get(id)) {
                     cluster.stats.upstream_rq_rx_reset.inc();
+                    if no_error {
+                        cluster.stats.upstream_rq_rx_reset_no_error.inc();
+                    }
                 }
                 self.reset_leg(index, leg, ResetReason::StreamReset, now);
             }

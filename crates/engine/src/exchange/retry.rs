@@ -687,6 +687,9 @@ impl Exchange {
             if let Some(alt) = stream.alt_stats() {
                 alt.count_response(status, internal);
             }
+            if cluster.is_canary(stream.retries.pool_key) {
+                cluster.count_canary(status, None, &self.env);
+            }
         }
     }
 }

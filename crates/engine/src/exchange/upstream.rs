@@ -280,8 +280,11 @@ impl Exchange {
             stream = same;
         }
         let clusters = &mut self.upstreams.clusters;
-        if let Some(cluster) = clusters.get(stream.cluster) {
+        if let Some(cluster) = clusters.get_mut(stream.cluster) {
             count_response(stream, cluster, pool_key, status, now);
+            if is_of_canary(stream, cluster, pool_key) {
+                cluster.count_canary(status, stream.millis_to_answer(now), &self.env);
+            }
         }
         let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
         let hint = kept.and_then(keep_alive_timeout);
@@ -737,8 +740,7 @@ fn count_response(
     if let Some(alt) = stream.alt_stats() {
         alt.count_response(status, internal);
     }
-    if let Some(began) = stream.times.upstream_first_sent {
-        let took = now.millis_since(began);
+    if let Some(took) = stream.millis_to_answer(now) {
         cluster.stats.count_time(took, internal);
         if let Some(zone) = zone {
             zone.upstream_rq_time.record(took);
@@ -747,6 +749,22 @@ fn count_response(
         if let Some(alt) = stream.alt_stats() {
             alt.count_time(took, internal);
         }
+    }
+}
+
+/// Whether a canary has answered: a host that is one, or as its answer says.
+#[inline(always)]
+fn is_of_canary(stream: &Stream, cluster: &ClusterState, pool_key: Option<PoolKey>) -> bool {
+    let says_so = || stream.response.get(Name::XEnvoyUpstreamCanary) == Some(b"true");
+    let is_canary = cluster.is_canary(pool_key)
+        || (stream.response.names(Name::XEnvoyUpstreamCanary) && says_so());
+    is_canary && !stream.is_health_check
+}
+
+impl Stream {
+    /// From when its request began to go to the host.
+    fn millis_to_answer(&self, now: Instant) -> Option<u64> {
+        self.times.upstream_first_sent.map(|began| now.millis_since(began))
     }
 }
 

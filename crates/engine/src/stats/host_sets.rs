@@ -27,8 +27,8 @@ stats! {
 }
 
 stats! {
-    /// `cluster.<name>.zone.<ours>.<the host's>.…`
-    pub ZonePairStats {
+    /// `cluster.<name>.zone.<ours>.<the host's>.…`, `cluster.<name>.canary.…`
+    pub PartStats {
         Codes upstream_rq;
         Histogram upstream_rq_time;
     }

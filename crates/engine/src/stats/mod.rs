@@ -40,7 +40,7 @@ pub use filter_sets::{
 };
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
-pub use host_sets::{AltStats, MaglevStats, RingStats, SocketMatchStats, ZonePairStats};
+pub use host_sets::{AltStats, MaglevStats, PartStats, RingStats, SocketMatchStats};
 pub use http_sets::HttpStats;
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
@@ -59,10 +59,10 @@ pub use sets::{
     AdminHttpStats, AdminListenerStats, BoltStats, CertificateStats, ClientTlsContextStats,
     ClusterBoltStats, ClusterManagerStats, ClusterStats, ConfigStats, ControlPlaneStats,
     DiscoveryStats, EntryStats, ExportStats, ExtensionStats, FilesystemStats, GrpcStats,
-    HealthCheckStats, HealthDiscoveryStats, Http2Stats, ListenerHttpStats, ListenerManagerStats,
-    ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats, OpenTelemetryStats,
-    OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats, ServerTlsContextStats,
-    TcpStats, TlsStats, TracingStats, ZipkinStats,
+    HealthCheckStats, HealthDiscoveryStats, Http1Stats, Http2Stats, ListenerHttpStats,
+    ListenerManagerStats, ListenerStats, ListenerWorkerStats, LoadReporterStats, LogServiceStats,
+    OpenTelemetryStats, OutlierStats, RequestStats, RotationStats, RuntimeStats, ServerStats,
+    ServerTlsContextStats, TcpStats, TlsStats, TracingStats, ZipkinStats,
 };
 pub use sorted::{Kind, Query, Shape};
 pub use text::Text;

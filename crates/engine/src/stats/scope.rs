@@ -125,6 +125,8 @@ pub enum Scope {
     DnsCache(Arc<str>),
     /// `dns_cache.<name>.circuit_breakers`.
     DnsCacheBreakers(Arc<str>),
+    /// `http1`.
+    Http1,
     /// `http2`.
     Http2,
     /// `istiocustom.<metric>`, and its labels: all of the statistic's name.
@@ -371,6 +373,7 @@ impl fmt::Display for Scope {
             | Self::ControlPlane
             | Self::Filesystem
             | Self::HealthDiscovery
+            | Self::Http1
             | Self::Http2
             | Self::ListenerManager
             | Self::LoadReporter
@@ -470,6 +473,7 @@ impl Scope {
             Self::Http(_) => "http",
             Self::DnsCache(_) => "dns_cache",
             Self::DnsCacheBreakers(_) => "dns_cache_circuit_breakers",
+            Self::Http1 => "http1",
             Self::Http2 => "http2",
             Self::Istio { metric, .. } => metric.name(),
             Self::Listener(_) => "listener",

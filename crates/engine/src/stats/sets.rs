@@ -158,6 +158,7 @@ stats! {
         Counter upstream_rq_retry_overflow;
         Counter upstream_rq_retry_success;
         Counter upstream_rq_rx_reset;
+        Counter upstream_rq_rx_reset_no_error;
         Histogram upstream_rq_time;
         Counter upstream_rq_timeout;
         Counter upstream_rq_total;
@@ -331,8 +332,17 @@ stats! {
 }
 
 stats! {
+    /// `http1.…` of clients' connections.
+    pub Http1Stats {
+        Counter dropped_headers_with_underscores;
+        Counter requests_rejected_with_underscores_in_headers;
+    }
+}
+
+stats! {
     /// `http2.…` of clients' connections, `cluster.<name>.http2.…`
     pub Http2Stats {
+        Counter dropped_headers_with_underscores;
         Counter goaway_sent;
         Counter header_list_size_too_large;
         Counter header_overflow;
@@ -342,6 +352,7 @@ stats! {
         Counter keepalive_timeout;
         Counter outbound_control_flood;
         Counter outbound_flood;
+        Counter requests_rejected_with_underscores_in_headers;
         Counter rx_messaging_error;
         Counter rx_reset;
         Counter stream_refused_errors;

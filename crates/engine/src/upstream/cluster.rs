@@ -21,7 +21,7 @@ use crate::snapshot::subset::Criteria;
 use crate::snapshot::{Cluster, ClusterId};
 use crate::stats::{
     BreakerStats, ClusterBoltStats, ClusterStats, GoogleGrpcStats, GreetingStats, Http2Stats,
-    PassingStats, ProxyHeaderStats, Registry, Scope,
+    PartStats, PassingStats, ProxyHeaderStats, Registry, Scope,
 };
 use crate::total::{Share, Total, slack};
 use crate::upstream::Upstreams;
@@ -89,6 +89,8 @@ pub(crate) struct ClusterState {
     pub(crate) aggregate: Option<Box<Aggregate>>,
     /// Where requests are counted by zones, if this proxy is in one.
     pub(crate) zone_books: Option<Box<ZoneBooks>>,
+    /// Where the answers of canaries are counted, once there are any.
+    pub(crate) canary_stats: Option<Arc<PartStats>>,
     /// What was found out about its hosts, as it was last told.
     pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
@@ -174,6 +176,7 @@ impl ClusterState {
             has_subs,
             aggregate,
             zone_books: None,
+            canary_stats: None,
             health: None,
             told_traffic: false,
             dropped: 0,

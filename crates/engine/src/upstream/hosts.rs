@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use towpath_proto::{Address, Instant};
 
+use crate::retry_policy::OmittedHosts;
+
 use crate::balancer::Host;
 use crate::free_slot;
 use crate::ids::{PoolClass, PoolKey};
@@ -46,6 +48,7 @@ impl ClusterState {
                 pools.put(first, self.add_pool(endpoint, first));
             }
             let zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
+            let is_canary = OmittedHosts::Canaries.has(&endpoint.filter_metadata);
             let mut host = Host::new(endpoint.clone());
             for pool in pools.iter() {
                 let class = self.pools.get(pool as usize).and_then(|it| Some(it.as_ref()?.class));
@@ -56,6 +59,7 @@ impl ClusterState {
                     pool.socket = socket;
                     pool.addresses.clone_from(&endpoint.addresses);
                     pool.zone.clone_from(&zone);
+                    pool.is_canary = is_canary;
                     host.active += u32::try_from(pool.counts.requests_active).unwrap_or(u32::MAX);
                 }
             }
@@ -168,6 +172,7 @@ impl ClusterState {
         pool.addresses.clone_from(&endpoint.addresses);
         pool.tally = self.config.tally_of(&pool.address);
         pool.zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
+        pool.is_canary = OmittedHosts::Canaries.has(&endpoint.filter_metadata);
         pool.total = self.config.connections_of(&pool.address);
         u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
     }

@@ -17,7 +17,7 @@ use crate::env::{Env, TimerSlot};
 use crate::format::address_text;
 use crate::ids::{PoolClass, PoolKey, StreamIndex};
 use crate::message::HostCounts;
-use crate::stats::ZonePairStats;
+use crate::stats::PartStats;
 use crate::tally::Tally;
 use crate::total::Total;
 use crate::upstream::Upstreams;
@@ -60,7 +60,9 @@ pub(crate) struct Pool {
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,
     /// Where its requests are counted by zones, if both ends are in one.
-    pub(crate) zone: Option<Arc<ZonePairStats>>,
+    pub(crate) zone: Option<Arc<PartStats>>,
+    /// Its host's metadata says `canary: true` under `envoy.lb`.
+    pub(crate) is_canary: bool,
     /// It is counted among its cluster's pools, where these are.
     pub(crate) is_counted: bool,
     /// How many connections all workers have to its host, where that is limited.
@@ -118,6 +120,7 @@ impl Pool {
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
             zone: None,
+            is_canary: false,
             is_counted: false,
             total: None,
             tally: None,

@@ -1,11 +1,14 @@
-//! Requests that go from this proxy's zone to that of their host: what is counted of them, zone by zone.
+//! What is counted of a part of a cluster's requests: of those that go from this proxy's zone to that of their host,
+//! zone by zone, and of those that canaries have answered.
 
 use std::sync::Arc;
 
+use crate::env::Env;
 use crate::ids::PoolKey;
 use crate::snapshot::Cluster;
-use crate::stats::{Registry, Scope, ZonePairStats};
+use crate::stats::{PartStats, Registry, Scope};
 use crate::upstream::cluster::ClusterState;
+use crate::upstream::pool::Pool;
 
 /// The counters of a cluster's zones, as many as its hosts are in.
 #[derive(Debug)]
@@ -14,7 +17,7 @@ pub(crate) struct ZoneBooks {
     worker: u32,
     cluster: Arc<str>,
     from: Arc<str>,
-    open: Vec<(Box<str>, Arc<ZonePairStats>)>,
+    open: Vec<(Box<str>, Arc<PartStats>)>,
 }
 
 impl ZoneBooks {
@@ -26,14 +29,14 @@ impl ZoneBooks {
     }
 
     /// Where requests to hosts of a locality (`region/zone/sub_zone`) are counted, if that has a zone.
-    pub(crate) fn to(&mut self, locality: &str) -> Option<Arc<ZonePairStats>> {
+    pub(crate) fn to(&mut self, locality: &str) -> Option<Arc<PartStats>> {
         let zone = locality.split('/').nth(1).filter(|zone| !zone.is_empty())?;
         if let Some((_, stats)) = self.open.iter().find(|(known, _)| **known == *zone) {
             return Some(Arc::clone(stats));
         }
         let name = Arc::from(format!("zone.{}.{zone}", self.from));
         let scope = Scope::ClusterPart { cluster: Arc::clone(&self.cluster), name };
-        let stats: Arc<ZonePairStats> = self.registry.set(self.worker, scope);
+        let stats: Arc<PartStats> = self.registry.set(self.worker, scope);
         self.open.push((Box::from(zone), Arc::clone(&stats)));
         Some(stats)
     }
@@ -42,10 +45,32 @@ impl ZoneBooks {
 impl ClusterState {
     /// Where requests to the host of a pool are counted by zones.
     #[inline]
-    pub(crate) fn zone_of(&self, pool_key: Option<PoolKey>) -> Option<&ZonePairStats> {
+    pub(crate) fn zone_of(&self, pool_key: Option<PoolKey>) -> Option<&PartStats> {
         self.zone_books.as_ref()?;
-        // Those of an aggregate are its own clusters'.
-        let pool_key = pool_key.filter(|pool_key| pool_key.cluster == self.id)?;
-        self.pool(pool_key)?.zone.as_deref()
+        self.own_pool(pool_key)?.zone.as_deref()
+    }
+
+    /// Whether the host of a pool is a canary.
+    #[inline]
+    pub(crate) fn is_canary(&self, pool_key: Option<PoolKey>) -> bool {
+        self.own_pool(pool_key).is_some_and(|pool| pool.is_canary)
+    }
+
+    /// Counts the answer of a canary, and how many milliseconds it `took` where that is known.
+    #[cold]
+    pub(crate) fn count_canary(&mut self, status: u16, took: Option<u64>, env: &Env) {
+        let cluster = &self.config.stat_name;
+        let stats = self.canary_stats.get_or_insert_with(|| {
+            let (cluster, name) = (Arc::clone(cluster), Arc::from("canary"));
+            env.registry.set(env.index, Scope::ClusterPart { cluster, name })
+        });
+        stats.upstream_rq.count(status);
+        took.into_iter().for_each(|took| stats.upstream_rq_time.record(took));
+    }
+
+    /// Those of an aggregate are its own clusters'.
+    #[inline]
+    fn own_pool(&self, pool_key: Option<PoolKey>) -> Option<&Pool> {
+        self.pool(pool_key.filter(|pool_key| pool_key.cluster == self.id)?)
     }
 }

@@ -12,6 +12,17 @@ pub struct HeadPool {
     limit: usize,
     authorities: [Vec<u8>; AUTHORITIES],
     pub(crate) lines: KnownLines,
+    /// What was read with an underscore in its name where that is not allowed, until it is taken.
+    pub(crate) underscored: Underscored,
+}
+
+/// Fields with an underscore in their names, where the options speak of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Underscored {
+    /// Fields that were left out.
+    pub dropped: u32,
+    /// Messages that were refused.
+    pub rejected: u32,
 }
 
 impl HeadPool {
@@ -23,7 +34,15 @@ impl HeadPool {
             limit,
             authorities: [const { Vec::new() }; AUTHORITIES],
             lines: KnownLines::new(),
+            underscored: Underscored { dropped: 0, rejected: 0 },
         }
+    }
+
+    /// Takes what was read with an underscore in its name, if anything was.
+    #[inline]
+    pub fn take_underscored(&mut self) -> Option<Underscored> {
+        let any = self.underscored != Underscored::default();
+        any.then(|| std::mem::take(&mut self.underscored))
     }
 
     /// An empty head.

@@ -23,6 +23,8 @@ pub(super) struct Facts {
     pub(super) expects_continue: bool,
     /// `TE: trailers`
     pub(super) takes_trailers: bool,
+    /// Fields that were left out for an underscore in their names.
+    pub(super) underscored: u32,
     /// What else `Connection` names.
     pub(super) named: Vec<Span>,
 }

@@ -379,7 +379,10 @@ impl FieldLine {
         {
             return match options.underscores {
                 Underscores::Reject => Err(Error::Underscore),
-                Underscores::Drop | Underscores::Allow => Ok(()),
+                Underscores::Drop | Underscores::Allow => {
+                    facts.underscored += 1;
+                    Ok(())
+                }
             };
         }
         head.push(Field::line(self.name, spelling, self.value, self.as_written));

@@ -94,6 +94,7 @@ impl Receiver {
             match cursor.advance(&self.input, &mut head, facts, &self.options, pool) {
                 Ok(Progress::Whole(length)) => {
                     head.attach(self.input.split_to(length));
+                    pool.underscored.dropped += facts.underscored;
                     if let Some(kept) = self.options.keeps {
                         keep(&mut head, opening, kept);
                     }
@@ -140,6 +141,7 @@ impl Receiver {
                     if let Some(kept) = self.options.keeps {
                         keep(&mut head, opening, kept);
                     }
+                    pool.underscored.dropped += facts.underscored;
                     *found = facts;
                     return Ok(Some(head));
                 }
@@ -245,6 +247,7 @@ impl Receiver {
     /// A head was refused for its opening line, or for a field.
     #[cold]
     fn refuse_line(&mut self, bytes: &[u8], mut head: Head, error: Error, pool: &mut HeadPool) {
+        pool.underscored.rejected += u32::from(error == Error::Underscore);
         if error == Error::FragmentInTarget && !self.read_with_fragment(bytes, &mut head, pool) {
             return pool.give(head);
         }

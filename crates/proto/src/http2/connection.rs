@@ -77,7 +77,7 @@ pub struct Connection {
     pub(super) ping: Ping,
     pub(super) counts: Counts,
     /// Requests that were refused while their heads were read, and of which nothing was told yet, by [`Unread`].
-    pub(super) unread: [u32; 3],
+    pub(super) unread: [u32; 4],
     pub(super) shown: Shown,
 }
 
@@ -90,6 +90,8 @@ pub enum Unread {
     TooManyFields,
     /// It is malformed (RFC 9113 §8.1.1).
     Malformed,
+    /// A name has an underscore, and [`Options::underscores`] refuses such.
+    Underscore,
 }
 
 impl Unread {
@@ -100,6 +102,7 @@ impl Unread {
             Self::TooLarge => "http2.header_list_size_too_large",
             Self::TooManyFields => "http2.too_many_headers",
             Self::Malformed => "http2.violation.of.messaging.rule",
+            Self::Underscore => "http2.unexpected_underscore",
         }
     }
 }
@@ -232,7 +235,7 @@ impl Connection {
             lost: false,
             ping: Ping::None,
             counts: Counts::default(),
-            unread: [0; 3],
+            unread: [0; 4],
             shown: Shown::default(),
             options,
         }
@@ -478,7 +481,7 @@ impl Connection {
 
     /// The next request that was refused while its head was read; its client is told by what is flushed.
     pub fn take_unread(&mut self) -> Option<Unread> {
-        let why = [Unread::TooLarge, Unread::TooManyFields, Unread::Malformed];
+        let why = [Unread::TooLarge, Unread::TooManyFields, Unread::Malformed, Unread::Underscore];
         let (left, why) = self.unread.iter_mut().zip(why).find(|(left, _)| **left > 0)?;
         *left -= 1;
         Some(why)

@@ -268,7 +268,12 @@ impl<'a> Builder<'a> {
 
     fn add_other(&mut self, name: &[u8], value: &[u8]) -> bool {
         if self.options.underscores != Underscores::Allow && crate::chars::has_underscore(name) {
-            return self.options.underscores == Underscores::Drop;
+            let is_dropped = self.options.underscores == Underscores::Drop;
+            let underscored = &mut self.pool.underscored;
+            let count =
+                if is_dropped { &mut underscored.dropped } else { &mut underscored.rejected };
+            *count += 1;
+            return is_dropped;
         }
         self.head.append_custom(name, value);
         true

@@ -370,6 +370,7 @@ impl Connection {
             return Ok(Ok(built));
         }
         let changes = self.decoder.changes();
+        let rejected = heads.underscored.rejected;
         let mut builder = Builder::new(section, &self.options, heads);
         let read =
             self.decoder.decode(block, &limits(&self.options), &mut |field| builder.add(&field));
@@ -386,7 +387,9 @@ impl Connection {
                 builder.discard();
                 let count = match why {
                     Unread::TooLarge => &mut self.counts.heads_too_large,
-                    Unread::TooManyFields | Unread::Malformed => &mut self.counts.header_overflows,
+                    Unread::TooManyFields | Unread::Malformed | Unread::Underscore => {
+                        &mut self.counts.header_overflows
+                    }
                 };
                 *count += 1;
                 self.unread[why as usize] += is_request;
@@ -399,6 +402,11 @@ impl Connection {
                     }
                     self.block_read = (wire, self.decoder.decoded_bytes());
                     Ok(Ok(built))
+                }
+                // As in Envoy no reason to end the connection.
+                Err(_) if heads.underscored.rejected != rejected => {
+                    self.unread[Unread::Underscore as usize] += is_request;
+                    Ok(Err(Code::INTERNAL_ERROR))
                 }
                 Err(_) => {
                     self.unread[Unread::Malformed as usize] += is_request;

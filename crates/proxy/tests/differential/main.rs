@@ -135,6 +135,7 @@ suites!(
     http2_upstreams,
     compression,
     cors,
+    counted,
     credential_injector,
     answers,
     api_key_auth,

@@ -251,6 +251,7 @@ fn is_compared(name: &str) -> bool {
         "envoy.overload_actions.reset_high_memory_stream.count",
         "grpc.",
         "http.",
+        "http1.",
         "http2.",
         "listener.",
         "listener_local_ratelimit.",

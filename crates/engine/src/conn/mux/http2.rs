@@ -100,7 +100,7 @@ impl Http2 {
                 }
                 Arrival::Part(event)
             }
-            http2::Arrival::Reset(_) => Arrival::Reset,
+            http2::Arrival::Reset(code) => Arrival::Reset { no_error: code == Code::NO_ERROR },
             http2::Arrival::Refused => Arrival::Refused,
         };
         Ok(Some((number, arrival)))

@@ -247,7 +247,7 @@ impl Toy {
                 stream.waiting.clear();
                 stream.queued = 0;
                 self.flush_stream(number);
-                Arrival::Reset
+                Arrival::Reset { no_error: false }
             }
             Kind::Capacity | Kind::GoAway => return Ok(None),
         };

@@ -111,6 +111,7 @@ impl Scope {
             | Self::Config
             | Self::Filesystem
             | Self::HealthDiscovery
+            | Self::Http1
             | Self::Http2
             | Self::HttpInspector
             | Self::ListenerManager

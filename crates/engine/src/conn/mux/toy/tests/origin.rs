@@ -138,7 +138,7 @@ impl Connection {
                     let whole = stream.received == stream.body && !stream.wrong;
                     seen.wrong_bodies += u32::from(!whole);
                 }
-                Arrival::Reset => {
+                Arrival::Reset { .. } => {
                     self.streams.remove(&number);
                     self.toy.release(number);
                 }
