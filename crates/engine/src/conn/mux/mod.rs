@@ -61,11 +61,8 @@ pub(crate) enum Arrival {
     Part(Event),
     /// A message of a protocol that knows no parts.
     Whole(Frame),
-    /// The peer gives the stream up, and the connection goes on.
-    Reset {
-        /// It has all that it wants of it (RFC 9113 §8.1).
-        no_error: bool,
-    },
+    /// The peer gives the stream up, with `no_error` where it wants no more of it, and the connection goes on.
+    Reset { no_error: bool },
     /// The peer has done nothing for a stream of ours, and never will.
     Refused,
     /// A request was refused while its head was read: no stream begins, and the number means nothing.
