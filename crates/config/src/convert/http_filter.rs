@@ -11,7 +11,7 @@ use towpath_proto::Name;
 use super::Converter;
 use super::extension::HTTP_FILTER;
 use super::extension_discovery::{Found, Place};
-use super::filter::{FILTERS, MATCHING, OF_TRIES, OF_TRIES_IN_ENVOY};
+use super::filter::{FILTERS, Known, MATCHING, OF_TRIES, OF_TRIES_IN_ENVOY};
 use crate::message::Message;
 
 /// Sends an attempt to its host.
@@ -28,7 +28,9 @@ impl Converter<'_> {
             let filters = vec![ChainFilter { name, disabled: false, config }];
             return Some(HttpChain { filters, router: Router::default() });
         };
-        let own: Vec<_> = FILTERS.iter().map(|known| known.config_type).collect();
+        let of_routes = FILTERS.iter().filter_map(|known| Some(known.by_route?.0));
+        let own = FILTERS.iter().map(|known| known.config_type).chain(of_routes);
+        let own: Vec<_> = own.collect();
         let known: Vec<_> = own.iter().copied().chain([ROUTER, MATCHING]).collect();
         let (mut filters, mut router) = (Vec::new(), None);
         for filter in &messages {
@@ -150,8 +152,20 @@ impl Converter<'_> {
 
     fn own_filter(&mut self, config: &Message) -> Option<Arc<dyn FilterConfig>> {
         let type_name = config.descriptor.full_name();
-        let known = FILTERS.iter().find(|known| known.config_type == type_name)?;
-        (known.convert)(self, config)
+        if let Some(known) = FILTERS.iter().find(|known| known.config_type == type_name) {
+            return (known.convert)(self, config);
+        }
+        let is_of_routes = |known: &&Known| known.by_route.is_some_and(|(of, _)| of == type_name);
+        let known = FILTERS.iter().find(is_of_routes)?;
+        // Envoy finds the filter by it, and reads nothing of a message without fields.
+        if config.fields.is_empty() {
+            let text = format!("`{type_name}` is of routes; write {}", known.config_type);
+            self.report.note(&config.at, text);
+            return (known.convert)(self, config);
+        }
+        let text = format!("Unable to unpack as {}", known.config_type);
+        self.report.problem(&config.at, text);
+        None
     }
 
     fn router(&mut self, config: Option<&Message>, filter: &Message, is_last: bool) -> Router {
