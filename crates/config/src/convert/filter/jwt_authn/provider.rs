@@ -84,7 +84,9 @@ impl Converter<'_> {
     fn remote_keys(&mut self, name: &str, remote: &Message) -> Option<RemoteKeys> {
         let uri = remote.message("http_uri")?;
         let text = uri.text("uri");
-        let Some((authority, path)) = taken_apart(text) else {
+        // No host that Envoy takes has an underscore.
+        let parts = taken_apart(text).filter(|(authority, _)| !authority.contains('_'));
+        let Some((authority, path)) = parts else {
             let text = format!("Provider '{name}' has an invalid URI: '{text}'");
             self.report.problem(uri.at("uri"), text);
             return None;
