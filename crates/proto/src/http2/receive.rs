@@ -370,7 +370,7 @@ impl Connection {
             return Ok(Ok(built));
         }
         let changes = self.decoder.changes();
-        let rejected = heads.underscored.rejected;
+        let underscored = heads.underscored;
         let mut builder = Builder::new(section, &self.options, heads);
         let read =
             self.decoder.decode(block, &limits(&self.options), &mut |field| builder.add(&field));
@@ -397,14 +397,15 @@ impl Connection {
             }
             Ok(None) => match builder.finish() {
                 Ok(built) => {
-                    if self.decoder.changes() == changes {
+                    // What is dropped of it is counted each time.
+                    if self.decoder.changes() == changes && heads.underscored == underscored {
                         known.keep(block, &self.decoder, &built);
                     }
                     self.block_read = (wire, self.decoder.decoded_bytes());
                     Ok(Ok(built))
                 }
                 // As in Envoy no reason to end the connection.
-                Err(_) if heads.underscored.rejected != rejected => {
+                Err(_) if heads.underscored.rejected != underscored.rejected => {
                     self.unread[Unread::Underscore as usize] += is_request;
                     Ok(Err(Code::INTERNAL_ERROR))
                 }
