@@ -161,7 +161,7 @@ pub(crate) struct Case {
     /// Compare which keys the JSON has, not its values.
     #[serde(default)]
     pub(crate) shape: bool,
-    /// Lines of admin text that are not compared: a pattern.
+    /// Lines that are not compared: a pattern.
     pub(crate) ignore: Option<String>,
     #[serde(default)]
     pub(crate) differs: Vec<Difference>,

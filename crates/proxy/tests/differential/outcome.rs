@@ -107,6 +107,8 @@ impl Seen {
                 lines.push(format!("stat: {name} {moved:+}"));
             }
         }
+        let ignored = case.ignore.as_deref().map(|pattern| Regex::new(pattern).unwrap());
+        lines.retain(|line| !ignored.as_ref().is_some_and(|ignored| ignored.is_match(line)));
         let lines = lines.iter().map(|line| normalized(line, &peer.ports)).collect();
         Self { lines, logs: log.len(), stats, log_end }
     }
@@ -145,8 +147,6 @@ fn admin_lines(case: &Case, heard: &Heard) -> Vec<String> {
             );
         }
     }
-    let ignored = case.ignore.as_deref().map(|pattern| Regex::new(pattern).unwrap());
-    lines.retain(|line| !ignored.as_ref().is_some_and(|ignored| ignored.is_match(line)));
     lines
 }
 
