@@ -214,8 +214,12 @@ fn section_8_2_what_is_allowed_arrives() {
     let underscored = [GET, &[("x_under", "1")]].concat();
     let underscores = crate::http1::Underscores::Drop;
     let mut scene = Scene::server(Options { underscores, ..Options::default() });
-    let arrived = scene.feed_headers(1, END, &underscored);
-    assert_eq!(arrived, Ok(vec!["0 GET http a.test / end".to_owned()]));
+    // It is counted each time, also when its block has come before.
+    for id in [1, 3, 5, 7] {
+        let arrived = scene.feed_headers(id, END, &underscored).unwrap();
+        assert!(arrived[0].ends_with("GET http a.test / end"), "{arrived:?}");
+        assert_eq!(scene.heads.take_underscored().unwrap().dropped, 1);
+    }
     let underscores = crate::http1::Underscores::Reject;
     let mut scene = Scene::server(Options { underscores, ..Options::default() });
     assert_eq!(scene.feed_headers(1, END, &underscored), Ok(vec![]));
