@@ -220,11 +220,6 @@ impl Converter<'_> {
         }
         match Revocations::from_pem(&pem) {
             Ok(lists) => Some(lists),
-            // Without any list Envoy trusts no certificate.
-            Err(error @ SettingsError::NoRevocationList) => {
-                self.report.unsupported(&source.at, error.to_string());
-                None
-            }
             Err(error) => {
                 self.report.problem(&source.at, error.to_string());
                 None

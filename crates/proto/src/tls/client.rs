@@ -118,9 +118,6 @@ pub enum SettingsError {
     /// The platform does not judge certificates.
     #[error("the platform does not judge certificates")]
     Platform,
-    /// There is no list of revoked certificates.
-    #[error("no list of revoked certificates")]
-    NoRevocationList,
     /// A list of revoked certificates cannot be read: it is malformed, of version 1, or about some certificates of its
     /// issuer only.
     #[error("a list of revoked certificates that cannot be read")]

@@ -158,7 +158,7 @@ impl Roots {
 }
 
 /// Lists of revoked certificates (RFC 5280 §5). A certificate whose issuer has no list among them, or an old one, is
-/// refused like one that is in it.
+/// refused like one that is in it: of no lists at all, every certificate.
 #[derive(Clone, Debug)]
 pub struct Revocations {
     lists: Vec<CertificateRevocationListDer<'static>>,
@@ -171,14 +171,11 @@ impl Revocations {
     /// Those of PEM files; other items in them are passed over.
     ///
     /// # Errors
-    /// When there is none, or one is malformed.
+    /// When one is malformed.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
         let lists =
             CertificateRevocationListDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let lists = lists.map_err(|_| SettingsError::MalformedPem)?;
-        if lists.is_empty() {
-            return Err(SettingsError::NoRevocationList);
-        }
         Ok(Self { lists, leaf_only: false })
     }
 
@@ -302,6 +299,10 @@ impl Verifier {
         let most = self.trust.max_depth.filter(|_| !is_root);
         let at = |time| {
             is_signed(roots, time)?;
+            // The verifier takes no lists as no wish for any.
+            if self.trust.revocations.as_ref().is_some_and(|given| given.lists.is_empty()) {
+                return Err(Distrust::RevocationUnknown.error());
+            }
             most.map_or(Ok(()), |most| chain.judge_depth(most, roots, self.algorithms, time))
         };
         let mut judged = at(now);
