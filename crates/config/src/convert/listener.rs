@@ -1,6 +1,7 @@
 //! Listeners.
 
 use std::collections::HashSet;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use towpath_engine::matcher::tree::Tree;
@@ -239,6 +240,14 @@ impl Converter<'_> {
             .filter_map(|more| more.message("address"))
             .collect();
         addresses.extend(more.into_iter().filter_map(|more| self.address(more)));
+        for socket in self::addresses(message).filter(|socket| socket.flag("ipv4_compat")) {
+            let ip = socket.text("address").parse::<Ipv6Addr>();
+            if !ip.is_ok_and(|ip| ip.is_unspecified() || ip.to_ipv4_mapped().is_some()) {
+                let text =
+                    "Only IPv6 address '::' or valid IPv4-mapped IPv6 address can set ipv4_compat";
+                self.report.problem(socket.at("ipv4_compat"), text);
+            }
+        }
         addresses
     }
 
@@ -394,7 +403,6 @@ fn asks_for_destination(message: &Message) -> bool {
         })
 }
 
-/// Whether two listeners cannot both be there.
 /// The socket addresses of a listener.
 fn addresses(listener: &Message) -> impl Iterator<Item = &Message> {
     let first = listener.message("address").into_iter();
@@ -402,7 +410,7 @@ fn addresses(listener: &Message) -> impl Iterator<Item = &Message> {
     first.chain(others).filter_map(|address| address.message("socket_address"))
 }
 
-/// Whether two listeners want one address.
+/// Whether two listeners cannot both be there: they want one address.
 fn clash(one: &Listener, other: &Listener) -> bool {
     let fixed = |address: &&Address| address.ip().is_none_or(|ip| ip.port() != 0);
     one.bind == other.bind
@@ -411,7 +419,10 @@ fn clash(one: &Listener, other: &Listener) -> bool {
 
 /// An address as it stands in the names of statistics.
 fn stat_name(address: &Address) -> String {
-    address.to_string().replace(':', "_")
+    match address {
+        Address::Internal(name) => format!("envoy_internal_{}", name.trim_end_matches('/')),
+        Address::Ip(_) | Address::Unix(_) => address.to_string().replace(':', "_"),
+    }
 }
 
 /// Envoy's default for `per_connection_buffer_limit_bytes`, which bounds what it keeps for retries.
