@@ -56,6 +56,17 @@ unpack = table.unpack
 table.getn = function(list) return #list end
 math.pow = function(base, exponent) return base ^ exponent end
 
+-- There a number has no other form when it is whole.
+local raw_tostring, kind, format = tostring, math.type, string.format
+
+function tostring(...)
+    local value = ...
+    if kind(value) == "float" then
+        return format("%.14g", value)
+    end
+    return raw_tostring(...)
+end
+
 local function signed(number)
     number = number & 0xffffffff
     return number >= 0x80000000 and number - 0x100000000 or number

@@ -22,6 +22,7 @@ fn values_go_both_ways() {
     let mut entries = Struct::new();
     entries.insert("flag".into(), Held::Bool(true));
     entries.insert("half".into(), Held::Number(0.5));
+    entries.insert("nanoseconds".into(), Held::Number(1e18));
     entries.insert("list".into(), Held::List(vec![Held::Number(1.0), Held::text(b"x")]));
     entries.insert("text".into(), Held::text("é".as_bytes()));
     let whole = Held::Struct(entries);

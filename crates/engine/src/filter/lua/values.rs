@@ -95,6 +95,6 @@ pub(super) fn text(value: &Value) -> mlua::Result<LuaString> {
     }
 }
 
-/// Numbers below are exact.
-const WHOLE: f64 = 9_007_199_254_740_992.0;
+/// 2^63: whole numbers below it are integers to Lua.
+const WHOLE: f64 = 9_223_372_036_854_775_808.0;
 const MOST_DEPTH: usize = 32;

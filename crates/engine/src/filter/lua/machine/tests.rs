@@ -97,6 +97,9 @@ fn scripts_for_lua_5_1_find_what_they_call() {
         ("bit.bnot(0)", -1),
         ("select('#', unpack({ 1, 2, 3 }))", 3),
         ("loadstring('return 7')()", 7),
+        ("#tostring(10 / 2)", 1),
+        ("#tostring(0.5)", 3),
+        ("select('#', pcall(tostring))", 2),
     ] {
         let found: i64 = machine.lua.load(format!("return {expression}")).eval().unwrap();
         assert_eq!(found, value, "{expression}");
