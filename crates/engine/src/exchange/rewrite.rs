@@ -174,15 +174,24 @@ pub(crate) fn is_rewritten(routed: Routed<'_>, forward: &Forward) -> bool {
 }
 
 pub(crate) fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: bool) {
-    if !quiet && head.authority() != host {
-        let original = head.authority().to_vec();
-        head.set(Name::XEnvoyOriginalHost, &original);
-    }
-    if forward.append_forwarded_host {
-        let original = head.authority().to_vec();
-        if !original.is_empty() && original != host {
-            head.append(Name::XForwardedHost, &original);
+    let original = head.authority().to_vec();
+    if !original.is_empty() {
+        if !quiet {
+            head.set(Name::XEnvoyOriginalHost, &original);
+        }
+        if forward.append_forwarded_host {
+            append_forwarded_host(head, &original);
         }
     }
     head.set_authority(host);
+}
+
+/// As Envoy does: not a second time what was appended last.
+fn append_forwarded_host(head: &mut Head, host: &[u8]) {
+    let said = head.values(Name::XForwardedHost).collect::<Vec<_>>().join(&b","[..]);
+    let hosts = said.split(|&byte| byte == b',').filter(|host| !host.is_empty());
+    if hosts.last() != Some(host) {
+        let all = if said.is_empty() { host.to_vec() } else { [&said, host].join(&b","[..]) };
+        head.set(Name::XForwardedHost, &all);
+    }
 }
