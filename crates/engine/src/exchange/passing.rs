@@ -117,7 +117,7 @@ pub(super) fn length(item: &Item) -> u64 {
 
 /// What the route of a stream says to filters.
 pub(super) struct Levels<'a> {
-    routed: Option<Routed<'a>>,
+    pub(super) routed: Option<Routed<'a>>,
     /// The route sends requests on.
     pub(super) forwards: bool,
 }

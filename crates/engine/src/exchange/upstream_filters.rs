@@ -102,6 +102,7 @@ impl Exchange {
                 content: &mut Vec::new(),
                 facts: &facts,
                 route,
+                is_routed: levels.routed.is_some(),
                 forwards: levels.forwards,
                 random: self.env.random.next(),
                 scratch: &mut self.env.scratch,

@@ -386,6 +386,8 @@ pub struct RequestView<'a> {
     pub facts: &'a Facts<'a>,
     /// What its route says to the filter.
     pub route: RouteConfigs<'a>,
+    /// There is a route.
+    pub is_routed: bool,
     /// The route sends requests on.
     pub forwards: bool,
     /// Decides shares.

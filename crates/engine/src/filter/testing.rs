@@ -66,6 +66,7 @@ impl Stream {
             content: &mut self.content,
             facts: &facts,
             route: RouteConfigs { filter: "f", levels: [&self.overrides, &[], &[], &[]] },
+            is_routed: true,
             forwards: self.forwards,
             random: 0,
             scratch: &mut scratch,

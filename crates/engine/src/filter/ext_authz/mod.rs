@@ -281,6 +281,9 @@ struct Instance(Rc<Shared>);
 impl HttpFilter for Instance {
     fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
         let Shared { config, stats, .. } = &*self.0;
+        if !request.is_routed {
+            return OnRequest::Pass;
+        }
         // As in Envoy, the most specific level counts; of less specific ones only `context_extensions`.
         let of_route = match request.route.first() {
             Some(RouteExtAuthz::Disabled) => return OnRequest::Pass,
