@@ -23,6 +23,7 @@ use crate::exchange::talk::Talks;
 use crate::filter::{
     Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
+use crate::format::Facts;
 use crate::grpc;
 use crate::ids::{Side, StreamIndex};
 use crate::record::details;
@@ -37,6 +38,8 @@ pub(crate) struct Filters {
     pub(super) held: Option<usize>,
     /// One has answered in the place of a response: none sees that.
     pub(crate) is_past: bool,
+    /// The content of an answer of our own, which those of its head may ask for.
+    pub(super) reply: Bytes,
     /// Some of them talk.
     pub(super) talks: Option<Box<Talks>>,
     /// The request was gRPC's when it came.
@@ -593,7 +596,8 @@ impl Exchange {
         }
         stream.complete_record();
         let setting = Setting { clusters: &self.upstreams.clusters, clock: &self.env.clock };
-        let facts = facts(stream, None, setting, now);
+        let content = filters.as_mut().map(|it| std::mem::take(&mut it.reply)).unwrap_or_default();
+        let facts = Facts { local_reply_body: &content, ..facts(stream, None, setting, now) };
         let levels = Levels::of(stream, http);
         let (mut held, mut reply) = (false, None);
         for (place, filter) in chain.filters.iter().enumerate().take(before).rev() {

@@ -115,6 +115,10 @@ impl Exchange {
         let silent = body.is_empty() || stream.head_only;
         stream.recorder.note(|record| record.upstream_last_received = None);
         let serial = stream.serial;
+        let http = stream.context.http();
+        if !body.is_empty() && http.is_some_and(|it| it.chain(stream.chain).filters_responses) {
+            stream.filters_or_none().reply = body.clone();
+        }
         let is_past = stream.filters.as_deref().is_none_or(|filters| filters.is_past);
         if !is_past && !silent {
             stream.response_end = Progress::Streaming;

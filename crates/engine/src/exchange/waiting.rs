@@ -18,11 +18,12 @@ use crate::ids::StreamIndex;
 impl Filters {
     /// Whether none of them has anything more to do with a stream, of which this says whether it came by gRPC.
     fn are_done(&self, came_as_grpc: bool) -> bool {
-        let Self { watching, waiting, held, is_past, talks, was_grpc, name, copies } = self;
+        let Self { watching, waiting, held, is_past, reply, talks, was_grpc, name, copies } = self;
         watching.is_empty()
             && waiting.is_none()
             && held.is_none()
             && !is_past
+            && reply.is_empty()
             && talks.is_none()
             && *was_grpc == came_as_grpc
             && name.is_none()

@@ -52,8 +52,8 @@ impl Converter<'_> {
 
     fn local_response(&mut self, policy: &Message) -> Option<LocalResponse> {
         let body = match policy.message("body") {
-            Some(source) => self.text_data(source, MAX_BODY)?,
-            None => String::new(),
+            Some(source) => Some(Arc::from(self.text_data(source, MAX_BODY)?)),
+            None => None,
         };
         let format = match policy.message("body_format") {
             Some(format) => Some(self.body_format(format)?.format),
@@ -62,7 +62,7 @@ impl Converter<'_> {
         let add = self.added(policy, "response_headers_to_add");
         Some(LocalResponse {
             status: policy.number("status_code").and_then(|status| u16::try_from(status).ok()),
-            body: Arc::from(body),
+            body,
             format,
             headers: HeaderOps { remove: Vec::new(), add },
         })

@@ -24,8 +24,9 @@ pub struct CustomResponse(pub Option<Arc<Tree<LocalResponse>>>);
 pub struct LocalResponse {
     /// `status_code`; without it that of the response.
     pub status: Option<u16>,
-    /// `body`: the content, or what the format has as `%LOCAL_REPLY_BODY%`.
-    pub body: Arc<str>,
+    /// `body`: the content, or what the format has as `%LOCAL_REPLY_BODY%`; without it that has what is replaced, if it is
+    /// an answer of this proxy's own.
+    pub body: Option<Arc<str>>,
     /// `body_format`.
     pub format: Option<Format>,
     /// `response_headers_to_add`.
@@ -103,13 +104,14 @@ impl CustomResponse {
 impl LocalResponse {
     fn reply(&self, response: &mut ResponseView<'_>) -> Reply {
         let status = self.status.unwrap_or_else(|| response.head.status());
+        let own = self.body.as_deref().map(str::as_bytes);
         let facts = Facts {
             response: Some(&*response.head),
-            local_reply_body: self.body.as_bytes(),
+            local_reply_body: own.unwrap_or(response.facts.local_reply_body),
             ..*response.facts
         };
         let body = match &self.format {
-            None => self.body.as_bytes().to_vec(),
+            None => own.unwrap_or_default().to_vec(),
             Some(format) => {
                 let mut body = Vec::new();
                 format.write(&mut body, &facts);
@@ -137,7 +139,7 @@ mod tests {
 
     fn policy(status: Option<u16>, body: &str, format: Option<&str>) -> LocalResponse {
         let format = format.map(|format| Format::parse(format).unwrap());
-        LocalResponse { status, body: body.into(), format, headers: HeaderOps::default() }
+        LocalResponse { status, body: Some(body.into()), format, headers: HeaderOps::default() }
     }
 
     /// What takes the place of a response with this status.
