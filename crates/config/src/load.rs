@@ -1,6 +1,7 @@
 //! Entry points: [`load`] makes a snapshot or says why not, [`check`] says what is not honoured.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 
@@ -38,6 +39,8 @@ pub struct Options {
     pub node_cluster: Option<String>,
     /// `--service-zone`: the node's zone, before that of the file.
     pub node_zone: Option<String>,
+    /// The machine's own address, for `x-forwarded-for` of clients that are on it.
+    pub node_address: Option<IpAddr>,
     /// What `/runtime_modify` was told: keys and values of the admin layer.
     pub runtime_overrides: BTreeMap<String, String>,
     /// The program's flags are not known: a file may leave the node to them.

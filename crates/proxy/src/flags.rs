@@ -68,7 +68,7 @@ pub struct Flags {
     /// Part of hot restart, which is not supported; accepted.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub parent_shutdown_time_s: u32,
-    /// Address family of this host as told to control planes.
+    /// Family of this host's own address, which `x-forwarded-for` has for clients that are on it.
     #[arg(long, value_enum, default_value = "v4")]
     pub local_address_ip_version: IpVersion,
     /// Access logs are written at least this often.

@@ -1,6 +1,7 @@
 //! From the command line to a checked configuration, through `towpath-config`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -15,7 +16,7 @@ use towpath_proto::Address;
 
 use crate::access_log::Target;
 use crate::admin::AdminAddress;
-use crate::flags::Flags;
+use crate::flags::{Flags, IpVersion};
 use crate::health_discovery::HealthDiscovery;
 use crate::load_report::LoadReports;
 use crate::log;
@@ -255,10 +256,30 @@ fn options(flags: &Flags) -> Options {
         node_id: given(&flags.service_node),
         node_cluster: given(&flags.service_cluster),
         node_zone: given(&flags.service_zone),
+        node_address: own_address(flags.local_address_ip_version),
         runtime_overrides: Overrides::new(),
         is_node_left_open: false,
         reject_unknown_dynamic_fields: flags.reject_unknown_dynamic_fields,
     }
+}
+
+/// The first address of this machine that others may reach, or else a loopback address.
+fn own_address(version: IpVersion) -> Option<IpAddr> {
+    let of_version = |ip: &IpAddr| match version {
+        IpVersion::V4 => ip.is_ipv4(),
+        IpVersion::V6 => ip.is_ipv6(),
+    };
+    let loopback = match version {
+        IpVersion::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpVersion::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    let found = nix::ifaddrs::getifaddrs().ok()?.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|it| IpAddr::V4(it.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|it| IpAddr::V6(it.ip())))
+    });
+    let mut seen = found.filter(|ip| of_version(ip) && !ip.is_loopback());
+    Some(seen.next().unwrap_or(loopback))
 }
 
 fn admin(

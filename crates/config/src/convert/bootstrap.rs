@@ -74,6 +74,7 @@ impl<'a> Converter<'a> {
             id: node.id.clone(),
             cluster: node.cluster.clone(),
             zone: node.locality.zone.clone(),
+            address: self.options.node_address,
         };
         self.mesh_node = Arc::new(MeshNode::of(&node));
         let field = message.descriptor.get_field_by_name("node").map(|field| field.kind());

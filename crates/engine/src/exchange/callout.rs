@@ -5,7 +5,6 @@
 //! A callout is a stream without a client: from its cluster on it is as any other. What it leads to is done as
 //! [`Work`], so that no filter is called by the end of a stream.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +63,6 @@ struct Running {
     trace: Option<Box<CalloutTrace>>,
     /// How many requests led to it, the client's first.
     depth: u8,
-    /// The address at which the client is.
-    own: Option<IpAddr>,
 }
 
 /// What an answer is for.
@@ -320,7 +317,7 @@ impl Exchange {
         now: Instant,
     ) -> u64 {
         let trace = of.and_then(|of| self.begin_callout_span(of, &mut callout, now));
-        let (depth, own) = of.map_or((0, None), |of| (self.depth(of), self.own_address(of)));
+        let depth = of.map_or(0, |of| self.depth(of));
         let context = self.callouts.context();
         let (index, stream) = self.streams.open(NOWHERE, context, now);
         stream.kind = Kind::Callout(Serving::new(()));
@@ -378,7 +375,6 @@ impl Exchange {
             details: "",
             trace,
             depth,
-            own,
         };
         self.callouts.running.insert(serial, running);
         match id {
@@ -403,15 +399,6 @@ impl Exchange {
     /// How many requests lead to one that a stream asks for.
     fn depth(&self, of: StreamIndex) -> u8 {
         self.running(of).map_or(1, |running| running.depth.saturating_add(1))
-    }
-
-    /// The address of ours at which a stream's client is, or that of the request that asked for it.
-    pub(super) fn own_address(&self, index: StreamIndex) -> Option<IpAddr> {
-        let client = self.conns.table.get(self.streams.get(index)?.downstream.connection);
-        match client {
-            Some(client) => client.local.ip().map(|own| own.ip()),
-            None => self.running(index)?.own,
-        }
     }
 
     fn running(&self, index: StreamIndex) -> Option<&Running> {

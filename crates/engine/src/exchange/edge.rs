@@ -26,6 +26,7 @@ use crate::matcher::tree::Tree;
 use crate::matcher::{self, StringMatcher};
 use crate::number::AddressText;
 use crate::record::{DownstreamTls, Heads, ShownCertificate};
+use crate::snapshot::Node;
 use crate::snapshot::client::Detected;
 use crate::snapshot::http::{
     CertificateDetail, ClientCertificate, ForwardClientCert, Http, ServerHeader, ToldNode,
@@ -52,7 +53,7 @@ pub(crate) enum Origin {
 pub(crate) fn mark_request(
     head: &mut Head,
     connection: &Connection,
-    config: &Http,
+    (config, node): (&Http, &Node),
     tls: Option<&DownstreamTls>,
     random_id: impl FnOnce() -> [u8; 36],
 ) -> Result<(Origin, Option<SocketAddr>), u16> {
@@ -68,7 +69,7 @@ pub(crate) fn mark_request(
         may_be_internal = head.get(Name::XForwardedFor).is_none();
         let trusted = (hops > 0).then(|| forwarded_for(head, hops - 1)).flatten();
         if let Some(direct) = direct.filter(|_| !config.skip_xff_append) {
-            append_forwarded_for(head, direct.ip());
+            append_client(head, direct.ip(), node);
         }
         trusted.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     } else if config.detections.is_empty() {
@@ -76,7 +77,7 @@ pub(crate) fn mark_request(
         may_be_internal = named.is_some() && hops == 0 && forwards_one(head);
         named.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     } else {
-        let detected = detect(head, direct, config)?;
+        let detected = detect(head, direct, config, node)?;
         may_be_internal = detected.is_trusted;
         detected.client.map(|ip| SocketAddr::new(ip, 0)).or(direct)
     };
@@ -172,7 +173,12 @@ fn scheme_of<'a>(said: &[u8], own: &'a [u8]) -> &'a [u8] {
 
 /// What the first that finds the client says of it.
 #[cold]
-fn detect(head: &mut Head, direct: Option<SocketAddr>, config: &Http) -> Result<Detected, u16> {
+fn detect(
+    head: &mut Head,
+    direct: Option<SocketAddr>,
+    config: &Http,
+    node: &Node,
+) -> Result<Detected, u16> {
     let direct = direct.map(|direct| direct.ip());
     for detection in &config.detections {
         let detected = detection.detect(head, direct);
@@ -180,7 +186,7 @@ fn detect(head: &mut Head, direct: Option<SocketAddr>, config: &Http) -> Result<
             return Err(status);
         }
         if let Some(direct) = direct.filter(|_| detected.appends) {
-            append_forwarded_for(head, direct);
+            append_client(head, direct, node);
         }
         if detected.client.is_some() {
             return Ok(detected);
@@ -375,6 +381,12 @@ fn forwarded_by(head: &Head, from_last: usize) -> Option<IpAddr> {
     };
     let address = value.rsplit(|&byte| byte == b',').nth(from_last)?.trim_ascii();
     std::str::from_utf8(address).ok()?.parse().ok()
+}
+
+/// A client on this machine is named as others see it, as in Envoy.
+fn append_client(head: &mut Head, client: IpAddr, node: &Node) {
+    let seen = node.address.filter(|_| client.is_loopback());
+    append_forwarded_for(head, seen.unwrap_or(client));
 }
 
 pub(crate) fn append_forwarded_for(head: &mut Head, address: IpAddr) {

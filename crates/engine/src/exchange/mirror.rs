@@ -96,7 +96,7 @@ impl Exchange {
 
     /// The copies that policies make of a request.
     fn copied(&mut self, index: StreamIndex, mirrors: &[Mirror], now: Instant) -> Vec<Copied> {
-        let own = self.own_address(index);
+        let own = self.snapshot.node.address;
         let Some(stream) = self.streams.get_mut(index) else { return Vec::new() };
         let is_told = stream.router().is_some_and(|router| !router.suppress_envoy_headers);
         let expected = expected_time(stream, now).filter(|_| is_told);
@@ -191,7 +191,7 @@ fn callout(copied: Copied, body: Bytes, timeout: Option<Duration>) -> Callout {
     }
 }
 
-/// What says that a request is a copy, which the proxy at its `own` address has made.
+/// What says that a request is a copy, made on the machine with the address `own`.
 fn mark(head: &mut Head, mirror: &Mirror, own: Option<IpAddr>) {
     head.set(Name::XEnvoyInternal, b"true");
     if let Some(own) = own {

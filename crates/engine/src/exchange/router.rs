@@ -105,7 +105,13 @@ impl Exchange {
                 let (head, random) = (&mut stream.request, &mut self.env.random);
                 let id = || random.uuid();
                 let tls = tls.as_deref();
-                let marked = edge::mark_request(head, connection, &http.config, tls, id);
+                let marked = edge::mark_request(
+                    head,
+                    connection,
+                    (&http.config, &self.snapshot.node),
+                    tls,
+                    id,
+                );
                 let (origin, client) = match marked {
                     Ok(marked) => marked,
                     Err(status) => {

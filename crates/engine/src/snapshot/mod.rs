@@ -44,6 +44,7 @@ pub mod tls_inspector;
 pub mod tracing;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use bolt::{BoltProxy, BoltUpstream};
@@ -157,4 +158,6 @@ pub struct Node {
     pub cluster: String,
     /// `--service-zone` or `node.locality.zone`.
     pub zone: String,
+    /// What `x-forwarded-for` says of clients on this machine, and of requests of this proxy's own.
+    pub address: Option<IpAddr>,
 }
