@@ -123,6 +123,11 @@ fn the_endpoint_counts_itself() {
         moved("http.admin.downstream_cx_total")
     );
     assert_eq!(count(&after, "http.admin.downstream_rq_active"), Some(1), "this one");
+    let (read, written) = ["rx", "tx"]
+        .map(|way| moved(&format!("http.admin.downstream_cx_{way}_bytes_total")))
+        .into();
+    assert!((40..1000).contains(&read), "{read} bytes of two requests");
+    assert!((before.len() as u64..2 * before.len() as u64).contains(&written), "{written} bytes");
     let (_, metrics) = proxy.get("/stats/prometheus");
     for prefix in ["admin", "ingress"] {
         let sample = format!(

@@ -307,7 +307,9 @@ stats! {
         Gauge downstream_cx_http1_active;
         Counter downstream_cx_http1_total;
         Histogram downstream_cx_length_ms;
+        Counter downstream_cx_rx_bytes_total;
         Counter downstream_cx_total;
+        Counter downstream_cx_tx_bytes_total;
         Counter downstream_rq_1xx;
         Counter downstream_rq_2xx;
         Counter downstream_rq_3xx;

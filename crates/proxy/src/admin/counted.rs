@@ -1,8 +1,12 @@
 //! What is counted of the admin endpoint itself: `http.admin.…` and `listener.admin.…`, as Envoy names them.
 
+use std::io::{IoSlice, Result};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use towpath_engine::stats::{
     AdminHttpStats, AdminListenerStats, Histogram, ListenerHttpStats, Registry, Scope,
 };
@@ -17,9 +21,10 @@ pub(crate) struct Counts {
     of_listener: Arc<ListenerHttpStats>,
 }
 
-/// A connection, counted as active while this lives.
+/// A connection, counted as active while this lives, and its bytes as they pass.
 #[derive(Debug)]
-pub(super) struct CountedConnection {
+pub(super) struct CountedConnection<S> {
+    stream: S,
     counts: Arc<Counts>,
     since: Instant,
 }
@@ -45,8 +50,8 @@ impl Counts {
     }
 }
 
-impl CountedConnection {
-    pub(super) fn begin(counts: &Arc<Counts>) -> Self {
+impl<S> CountedConnection<S> {
+    pub(super) fn begin(stream: S, counts: &Arc<Counts>) -> Self {
         let Counts { http, listener, .. } = &**counts;
         http.downstream_cx_total.inc();
         http.downstream_cx_active.inc();
@@ -54,11 +59,64 @@ impl CountedConnection {
         http.downstream_cx_http1_active.inc();
         listener.downstream_cx_total.inc();
         listener.downstream_cx_active.inc();
-        Self { counts: Arc::clone(counts), since: Instant::now() }
+        Self { stream, counts: Arc::clone(counts), since: Instant::now() }
+    }
+
+    fn count_written(&self, written: Poll<Result<usize>>) -> Poll<Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.counts.http.downstream_cx_tx_bytes_total.add(bytes as u64);
+        }
+        written
     }
 }
 
-impl Drop for CountedConnection {
+impl<S: AsyncRead + Unpin> AsyncRead for CountedConnection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        let read = into.filled().len().saturating_sub(before);
+        self.counts.http.downstream_cx_rx_bytes_total.add(read as u64);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedConnection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.count_written(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.count_written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl<S> Drop for CountedConnection<S> {
     fn drop(&mut self) {
         let Counts { http, listener, .. } = &*self.counts;
         http.downstream_cx_active.dec();

@@ -214,7 +214,7 @@ where
     H: Fn(Request<Incoming>, Peer) -> F + 'static,
     F: Future<Output = Response<ReplyBody>> + 'static,
 {
-    let counted = CountedConnection::begin(counts);
+    let stream = CountedConnection::begin(stream, counts);
     let service = service_fn(move |request| {
         let response = handle(request, peer.clone());
         async move { Ok::<_, std::convert::Infallible>(response.await) }
@@ -228,7 +228,6 @@ where
         .serve_connection(TokioIo::new(stream), service);
     let reserve = reserve.clone();
     async move {
-        let _counted = counted;
         match tokio::time::timeout(MAX_LIFE, connection).await {
             Ok(Ok(())) | Err(_) => {}
             Ok(Err(error)) => log!(Admin, Debug, "admin connection: {error}"),
