@@ -38,17 +38,19 @@ fn count_underscored(connection: &Connection, underscored: Underscored) {
     let http = connection.downstream().and_then(|downstream| downstream.context.http());
     let Some(http) = http else { return };
     let Underscored { dropped, rejected } = underscored;
-    match (&http.http1_stats, &http.http2_stats) {
-        (_, Some(stats)) if connection.mux.is_http2() => {
-            stats.dropped_headers_with_underscores.add(dropped.into());
-            stats.requests_rejected_with_underscores_in_headers.add(rejected.into());
-        }
-        (Some(stats), _) => {
-            stats.dropped_headers_with_underscores.add(dropped.into());
-            stats.requests_rejected_with_underscores_in_headers.add(rejected.into());
-        }
-        (None, _) => {}
-    }
+    let (all_dropped, all_rejected) = match (&http.http1_stats, &http.http2_stats) {
+        (_, Some(stats)) if connection.mux.is_http2() => (
+            &stats.dropped_headers_with_underscores,
+            &stats.requests_rejected_with_underscores_in_headers,
+        ),
+        (Some(stats), _) => (
+            &stats.dropped_headers_with_underscores,
+            &stats.requests_rejected_with_underscores_in_headers,
+        ),
+        (None, _) => return,
+    };
+    all_dropped.add(dropped.into());
+    all_rejected.add(rejected.into());
 }
 
 impl Exchange {
