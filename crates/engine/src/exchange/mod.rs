@@ -11,6 +11,7 @@ mod asked;
 pub(crate) mod attempt_log;
 pub(crate) mod callout;
 mod callout_spans;
+mod charge;
 pub(crate) mod choice;
 pub(crate) mod clients;
 mod connect;

@@ -26,10 +26,16 @@ pub(crate) const OVERRIDES: [Name; 3] = [
 pub(crate) struct Overrides {
     /// `x-envoy-upstream-stream-duration-ms`: instead of the cluster's `max_stream_duration`; 0 is none.
     longest: Option<Duration>,
-    /// `x-envoy-upstream-alt-stat-name`.
-    alt: Option<Arc<AltStats>>,
+    alt: Option<Alt>,
     /// `x-envoy-upstream-rq-timeout-alt-response`.
     is_late_without_content: bool,
+}
+
+/// Where a request is counted beside its cluster: `x-envoy-upstream-alt-stat-name`.
+#[derive(Debug)]
+pub(crate) struct Alt {
+    pub(crate) name: Box<str>,
+    pub(crate) stats: Arc<AltStats>,
 }
 
 impl Stream {
@@ -45,8 +51,10 @@ impl Stream {
         let cluster = clusters.get(self.cluster);
         let alt = name.zip(cluster).and_then(|(name, cluster)| {
             let cluster = Arc::clone(&cluster.config.stat_name);
-            let name = String::from_utf8_lossy(&name).into();
-            env.registry.lasting(env.index, Scope::ClusterAlt { cluster, name })
+            let name = String::from_utf8_lossy(&name);
+            let scope = Scope::ClusterAlt { cluster, name: Arc::from(&*name) };
+            let stats = env.registry.lasting(env.index, scope)?;
+            Some(Alt { name: Box::from(name), stats })
         });
         let late = head.get(Name::XEnvoyUpstreamRqTimeoutAltResponse);
         let overrides = Overrides {
@@ -71,10 +79,9 @@ impl Stream {
         }
     }
 
-    /// Where it is counted beside its cluster.
     #[inline]
-    pub(crate) fn alt_stats(&self) -> Option<&AltStats> {
-        self.overrides()?.alt.as_deref()
+    pub(crate) fn alt(&self) -> Option<&Alt> {
+        self.overrides()?.alt.as_ref()
     }
 
     /// The answer to a request for which none came in time.

@@ -673,25 +673,6 @@ impl Exchange {
         }
         self.answer(index, head, body, details, now);
     }
-
-    /// Counts a status that we answer for a cluster as if it had come from there.
-    pub(crate) fn charge(&mut self, index: StreamIndex, status: u16) {
-        let Some(stream) = self.streams.get(index).filter(|it| !it.is_health_check) else { return };
-        let internal = stream.request.get(Name::XEnvoyInternal).is_some();
-        if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
-            cluster.stats.count_response(status, internal);
-            if let Some(zone) = cluster.zone_of(stream.retries.pool_key) {
-                zone.upstream_rq.count(status);
-            }
-            stream.count(|stats| stats.upstream_rq.count(status));
-            if let Some(alt) = stream.alt_stats() {
-                alt.count_response(status, internal);
-            }
-            if cluster.is_canary(stream.retries.pool_key) {
-                cluster.count_canary(status, None, &self.env);
-            }
-        }
-    }
 }
 
 impl Connections {

@@ -12,6 +12,7 @@ use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Phase;
 use crate::env::Env;
 use crate::exchange::Exchange;
+use crate::exchange::charge::{Counted, count_answer};
 use crate::exchange::clients::client_of;
 use crate::exchange::forward::Item;
 use crate::exchange::hedging::Hedging;
@@ -26,7 +27,7 @@ use crate::ids::{Kind, Leg, PoolKey, ResetReason, StreamIndex};
 use crate::local::message::Error;
 use crate::record::{Heads, details};
 use crate::upstream::Upstreams;
-use crate::upstream::cluster::{ClusterState, RequestOutcome};
+use crate::upstream::cluster::RequestOutcome;
 use crate::upstream::passive_health::HostOutcome;
 
 impl Exchange {
@@ -281,10 +282,8 @@ impl Exchange {
         }
         let clusters = &mut self.upstreams.clusters;
         if let Some(cluster) = clusters.get_mut(stream.cluster) {
-            count_response(stream, cluster, pool_key, status, now);
-            if is_of_canary(stream, cluster, pool_key) {
-                cluster.count_canary(status, stream.millis_to_answer(now), &self.env);
-            }
+            let took = stream.millis_to_answer(now);
+            count_answer(stream, cluster, &Counted { pool_key, status, took }, &self.env);
         }
         let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
         let hint = kept.and_then(keep_alive_timeout);
@@ -715,50 +714,6 @@ fn status_for_host(stream: &Stream) -> u16 {
         Some(said) if grpc::is_grpc(&stream.request) => grpc::http_status(said),
         Some(_) | None => status,
     }
-}
-
-/// What the cluster of a stream counts of a response.
-#[inline(always)]
-fn count_response(
-    stream: &Stream,
-    cluster: &ClusterState,
-    pool_key: Option<PoolKey>,
-    status: u16,
-    now: Instant,
-) {
-    // What asks for health is no traffic.
-    if stream.is_health_check {
-        return;
-    }
-    let zone = cluster.zone_of(pool_key);
-    if let Some(zone) = zone {
-        zone.upstream_rq.count(status);
-    }
-    let internal = stream.request.names(Name::XEnvoyInternal);
-    cluster.stats.count_response(status, internal);
-    stream.count(|stats| stats.upstream_rq.count(status));
-    if let Some(alt) = stream.alt_stats() {
-        alt.count_response(status, internal);
-    }
-    if let Some(took) = stream.millis_to_answer(now) {
-        cluster.stats.count_time(took, internal);
-        if let Some(zone) = zone {
-            zone.upstream_rq_time.record(took);
-        }
-        stream.count(|stats| stats.upstream_rq_time.record(took));
-        if let Some(alt) = stream.alt_stats() {
-            alt.count_time(took, internal);
-        }
-    }
-}
-
-/// Whether a canary has answered: a host that is one, or as its answer says.
-#[inline(always)]
-fn is_of_canary(stream: &Stream, cluster: &ClusterState, pool_key: Option<PoolKey>) -> bool {
-    let says_so = || stream.response.get(Name::XEnvoyUpstreamCanary) == Some(b"true");
-    let is_canary = cluster.is_canary(pool_key)
-        || (stream.response.names(Name::XEnvoyUpstreamCanary) && says_so());
-    is_canary && !stream.is_health_check
 }
 
 impl Stream {

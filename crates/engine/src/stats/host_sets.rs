@@ -47,3 +47,11 @@ stats! {
 }
 
 count_by_origin! { AltStats }
+
+impl PartStats {
+    /// Counts an answer, and how many milliseconds it `took` where that is known.
+    pub(crate) fn count(&self, status: u16, took: Option<u64>) {
+        self.upstream_rq.count(status);
+        took.into_iter().for_each(|took| self.upstream_rq_time.record(took));
+    }
+}

@@ -91,6 +91,8 @@ pub(crate) struct ClusterState {
     pub(crate) zone_books: Option<Box<ZoneBooks>>,
     /// Where the answers of canaries are counted, once there are any.
     pub(crate) canary_stats: Option<Arc<PartStats>>,
+    /// Some host is one, or was.
+    pub(crate) has_canaries: bool,
     /// What was found out about its hosts, as it was last told.
     pub(crate) health: Option<Arc<ClusterHealth>>,
     /// The monitor knows that it is used.
@@ -177,6 +179,7 @@ impl ClusterState {
             aggregate,
             zone_books: None,
             canary_stats: None,
+            has_canaries: false,
             health: None,
             told_traffic: false,
             dropped: 0,

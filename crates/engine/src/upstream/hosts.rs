@@ -49,6 +49,7 @@ impl ClusterState {
             }
             let zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
             let is_canary = OmittedHosts::Canaries.has(&endpoint.filter_metadata);
+            self.has_canaries |= is_canary;
             let mut host = Host::new(endpoint.clone());
             for pool in pools.iter() {
                 let class = self.pools.get(pool as usize).and_then(|it| Some(it.as_ref()?.class));
@@ -173,6 +174,7 @@ impl ClusterState {
         pool.tally = self.config.tally_of(&pool.address);
         pool.zone = self.zone_books.as_mut().and_then(|books| books.to(&endpoint.locality));
         pool.is_canary = OmittedHosts::Canaries.has(&endpoint.filter_metadata);
+        self.has_canaries |= pool.is_canary;
         pool.total = self.config.connections_of(&pool.address);
         u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
     }

@@ -17,12 +17,12 @@ use crate::env::{Env, TimerSlot};
 use crate::format::address_text;
 use crate::ids::{PoolClass, PoolKey, StreamIndex};
 use crate::message::HostCounts;
-use crate::stats::PartStats;
 use crate::tally::Tally;
 use crate::total::Total;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::ErrorStreak;
+use crate::upstream::zone_books::Zone;
 
 /// The connections to one host.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Pool {
     /// Errors in a row, where outliers are looked for.
     pub(crate) error_streak: ErrorStreak,
     /// Where its requests are counted by zones, if both ends are in one.
-    pub(crate) zone: Option<Arc<PartStats>>,
+    pub(crate) zone: Option<Arc<Zone>>,
     /// Its host's metadata says `canary: true` under `envoy.lb`.
     pub(crate) is_canary: bool,
     /// It is counted among its cluster's pools, where these are.

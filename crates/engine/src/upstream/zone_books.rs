@@ -17,7 +17,15 @@ pub(crate) struct ZoneBooks {
     worker: u32,
     cluster: Arc<str>,
     from: Arc<str>,
-    open: Vec<(Box<str>, Arc<PartStats>)>,
+    open: Vec<(Box<str>, Arc<Zone>)>,
+}
+
+/// A zone as requests to it are counted.
+#[derive(Debug)]
+pub(crate) struct Zone {
+    /// `zone.<ours>.<the host's>`
+    pub(crate) name: Arc<str>,
+    pub(crate) stats: Arc<PartStats>,
 }
 
 impl ZoneBooks {
@@ -29,23 +37,24 @@ impl ZoneBooks {
     }
 
     /// Where requests to hosts of a locality (`region/zone/sub_zone`) are counted, if that has a zone.
-    pub(crate) fn to(&mut self, locality: &str) -> Option<Arc<PartStats>> {
+    pub(crate) fn to(&mut self, locality: &str) -> Option<Arc<Zone>> {
         let zone = locality.split('/').nth(1).filter(|zone| !zone.is_empty())?;
-        if let Some((_, stats)) = self.open.iter().find(|(known, _)| **known == *zone) {
-            return Some(Arc::clone(stats));
+        if let Some((_, open)) = self.open.iter().find(|(known, _)| **known == *zone) {
+            return Some(Arc::clone(open));
         }
-        let name = Arc::from(format!("zone.{}.{zone}", self.from));
-        let scope = Scope::ClusterPart { cluster: Arc::clone(&self.cluster), name };
-        let stats: Arc<PartStats> = self.registry.set(self.worker, scope);
-        self.open.push((Box::from(zone), Arc::clone(&stats)));
-        Some(stats)
+        let name: Arc<str> = Arc::from(format!("zone.{}.{zone}", self.from));
+        let (cluster, part) = (Arc::clone(&self.cluster), Arc::clone(&name));
+        let stats = self.registry.set(self.worker, Scope::ClusterPart { cluster, name: part });
+        let open = Arc::new(Zone { name, stats });
+        self.open.push((Box::from(zone), Arc::clone(&open)));
+        Some(open)
     }
 }
 
 impl ClusterState {
     /// Where requests to the host of a pool are counted by zones.
     #[inline]
-    pub(crate) fn zone_of(&self, pool_key: Option<PoolKey>) -> Option<&PartStats> {
+    pub(crate) fn zone_of(&self, pool_key: Option<PoolKey>) -> Option<&Zone> {
         self.zone_books.as_ref()?;
         self.own_pool(pool_key)?.zone.as_deref()
     }
@@ -53,7 +62,7 @@ impl ClusterState {
     /// Whether the host of a pool is a canary.
     #[inline]
     pub(crate) fn is_canary(&self, pool_key: Option<PoolKey>) -> bool {
-        self.own_pool(pool_key).is_some_and(|pool| pool.is_canary)
+        self.has_canaries && self.own_pool(pool_key).is_some_and(|pool| pool.is_canary)
     }
 
     /// Counts the answer of a canary, and how many milliseconds it `took` where that is known.
@@ -64,8 +73,7 @@ impl ClusterState {
             let (cluster, name) = (Arc::clone(cluster), Arc::from("canary"));
             env.registry.set(env.index, Scope::ClusterPart { cluster, name })
         });
-        stats.upstream_rq.count(status);
-        took.into_iter().for_each(|took| stats.upstream_rq_time.record(took));
+        stats.count(status, took);
     }
 
     /// Those of an aggregate are its own clusters'.
