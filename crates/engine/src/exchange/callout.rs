@@ -15,7 +15,7 @@ use towpath_proto::name::Name;
 use towpath_proto::{Close, ConnectionId, Head, Instant};
 
 use crate::conn::context::ChainContext;
-use crate::env::Work;
+use crate::env::{Env, Work};
 use crate::exchange::Exchange;
 use crate::exchange::callout_spans::CalloutTrace;
 use crate::exchange::forward::{Item, keep};
@@ -25,12 +25,14 @@ use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::talk::{FRAME_START, INTERNAL, REQUEST_TIMER, end_of, first_message};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
+use crate::grpc;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
 use crate::message::FromWorker;
 use crate::serving::Serving;
 use crate::snapshot::route::Mirror;
 use crate::snapshot::subset::Criteria;
+use crate::stats::{AsyncClientStats, Scope};
 use crate::tracer::report::Load;
 use crate::upstream::passive_health::HostOutcome;
 
@@ -42,6 +44,7 @@ pub(crate) struct Callouts {
     joint: Vec<(Joint, u64)>,
     /// The chain of their streams, once there are any.
     context: Option<Rc<ChainContext>>,
+    stats: Option<Arc<AsyncClientStats>>,
 }
 
 #[derive(Debug)]
@@ -132,6 +135,11 @@ impl Callouts {
     fn context(&mut self) -> Rc<ChainContext> {
         let fresh = || Rc::new(ChainContext::local(Arc::default()));
         Rc::clone(self.context.get_or_insert_with(fresh))
+    }
+
+    fn stats(&mut self, env: &Env) -> &AsyncClientStats {
+        let scope = || Scope::Http(Arc::from("async-client"));
+        self.stats.get_or_insert_with(|| env.registry.set(env.index, scope()))
     }
 
     /// Has one more wait for a callout that asks the same, if one runs; answers its serial number.
@@ -347,12 +355,16 @@ impl Exchange {
             stream.retries.tried.get_or_insert_default().criteria = criteria;
         }
         let is_known = known.is_some();
-        if let Some((stats, cluster)) = known.and_then(|it| Some((it.google_stats.as_ref()?, it))) {
-            stats.streams_total.inc();
-            if cluster.tls.is_some() {
-                // It is one.
-                let _ = head.set_scheme(b"https");
+        match known.map(|known| (&known.google_stats, known)) {
+            Some((Some(stats), cluster)) => {
+                stats.streams_total.inc();
+                if cluster.tls.is_some() {
+                    // It is one.
+                    let _ = head.set_scheme(b"https");
+                }
             }
+            Some((None, _)) => self.callouts.stats(&self.env).rq_total.inc(),
+            None => {}
         }
         stream.request.put(head, &mut self.env.heads);
         stream.request_end = end;
@@ -538,6 +550,10 @@ impl Exchange {
         }
         let traced = running.trace.take().map(|trace| (trace, answer.clone()));
         running.answer = Some(answer);
+        if failed.is_some() && stream.response.present().is_some() && grpc::is_grpc(&stream.request)
+        {
+            self.callouts.stats(&self.env).rq_reset_after_downstream_response_started.inc();
+        }
         self.env.work.push_back(Work::Answer(stream.serial));
         if let Some((trace, answer)) = traced {
             self.end_callout_span(*trace, stream, Some(&answer), now);

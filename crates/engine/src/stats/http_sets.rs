@@ -74,3 +74,11 @@ stats! {
 }
 
 count_response! { HttpStats }
+
+stats! {
+    /// `http.async-client.…`: of requests of filters, logs and tracers.
+    pub AsyncClientStats {
+        Counter rq_reset_after_downstream_response_started;
+        Counter rq_total;
+    }
+}

@@ -41,7 +41,7 @@ pub use filter_sets::{
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
 pub use host_sets::{AltStats, MaglevStats, PartStats, RingStats, SocketMatchStats};
-pub use http_sets::HttpStats;
+pub use http_sets::{AsyncClientStats, HttpStats};
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;
 pub use names::{DnsCacheBreakerStats, DnsCacheStats};

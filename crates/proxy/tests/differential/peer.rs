@@ -260,7 +260,7 @@ fn is_compared(name: &str) -> bool {
         "tcp.",
         "tracing.",
     ];
-    let other = ["http.admin.", "http.async-client.", "listener.admin."];
+    let other = ["http.admin.", "listener.admin."];
     // How often that was tried is up to time.
     let is_timed = name.ends_with(".failed_updates");
     !is_timed
