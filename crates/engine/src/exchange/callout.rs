@@ -25,7 +25,6 @@ use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::talk::{FRAME_START, INTERNAL, REQUEST_TIMER, end_of, first_message};
 use crate::exchange::timers::HttpTimer;
 use crate::filter::{Answer, Callout, Failed, Joint, Said};
-use crate::grpc;
 use crate::ids::{Kind, Leg, StreamIndex};
 use crate::logger;
 use crate::message::FromWorker;
@@ -137,7 +136,7 @@ impl Callouts {
         Rc::clone(self.context.get_or_insert_with(fresh))
     }
 
-    fn stats(&mut self, env: &Env) -> &AsyncClientStats {
+    pub(super) fn stats(&mut self, env: &Env) -> &AsyncClientStats {
         let scope = || Scope::Http(Arc::from("async-client"));
         self.stats.get_or_insert_with(|| env.registry.set(env.index, scope()))
     }
@@ -550,10 +549,6 @@ impl Exchange {
         }
         let traced = running.trace.take().map(|trace| (trace, answer.clone()));
         running.answer = Some(answer);
-        if failed.is_some() && stream.response.present().is_some() && grpc::is_grpc(&stream.request)
-        {
-            self.callouts.stats(&self.env).rq_reset_after_downstream_response_started.inc();
-        }
         self.env.work.push_back(Work::Answer(stream.serial));
         if let Some((trace, answer)) = traced {
             self.end_callout_span(*trace, stream, Some(&answer), now);

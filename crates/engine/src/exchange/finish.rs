@@ -178,12 +178,16 @@ impl Exchange {
     }
 
     /// Counts a response that broke off; as in Envoy, of calls by gRPC alone, which a filter may have made of them.
-    pub(crate) fn count_reset_call(&self, index: StreamIndex) {
-        if let Some(stream) = self.streams.get(index)
-            && let Some(http) = stream.context.http()
-            && (stream.came_as_grpc() || grpc::is_grpc(&stream.request))
-        {
+    pub(crate) fn count_reset_call(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams.get(index) else { return };
+        if !(stream.came_as_grpc() || grpc::is_grpc(&stream.request)) {
+            return;
+        }
+        if let Some(http) = stream.context.http() {
             http.stats.rq_reset_after_downstream_response_started.inc();
+        } else if matches!(stream.kind, Kind::Callout(_)) {
+            let stats = self.callouts.stats(&self.env);
+            stats.rq_reset_after_downstream_response_started.inc();
         }
     }
 
