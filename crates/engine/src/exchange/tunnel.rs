@@ -45,8 +45,9 @@ impl Exchange {
         self.detach(index, Close::Abort, now);
         let Some(stream) = self.streams.get_mut(index) else { return };
         stream.recorder.note(|record| record.details = details::WEBSOCKET_HANDSHAKE_UNSUCCESSFUL);
-        stream.response.remove(Name::ContentLength);
-        stream.response.remove(Name::KeepAlive);
+        for name in [Name::ContentLength, Name::ContentType, Name::KeepAlive] {
+            stream.response.remove(name);
+        }
         stream.retries.remaining = 0;
         stream.response_end = Progress::Ended;
         let serial = stream.serial;
