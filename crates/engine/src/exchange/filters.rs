@@ -7,8 +7,8 @@ use bytes::Bytes;
 use towpath_proto::Instant;
 use towpath_proto::head::Version;
 
-use crate::conn::Connection;
 use crate::conn::context::HttpContext;
+use crate::conn::{Connection, Connections};
 use crate::exchange::Exchange;
 use crate::exchange::callout::FilterOf;
 use crate::exchange::edge::Origin;
@@ -21,7 +21,7 @@ use crate::exchange::passing::{
 use crate::exchange::stream::{Kept, Progress, Stream, UpstreamState};
 use crate::exchange::talk::Talks;
 use crate::filter::{
-    Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, StreamFilter,
+    Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, Room, StreamFilter,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -242,16 +242,14 @@ impl Exchange {
                 }
                 OnRequest::Wait(mut watcher, wait) => {
                     if watcher.talks() {
-                        let client = self.conns.table.get(stream.downstream.connection);
-                        watcher.begin(client.map_or(0, Connection::high_watermark));
+                        watcher.begin(room(stream, &self.conns));
                         talks = true;
                     }
                     delay = Some((place, wait));
                     (watcher, None)
                 }
                 OnRequest::Talk { mut watcher, waits } => {
-                    let client = self.conns.table.get(stream.downstream.connection);
-                    watcher.begin(client.map_or(0, Connection::high_watermark));
+                    watcher.begin(room(stream, &self.conns));
                     (talks, is_held) = (true, waits);
                     (watcher, waits.then_some(Until::Told))
                 }
@@ -788,4 +786,11 @@ impl Exchange {
         }
         self.on_response_ended(index, now);
     }
+}
+
+/// What filters that talk may hold of a stream.
+fn room(stream: &Stream, conns: &Connections) -> Room {
+    let client = conns.table.get(stream.downstream.connection);
+    let flow = client.map_or(0, Connection::high_watermark);
+    Room { flow, whole: stream.context.listener.retry_buffer_limit }
 }

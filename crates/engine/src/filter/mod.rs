@@ -195,8 +195,8 @@ pub trait StreamFilter: fmt::Debug {
         false
     }
 
-    /// So many bytes at most are held in each direction, of one that talks.
-    fn begin(&mut self, _limit: usize) {}
+    /// What may be held in each direction, of one that talks.
+    fn begin(&mut self, _room: Room) {}
 
     /// It hears something of its call.
     fn on_said(&mut self, _said: Said, _stream: &mut TalkView<'_>) {}
@@ -369,6 +369,15 @@ impl Reply {
             is_final: false,
         }
     }
+}
+
+/// How many bytes a filter that talks may hold in each direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Above it, who sends is not read on.
+    pub flow: usize,
+    /// Of a message that is wanted as a whole: `per_connection_buffer_limit_bytes`, 1 MiB without it.
+    pub whole: usize,
 }
 
 /// A request at a filter.

@@ -14,7 +14,7 @@ use self::stats::BandwidthLimitStats;
 use super::pace::{Allowance, Pace};
 use super::{
     Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
-    ResponseView, RouteConfig, Said, Step, StreamFilter, TalkView,
+    ResponseView, Room, RouteConfig, Said, Step, StreamFilter, TalkView,
 };
 use crate::format::Facts;
 use crate::stats::FilterNames;
@@ -253,8 +253,8 @@ impl Drop for Limited {
 }
 
 impl StreamFilter for Limited {
-    fn begin(&mut self, limit: usize) {
-        self.limit = limit;
+    fn begin(&mut self, room: Room) {
+        self.limit = room.flow;
     }
 
     fn next_step(&mut self) -> Option<Step> {
@@ -350,7 +350,7 @@ mod tests {
         let number = |name: &str| registry.read().number(&format!("{COUNTED}{name}")).unwrap_or(0);
         let config = limit(1, true, false);
         let mut filter = limited(&config, &mut Stream::new(b"POST", &[]), &registry).unwrap();
-        filter.begin(500);
+        filter.begin(Room { flow: 500, whole: 500 });
         let record = Record::default();
         let facts = Facts::new(&record, Instant::ZERO);
         let give = |filter: &mut dyn StreamFilter, length| {

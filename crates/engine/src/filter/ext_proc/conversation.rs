@@ -24,7 +24,7 @@ use super::wire::{
 };
 use super::{BodyMode, Merged, ProcessingMode, Shared, attributes, mutation};
 use crate::filter::{
-    Callout, Direction, Release, Reply, RequestView, ResponseView, Said, Step, StreamFilter,
+    Callout, Direction, Release, Reply, RequestView, ResponseView, Room, Said, Step, StreamFilter,
     TalkView,
 };
 use crate::format::Facts;
@@ -55,7 +55,7 @@ pub(super) struct Conversation {
     request: Flow,
     response: Flow,
     steps: VecDeque<Step>,
-    limit: usize,
+    room: Room,
 }
 
 impl Conversation {
@@ -72,7 +72,7 @@ impl Conversation {
             request: Flow::new(Direction::Request, merged.mode.of_request()),
             response: Flow::new(Direction::Response, merged.mode.of_response()),
             steps: VecDeque::new(),
-            limit: 0,
+            room: Room { flow: 0, whole: 0 },
         }
     }
 
@@ -360,7 +360,7 @@ impl Conversation {
         data: &mut Bytes,
         facts: &Facts<'_>,
     ) -> Result<(), Reply> {
-        let limit = self.limit;
+        let limit = self.room.whole;
         let (is_done, watches) = (self.is_done, self.watches());
         let early = self.shared.config.sends_body_early;
         let flow = self.flow(way);
@@ -434,8 +434,8 @@ impl BodyMode {
 }
 
 impl StreamFilter for Conversation {
-    fn begin(&mut self, limit: usize) {
-        self.limit = limit;
+    fn begin(&mut self, room: Room) {
+        self.room = room;
     }
 
     fn next_step(&mut self) -> Option<Step> {
@@ -452,7 +452,7 @@ impl StreamFilter for Conversation {
             Direction::Response => &self.response,
         };
         // What is too much as a whole is answered, and not waited for.
-        flow.modes.body != BodyMode::Buffered && flow.bytes() > self.limit
+        flow.modes.body != BodyMode::Buffered && flow.bytes() > self.room.flow
     }
 
     fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {

@@ -15,7 +15,7 @@ use self::stats::{FaultClusterStats, FaultStats};
 use super::pace::{Allowance, Pace};
 use super::{
     Direction, FilterConfig, FilterScope, HttpFilter, OnAnswer, OnRequest, Reply, RequestView,
-    RouteConfig, Said, Step, StreamFilter, TalkView, Wait,
+    Room, RouteConfig, Said, Step, StreamFilter, TalkView, Wait,
 };
 use crate::format::Facts;
 use crate::fraction::Fraction;
@@ -300,9 +300,9 @@ impl StreamFilter for Delayed {
         self.slowed.is_some()
     }
 
-    fn begin(&mut self, limit: usize) {
+    fn begin(&mut self, room: Room) {
         if let Some(slowed) = &mut self.slowed {
-            slowed.limit = limit;
+            slowed.limit = room.flow;
         }
     }
 

@@ -37,7 +37,7 @@ use self::stats::TranscoderStats;
 use self::weave::Weave;
 use super::{
     Direction, FilterConfig, FilterScope, HttpFilter, MANAGER, OnRequest, Release, Reply,
-    RequestView, ResponseView, RouteConfig, Step, StreamFilter,
+    RequestView, ResponseView, Room, RouteConfig, Step, StreamFilter,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -389,8 +389,8 @@ impl Drop for Call {
 }
 
 impl StreamFilter for Call {
-    fn begin(&mut self, limit: usize) {
-        self.limit = limit;
+    fn begin(&mut self, room: Room) {
+        self.limit = room.whole;
     }
 
     fn next_step(&mut self) -> Option<Step> {

@@ -209,7 +209,7 @@ impl Conversation {
     }
 
     fn go_on_from_head(&mut self, way: Direction, stream: &mut TalkView<'_>) {
-        let limit = self.limit;
+        let limit = self.room.whole;
         let flow = self.flow(way);
         let body = flow.modes.body;
         if flow.is_over {

@@ -57,7 +57,7 @@ impl Scene {
             span: None,
         };
         let mut talk = Conversation::new(shared, &merged, callout);
-        talk.begin(10);
+        talk.begin(Room { flow: 10, whole: 10 });
         let mut request = Head::request(b"POST", b"http", b"one.test", b"/a");
         request.append_bytes(b"content-length", b"5");
         talk.request.has_no_body = !has_body;
