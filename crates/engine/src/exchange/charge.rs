@@ -1,5 +1,5 @@
-//! What a cluster counts of an answer: for all its requests, for those to a zone and of canaries, and by what routes and
-//! requests call it.
+//! What a cluster counts of an answer: for all its requests, for those to a zone and of canaries, and by what routes
+//! and requests call it.
 //!
 //! Arrives: the status of a stream, from a host or given here in its place. Leaves: counters.
 

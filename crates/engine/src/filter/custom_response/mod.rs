@@ -24,8 +24,8 @@ pub struct CustomResponse(pub Option<Arc<Tree<LocalResponse>>>);
 pub struct LocalResponse {
     /// `status_code`; without it that of the response.
     pub status: Option<u16>,
-    /// `body`: the content, or what the format has as `%LOCAL_REPLY_BODY%`; without it that has what is replaced, if it is
-    /// an answer of this proxy's own.
+    /// `body`: the content, or what the format has as `%LOCAL_REPLY_BODY%`; without it that has what is replaced, if
+    /// it is an answer of this proxy's own.
     pub body: Option<Arc<str>>,
     /// `body_format`.
     pub format: Option<Format>,
