@@ -189,8 +189,8 @@ pub(crate) fn set_host(head: &mut Head, host: &[u8], forward: &Forward, quiet: b
 /// As Envoy does: not a second time what was appended last.
 fn append_forwarded_host(head: &mut Head, host: &[u8]) {
     let said = head.values(Name::XForwardedHost).collect::<Vec<_>>().join(&b","[..]);
-    let hosts = said.split(|&byte| byte == b',').filter(|host| !host.is_empty());
-    if hosts.last() != Some(host) {
+    let mut hosts = said.split(|&byte| byte == b',').filter(|host| !host.is_empty());
+    if hosts.next_back() != Some(host) {
         let all = if said.is_empty() { host.to_vec() } else { [&said, host].join(&b","[..]) };
         head.set(Name::XForwardedHost, &all);
     }
