@@ -285,12 +285,23 @@ impl Worker {
         {
             connection.put_off = false;
             connection.events = 0;
-            self.exchange.pump(id, now);
+            match self.exchange.conns.handshakes.late.remove(&id) {
+                Some(late) => {
+                    late.iter().for_each(|piece| self.exchange.on_sealed(id, piece, now));
+                }
+                None => self.exchange.pump(id, now),
+            }
             self.do_work(now);
         }
     }
 
     pub(crate) fn on_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
+        // Nobody waits for its handshake any more.
+        if self.exchange.conns.handshakes.late.remove(&id).is_some()
+            && let Some(connection) = self.exchange.conns.table.get_mut(id)
+        {
+            connection.put_off = false;
+        }
         self.catch_up(id, now);
         if self.exchange.conns.out_for == Some(id) {
             self.exchange.conns.flush_out(&mut self.exchange.env);

@@ -7,14 +7,18 @@
 )]
 
 mod scene;
+#[path = "scene/secure.rs"]
+mod secure;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use scene::{HTTP, Plan, address};
+use secure::Certificates;
 use towpath_engine::message::{Message, ToWorker};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
+use towpath_proto::tls::{Clock, ServerName};
 use towpath_proto::{
     Close, ConnectionId, Failure, Input, Instant, ListenerId, Machine, Output, ReadInterest,
 };
@@ -66,6 +70,45 @@ fn what_waits_for_its_turn_comes_before_the_connections_end() {
 }
 
 #[test]
+fn handshakes_of_many_clients_have_a_share_of_each_round() {
+    const CLIENTS: u32 = 40;
+    let certificates = Certificates::new();
+    let upstream = certificates.upstream("app.test").template.unwrap();
+    let client = upstream.client(&Clock::default());
+    let hello = || client.connect(&ServerName::new("app.test").unwrap()).unwrap().take_output();
+    let mut plan = Plan::new(1);
+    plan.tls = Some(certificates.downstream(&[]));
+    let mut half = Half::of(plan);
+    let of = |number: u32| ConnectionId::new(number, 1);
+    let mut inputs = Vec::new();
+    for connection in (10..10 + CLIENTS).map(of) {
+        half.accept(connection);
+        // In two pieces, which stay in order.
+        let mut first = Bytes::from(hello());
+        let second = first.split_off(20);
+        inputs.extend([first, second].map(|chunk| Input::Received { connection, chunk }));
+    }
+    // One that does not wait for its answer.
+    let gone = of(5 + CLIENTS);
+    half.sent.clear();
+    half.give_all(inputs);
+    let mut answered = half.answered();
+    assert_eq!(answered.len(), 4, "of eight pieces");
+    half.give(Input::Closed { connection: gone, failure: Failure::Reset });
+    let mut rounds = 1;
+    while half.goes_on() {
+        half.give(Input::Timeout);
+        let more = half.answered();
+        assert!((1..=8).contains(&more.len()), "{} in a round", more.len());
+        answered.extend(more);
+        rounds += 1;
+    }
+    let expected: Vec<_> = (10..10 + CLIENTS).map(of).filter(|it| *it != gone).collect();
+    assert_eq!(answered, expected, "in the order in which they came");
+    assert!(rounds >= 10, "{rounds} rounds");
+}
+
+#[test]
 fn what_is_expected_and_not_known_is_passed_on() {
     let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nexpect: ";
     let twice = "100-continue\r\nexpect: 100-continue";
@@ -95,6 +138,12 @@ struct Half {
 
 impl Half {
     fn new() -> Self {
+        let mut half = Self::of(Plan::new(1));
+        half.accept(CLIENT);
+        half
+    }
+
+    fn of(plan: Plan) -> Self {
         let worker = Worker::new(WorkerOptions {
             index: 0,
             workers: 1,
@@ -104,12 +153,22 @@ impl Half {
         });
         let (sent, reading, closed, waits_for) = (Vec::new(), ReadInterest::On, None, None);
         let mut half = Self { worker, sent, reading, closed, waits_for };
-        let snapshot = Plan::new(1).snapshot().into();
+        let snapshot = plan.snapshot().into();
         half.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
+        half
+    }
+
+    fn accept(&mut self, connection: ConnectionId) {
         let peer = address(([10, 0, 9, 9], 999));
         let (listener, local) = (ListenerId(0), address(HTTP));
-        half.give(Input::Accepted { listener, connection: CLIENT, local, peer, original: None });
-        half
+        self.give(Input::Accepted { listener, connection, local, peer, original: None });
+    }
+
+    /// Which connections something was sent on.
+    fn answered(&mut self) -> Vec<ConnectionId> {
+        let mut all: Vec<_> = self.sent.drain(..).map(|(connection, _)| connection).collect();
+        all.dedup();
+        all
     }
 
     fn client_says(&mut self, bytes: Vec<u8>) {
@@ -118,7 +177,12 @@ impl Half {
 
     /// One round.
     fn give(&mut self, input: Input<Message>) {
-        self.worker.handle(input, NOW);
+        self.give_all(vec![input]);
+    }
+
+    /// The same, in which several things happen.
+    fn give_all(&mut self, inputs: Vec<Input<Message>>) {
+        inputs.into_iter().for_each(|input| self.worker.handle(input, NOW));
         self.waits_for = loop {
             match self.worker.poll(NOW) {
                 Output::Wait(deadline) => break Some(deadline),

@@ -130,7 +130,15 @@ pub(crate) struct Handshakes {
     pub(crate) sealed: BytesMut,
     /// Connections that cannot be written to any more.
     pub(crate) broken: Vec<(ConnectionId, Fault)>,
+    /// What clients have sent in their handshakes, and has not been looked at.
+    pub(crate) late: FxHashMap<ConnectionId, Vec<Bytes>>,
+    /// A round, and how many pieces of handshakes were looked at in it.
+    taken: (u32, u32),
 }
+
+/// Pieces of clients' handshakes that are looked at in one round; each may cost the signature of a key. It bounds how
+/// long a flood of them keeps others waiting.
+const HANDSHAKES_PER_ROUND: u32 = 8;
 
 /// What is known of a connection after its handshake.
 #[derive(Debug)]
@@ -201,6 +209,15 @@ impl Connections {
 }
 
 impl Handshakes {
+    /// Counts a piece of a client's handshake; false when the round has had its share of them.
+    pub(crate) fn has_share(&mut self, round: u32) -> bool {
+        if self.taken.0 != round {
+            self.taken = (round, 0);
+        }
+        self.taken.1 += 1;
+        self.taken.1 <= HANDSHAKES_PER_ROUND
+    }
+
     pub(crate) fn attempt(&self, id: ConnectionId) -> Option<AttemptId> {
         self.open.get(&id).map(|handshake| handshake.attempt)
     }

@@ -198,13 +198,18 @@ impl Exchange {
         }
     }
 
-    /// Goes on with the connections that had more events than their share.
+    /// Goes on with the connections that had more events than their share, or whose handshakes were put off.
     pub(crate) fn go_on(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.env.put_off) {
-            if let Some(connection) = self.conns.table.get_mut(id) {
-                connection.put_off = false;
+            let late = self.conns.handshakes.late.remove(&id);
+            let Some(connection) = self.conns.table.get_mut(id) else { continue };
+            connection.put_off = false;
+            if late.is_none() {
                 self.pump(id, now);
+                continue;
             }
+            late.into_iter().flatten().for_each(|piece| self.on_received(id, piece, now));
+            self.update_reading(id);
         }
     }
 

@@ -160,6 +160,11 @@ impl Exchange {
             return self.on_handshake_received(id, &chunk, now);
         };
         if connection.tls.is_some() && !matches!(connection.role, Role::Closing(_)) {
+            if connection.downstream().is_some_and(|downstream| !downstream.ready)
+                && self.puts_off_handshake(id, &chunk)
+            {
+                return;
+            }
             return self.on_sealed(id, &chunk, now);
         }
         connection.bytes_received += chunk.len() as u64;

@@ -166,6 +166,21 @@ impl Exchange {
         self.fail_connect(attempt, Closer::Remote, ResetReason::Tls(fault), now);
     }
 
+    /// Whether a piece of a client's handshake waits for the next round, because this one has had its share of them.
+    pub(super) fn puts_off_handshake(&mut self, id: ConnectionId, piece: &Bytes) -> bool {
+        let Some(connection) = self.conns.table.get_mut(id) else { return false };
+        let handshakes = &mut self.conns.handshakes;
+        if !connection.put_off && handshakes.has_share(self.env.round) {
+            return false;
+        }
+        handshakes.late.entry(id).or_default().push(piece.clone());
+        if !std::mem::replace(&mut connection.put_off, true) {
+            self.env.put_off.push(id);
+        }
+        self.update_reading(id);
+        true
+    }
+
     /// Records for an established connection: opens them and hands on what is in them, a piece at a time, so that a
     /// slice that is kept holds a piece at most.
     pub(crate) fn on_sealed(&mut self, id: ConnectionId, chunk: &Bytes, now: Instant) {
