@@ -3,13 +3,13 @@
 local token, spent = ...
 local yield, error, type = coroutine.yield, error, type
 
-local match, tostring = string.match, tostring
+local match, raw_tostring = string.match, tostring
 
 -- A script that has used up its instructions is not to go on by catching the error. What is caught is a text, as in Envoy.
 local function guarded(is_well, ...)
     spent()
     if not is_well and type((...)) == "userdata" then
-        local text = match(tostring((...)), "^[^\n]*")
+        local text = match(raw_tostring((...)), "^[^\n]*")
         return is_well, match(text, "^runtime error: (.*)") or text
     end
     return is_well, ...
@@ -57,7 +57,7 @@ table.getn = function(list) return #list end
 math.pow = function(base, exponent) return base ^ exponent end
 
 -- There a number has no other form when it is whole.
-local raw_tostring, kind, format = tostring, math.type, string.format
+local kind, format = math.type, string.format
 
 function tostring(...)
     local value = ...
