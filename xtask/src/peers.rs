@@ -115,6 +115,11 @@ const PEERS: &[Peer] = &[
         source: Source::Debian { packages: &["sslscan"], program: "usr/bin/sslscan" },
         version: "2.0.",
     },
+    Peer {
+        name: "nft",
+        source: Source::Debian { packages: &["nftables"], program: "usr/sbin/nft" },
+        version: "1.0.",
+    },
     Peer { name: "testssl", source: Source::Testssl, version: "3.0." },
     Peer { name: "grpc-web", source: Source::Npm, version: "2.1.1" },
     Peer {

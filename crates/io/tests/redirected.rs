@@ -20,6 +20,11 @@ use towpath_proto::{
 
 #[test]
 fn a_listener_tells_where_its_connections_were_going() {
+    in_a_namespace("what_happens_in_a_namespace");
+}
+
+/// Runs a test of this file in a network namespace of its own.
+fn in_a_namespace(test: &str) {
     let unshare = || {
         let mut unshare = Command::new("unshare");
         unshare.args(["--map-root-user", "--net"]);
@@ -31,7 +36,7 @@ fn a_listener_tells_where_its_connections_were_going() {
         assert!(std::env::var_os("CI").is_none(), "CI promises both: {why}");
         return eprintln!("not tested here: {why}");
     }
-    let inside = ["--exact", "what_happens_in_a_namespace", "--nocapture"];
+    let inside = ["--exact", test, "--nocapture"];
     let program = std::env::current_exe().unwrap();
     let status = unshare().arg(program).args(inside).env(INSIDE, "yes").status().unwrap();
     assert!(status.success());
@@ -55,18 +60,48 @@ fn what_happens_in_a_namespace() {
     assert_eq!(accepted(any(5000), transparent, there), (there, Some(there)));
     assert_eq!(accepted(any(5000), silent, there), (there, None));
     // Without rules most kernels keep no track of connections.
-    let (local, original) = accepted(any(5000), asks.clone(), there);
+    let (local, original) = accepted(any(5000), asks, there);
     assert!(local == there && original.is_none_or(|it| it == there), "{original:?}");
-    if !run("nft", "add table ip test") {
-        return eprintln!("not tested here: there is no nft");
+}
+
+#[test]
+#[ignore = "needs nft: cargo xtask peers, then TOWPATH_PEERS=target/peers/bin"]
+fn a_listener_tells_what_rules_of_the_kernel_led_to_it() {
+    in_a_namespace("what_happens_with_rules");
+}
+
+/// What the test above runs in a namespace of its own; nothing by itself.
+#[test]
+fn what_happens_with_rules() {
+    if std::env::var(INSIDE).is_err() {
+        return;
     }
-    assert!(run("nft", "add chain ip test out { type nat hook output priority -100; }"));
-    assert!(run("nft", "add rule ip test out tcp dport 5000 redirect to :6000"));
+    assert!(run("ip", "link set lo up"));
+    assert!(run("ip", "route add local 10.7.0.0/16 dev lo"));
+    let any = |port| SocketAddr::from(([0, 0, 0, 0], port));
+    let there = SocketAddr::from(([10, 7, 8, 9], 5000));
+    let asks = ListenOptions { original_destination: true, ..ListenOptions::default() };
+    let transparent = ListenOptions { transparent: true, ..asks.clone() };
+    let nft = format!("{}/nft", std::env::var("TOWPATH_PEERS").unwrap());
+    let nft = |words: &str| assert!(run(&nft, words), "nft {words}");
+    nft("add table ip test");
+    nft("add chain ip test out { type nat hook output priority -100; }");
+    nft("add rule ip test out tcp dport 5000 redirect to :6000");
     let here = SocketAddr::from(([127, 0, 0, 1], 6000));
     assert_eq!(accepted(any(6000), asks.clone(), there), (here, Some(there)));
     assert_eq!(accepted(any(6000), ListenOptions::default(), there), (here, None));
     // One that was not redirected was going where it came.
     assert_eq!(accepted(any(6000), asks, here), (here, Some(here)));
+    // What leaves for another machine comes back by a mark, and TPROXY gives it to the socket of another port.
+    assert!(run("ip", "route add local default dev lo table 101"));
+    assert!(run("ip", "rule add fwmark 1 lookup 101"));
+    assert!(run("ip", "route add 10.9.0.0/16 dev lo"));
+    nft("add chain ip test marks { type route hook output priority -150; }");
+    nft("add rule ip test marks ip daddr 10.9.0.0/16 meta mark set 1");
+    nft("add chain ip test led { type filter hook prerouting priority -150; }");
+    nft("add rule ip test led ip daddr 10.9.0.0/16 meta l4proto tcp tproxy to :7001 accept");
+    let away = SocketAddr::from(([10, 9, 1, 2], 7000));
+    assert_eq!(accepted(any(7001), transparent, away), (away, Some(away)));
 }
 
 /// As after Envoy's `original_src`: what is sent to clients is led back here, but their addresses are not ours.
