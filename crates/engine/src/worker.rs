@@ -296,7 +296,7 @@ impl Worker {
     }
 
     pub(crate) fn on_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
-        // Nobody waits for its handshake any more.
+        // Its client has gone: its handshake is not looked at.
         if self.exchange.conns.handshakes.late.remove(&id).is_some()
             && let Some(connection) = self.exchange.conns.table.get_mut(id)
         {

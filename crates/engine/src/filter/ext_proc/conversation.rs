@@ -451,8 +451,15 @@ impl StreamFilter for Conversation {
             Direction::Request => &self.request,
             Direction::Response => &self.response,
         };
-        // What is too much as a whole is answered, and not waited for.
-        flow.modes.body != BodyMode::Buffered && flow.bytes() > self.room.flow
+        match flow.modes.body {
+            // What is too much as a whole is answered, and not waited for.
+            BodyMode::Buffered => false,
+            // As much of it is shown as there is room for.
+            BodyMode::BufferedPartial => flow.bytes() > self.room.whole,
+            BodyMode::None | BodyMode::Streamed | BodyMode::FullDuplex => {
+                flow.bytes() > self.room.flow
+            }
+        }
     }
 
     fn on_request_data(&mut self, data: &mut Bytes, facts: &Facts<'_>) -> Result<(), Reply> {
