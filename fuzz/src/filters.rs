@@ -75,6 +75,7 @@ impl Watched {
             content: &mut Vec::new(),
             facts: &facts,
             route: RouteConfigs::default(),
+            is_routed: true,
             forwards: true,
             random: 0,
             scratch: &mut Scratch::default(),
