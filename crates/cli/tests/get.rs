@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's failure is its answer")]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
@@ -269,7 +269,10 @@ fn credentials_are_sent_once_the_server_asks_for_them() {
 
 #[test]
 fn exit_codes_tell_what_went_wrong() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let refused = connected.local_addr().unwrap();
     let gone = serve("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_url = format!("http://{}/", silent.local_addr().unwrap());

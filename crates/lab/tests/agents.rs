@@ -122,7 +122,10 @@ fn an_agent_that_fails_ends_the_run_and_is_named() {
         answering.join().unwrap();
         assert!(error.contains(expected), "{error}");
     }
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let gone = connected.local_addr().unwrap();
     addresses = vec![gone.to_string()];
     assert!(why(run(&plan(&server), &addresses, None).unwrap_err()).contains("refused"));
     // The target is not there.

@@ -8,7 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -143,7 +143,10 @@ fn threads_together_send_what_one_would_and_count_it_exactly() {
     let server = spawn(&Origin::http(local(), 0)).unwrap();
     let too_many = Plan { threads: 9, ..plan(&server) };
     assert!(matches!(run(&too_many), Err(LoadError::Plan(_))), "a thread without a connection");
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let gone = connected.local_addr().unwrap();
     let nowhere = Plan { threads: 3, target: Address::Tcp(gone).into(), ..plan(&server) };
     assert!(
         matches!(run(&nowhere), Err(LoadError::Connect { .. })),
@@ -385,7 +388,10 @@ fn plans_that_make_no_sense_and_servers_that_are_not_there_are_refused() {
     let mut plan = plan(&server);
     plan.pids = vec![u32::MAX];
     assert!(matches!(run(&plan), Err(LoadError::Meter(_))));
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let gone = connected.local_addr().unwrap();
     plan.target = Address::Tcp(gone).into();
     assert!(matches!(run(&plan), Err(LoadError::Connect { .. })));
 }

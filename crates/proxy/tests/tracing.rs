@@ -271,7 +271,10 @@ fn a_place_that_cannot_be_written_is_said_at_the_start() {
 fn a_local_reply_and_a_refused_connect_are_spans_too() {
     let scratch = Scratch::new();
     let path = scratch.path("refused.pftrace");
-    let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let absent = connected.local_addr().unwrap();
     let mut proxy = Proxy::start(&bootstrap(absent), &["--trace", path.to_str().unwrap()]);
     let address = proxy.listener("ingress");
     assert!(exchange_whole(&address, "GET", "/").unwrap().starts_with("HTTP/1.1 503"));

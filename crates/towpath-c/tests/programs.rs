@@ -222,7 +222,10 @@ fn get(program: &Path, origin: &Server, secure: &SecureOrigin, folder: &Path) {
     let url = format!("https://{}/", secure.address);
     let output = run(Command::new(program).arg(&url).env("SSL_CERT_FILE", roots));
     assert_eq!(output.stdout, b"secret");
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let closed = connected.local_addr().unwrap();
     let refused = Command::new(program).arg(format!("http://{closed}/")).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let told = String::from_utf8(refused.stderr).unwrap();

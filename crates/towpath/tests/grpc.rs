@@ -374,7 +374,10 @@ fn a_layer_refuses_a_call_with_an_empty_body() {
 #[test]
 fn a_server_that_is_not_there_is_unavailable() {
     run(async {
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Nothing listens there, and nothing else can be given it: a connection has it.
+        let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = std::net::TcpStream::connect(open.local_addr().unwrap()).unwrap();
+        let gone = connected.local_addr().unwrap();
         let status = greet(&mut client(gone), hello("x")).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     });

@@ -416,7 +416,10 @@ fn an_answer_before_the_body_is_complete_ends_the_upload() {
 
 #[test]
 fn without_a_listener_it_fails_at_once() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = std::net::TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let closed = connected.local_addr().unwrap();
     let engine = Engine::new().unwrap();
     let failed = engine.client().get(&format!("http://{closed}/")).send().unwrap_err();
     assert_eq!(failed, Error::from(Failed::Connect(Failure::Refused)));

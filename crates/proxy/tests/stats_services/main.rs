@@ -255,7 +255,10 @@ fn with_entries(address: SocketAddr) -> String {
 
 #[test]
 fn a_server_that_is_not_there_costs_only_what_it_is_told() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nothing listens there, and nothing else can be given it: a connection has it.
+    let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = std::net::TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let gone = connected.local_addr().unwrap();
     let proxy = Proxy::start(&with_sinks(&[("a", METRICS, gone), ("b", OTLP, gone)]), &[]);
     until("ready", || proxy.get("/ready").1 == "LIVE\n");
     until("dropped", || proxy.stat("towpath.stats_sinks.messages_dropped").unwrap_or(0) > 2);
