@@ -80,6 +80,8 @@ pub enum Subject {
     RequestTrailers,
     /// The response's trailers.
     ResponseTrailers,
+    /// A request of our own about the stream: formats see the stream's.
+    Call,
 }
 
 /// Memory that [`HeaderOps::apply`] borrows, kept by a worker so that nothing is allocated.
@@ -224,7 +226,7 @@ fn with_head<'a>(facts: &Facts<'a>, subject: Subject, head: &'a Head) -> Facts<'
     match subject {
         Subject::Request => Facts { request: Some(head), ..*facts },
         Subject::Response => Facts { response: Some(head), ..*facts },
-        Subject::RequestTrailers => *facts,
+        Subject::RequestTrailers | Subject::Call => *facts,
         Subject::ResponseTrailers => Facts { trailers: Some(head), ..*facts },
     }
 }

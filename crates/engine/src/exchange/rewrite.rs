@@ -133,7 +133,7 @@ pub(crate) fn apply_header_ops(
     now: Instant,
 ) {
     let weighted_host = match subject {
-        Subject::Request | Subject::RequestTrailers => {
+        Subject::Request | Subject::RequestTrailers | Subject::Call => {
             routed.weighted.and_then(|weighted| weighted.host_rewrite.as_deref())
         }
         Subject::Response | Subject::ResponseTrailers => None,
@@ -159,7 +159,9 @@ pub(crate) fn changes(routed: Routed<'_>, subject: Subject) -> bool {
 fn header_ops_of(routed: Routed<'_>, subject: Subject) -> [&HeaderOps; 4] {
     let Routed { table, host, route, weighted, .. } = routed;
     match subject {
-        Subject::Request | Subject::RequestTrailers => request_ops(table, host, route, weighted),
+        Subject::Request | Subject::RequestTrailers | Subject::Call => {
+            request_ops(table, host, route, weighted)
+        }
         Subject::Response | Subject::ResponseTrailers => response_ops(table, host, route, weighted),
     }
 }

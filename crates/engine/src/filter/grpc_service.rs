@@ -7,6 +7,7 @@ use prost::Message;
 use towpath_proto::{Head, Name};
 
 use super::{Answer, Callout, CalloutSpan, RequestView, SpanName};
+use crate::format::Facts;
 use crate::grpc;
 use crate::header_ops::{HeaderOps, Subject};
 use crate::protobuf::{framed, in_frame};
@@ -102,7 +103,8 @@ impl GrpcService {
         let mut head = self.begin_head(method);
         grpc::set_timeout(&mut head, timeout);
         if let Some(request) = request {
-            self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
+            let facts = Facts { request: Some(request.head), ..*request.facts };
+            self.metadata.apply(&mut head, Subject::Call, &facts, request.scratch);
         }
         if !self.skip_envoy_headers {
             super::callout::mark(&mut head, timeout);
