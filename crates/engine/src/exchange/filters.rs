@@ -103,6 +103,16 @@ pub(super) enum Walk {
     GoesOn(usize),
 }
 
+impl Filters {
+    /// A filter that talks goes with the stream from here on.
+    #[cold]
+    fn add_talking(&mut self, place: usize, watcher: Box<dyn StreamFilter>) {
+        let at = self.watching.partition_point(|(other, _)| *other < place);
+        self.watching.insert(at, (place, watcher));
+        self.talks.get_or_insert_default();
+    }
+}
+
 impl Stream {
     /// Its filters; where it has none, what stands for them.
     pub(crate) fn filters_or_none(&mut self) -> &mut Filters {
@@ -616,14 +626,21 @@ impl Exchange {
             };
             let watching = filters.as_mut().map(|filters| &mut filters.watching);
             let watcher = watching.and_then(|all| all.iter_mut().find(|(at, _)| *at == place));
-            let release = match watcher {
-                Some((_, watcher)) => watcher.on_response_head(&mut view),
-                None => {
-                    if let Some(filter) = filter.filter.response_filter() {
-                        filter.on_response(&mut view);
+            let release = match (watcher, filter.filter.response_filter()) {
+                (Some((_, watcher)), _) => watcher.on_response_head(&mut view),
+                (None, None) => Release::Now,
+                (None, Some(filter)) => match filter.join(&mut view) {
+                    Some(mut watcher) => {
+                        watcher.begin(room(stream, &self.conns));
+                        let release = watcher.on_response_head(&mut view);
+                        filters.get_or_insert_default().add_talking(place, watcher);
+                        release
                     }
-                    Release::Now
-                }
+                    None => {
+                        filter.on_response(&mut view);
+                        Release::Now
+                    }
+                },
             };
             reply = view.reply.take();
             if reply.is_some() {

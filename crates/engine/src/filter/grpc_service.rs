@@ -9,7 +9,7 @@ use towpath_proto::{Head, Name};
 use super::{Answer, Callout, CalloutSpan, RequestView, SpanName};
 use crate::format::Facts;
 use crate::grpc;
-use crate::header_ops::{HeaderOps, Subject};
+use crate::header_ops::{HeaderOps, Scratch, Subject};
 use crate::protobuf::{framed, in_frame};
 use crate::retry_policy::RetryPolicy;
 
@@ -120,10 +120,10 @@ impl GrpcService {
         head
     }
 
-    /// A call that goes on. As Envoy has it, it says nothing of its time.
-    pub(crate) fn talk(&self, method: &str, request: &mut RequestView<'_>) -> Callout {
+    /// A call that goes on, about the stream of these `facts`. As Envoy has it, it says nothing of its time.
+    pub(crate) fn talk(&self, method: &str, facts: &Facts<'_>, scratch: &mut Scratch) -> Callout {
         let mut head = self.begin_head(method);
-        self.metadata.apply(&mut head, Subject::Request, request.facts, request.scratch);
+        self.metadata.apply(&mut head, Subject::Call, facts, scratch);
         if !self.skip_envoy_headers {
             head.set(Name::XEnvoyInternal, b"true");
         }

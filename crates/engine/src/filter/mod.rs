@@ -139,7 +139,13 @@ pub trait HttpFilter: fmt::Debug {
 /// What a filter does with responses that begin.
 pub trait ResponseFilter: fmt::Debug {
     /// A response begins.
-    fn on_response(&self, response: &mut ResponseView<'_>);
+    fn on_response(&self, _response: &mut ResponseView<'_>) {}
+
+    /// The same of a stream whose request it has not seen, for it was answered before: what talks goes with the stream
+    /// from here on, and sees the response.
+    fn join(&self, _response: &mut ResponseView<'_>) -> Option<Box<dyn StreamFilter>> {
+        None
+    }
 }
 
 /// A stream that is over.

@@ -14,7 +14,8 @@ use self::stats::BandwidthLimitStats;
 use super::pace::{Allowance, Pace};
 use super::{
     Direction, FilterConfig, FilterScope, HttpFilter, OnRequest, Release, Reply, RequestView,
-    ResponseView, Room, RouteConfig, Said, Step, StreamFilter, TalkView,
+    ResponseFilter, ResponseView, Room, RouteConfig, RouteConfigs, Said, Step, StreamFilter,
+    TalkView,
 };
 use crate::format::Facts;
 use crate::stats::FilterNames;
@@ -60,34 +61,48 @@ struct Instance {
     stats: super::ByPrefix<BandwidthLimitStats>,
 }
 
-impl HttpFilter for Instance {
-    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        let by_route = request.route.first::<SharedBandwidthLimit>();
+impl Instance {
+    /// What holds up a stream; none where nothing is to be held up.
+    fn limited(&self, route: RouteConfigs<'_>) -> Option<Box<Limited>> {
+        let by_route = route.first::<SharedBandwidthLimit>();
         let config = by_route.map_or(&self.config, |route| &route.0);
         if !config.requests && !config.responses {
-            return OnRequest::Pass;
-        }
-        let stats = self.stats.of(&config.stat_prefix);
-        if config.requests {
-            stats.request_enabled.inc();
+            return None;
         }
         let side = |way, held: bool| Side {
             pace: held.then(|| Pace::new(way, config.interval)),
             begun: None,
             delay: Duration::ZERO,
         };
-        OnRequest::Talk {
-            watcher: Box::new(Limited {
-                request: side(Direction::Request, config.requests),
-                response: side(Direction::Response, config.responses),
-                config: Arc::clone(config),
-                stats,
-                request_time: Duration::ZERO,
-                limit: 0,
-                steps: VecDeque::new(),
-            }),
-            waits: false,
+        Some(Box::new(Limited {
+            request: side(Direction::Request, config.requests),
+            response: side(Direction::Response, config.responses),
+            config: Arc::clone(config),
+            stats: self.stats.of(&config.stat_prefix),
+            request_time: Duration::ZERO,
+            limit: 0,
+            steps: VecDeque::new(),
+        }))
+    }
+}
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let Some(watcher) = self.limited(request.route) else { return OnRequest::Pass };
+        if watcher.config.requests {
+            watcher.stats.request_enabled.inc();
         }
+        OnRequest::Talk { watcher, waits: false }
+    }
+
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
+    fn join(&self, response: &mut ResponseView<'_>) -> Option<Box<dyn StreamFilter>> {
+        Some(self.limited(response.route)?)
     }
 }
 

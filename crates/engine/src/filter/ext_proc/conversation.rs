@@ -87,6 +87,11 @@ impl Conversation {
         waits
     }
 
+    /// A response begins, to a request that is not shown.
+    pub(super) const fn begin_with_response(&mut self) {
+        (self.request.is_over, self.request.is_last) = (true, true);
+    }
+
     const fn flow(&mut self, way: Direction) -> &mut Flow {
         match way {
             Direction::Request => &mut self.request,

@@ -23,11 +23,13 @@ use self::stats::ExtProcStats;
 pub use super::grpc_service::GrpcService;
 pub use super::mutation_rules::MutationRules;
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, RouteConfig, RouteConfigs,
+    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter, ResponseView,
+    RouteConfig, RouteConfigs, StreamFilter,
 };
 use crate::filter::head_limits::HeadLimits;
+use crate::format::Facts;
 use crate::format::cel::Expression;
-use crate::header_ops::HeaderOps;
+use crate::header_ops::{HeaderOps, Scratch, Subject};
 use crate::matcher::StringMatcher;
 
 /// Envoy `ExternalProcessor`.
@@ -283,27 +285,52 @@ impl<'a> Merged<'a> {
     }
 }
 
-impl HttpFilter for Instance {
-    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
-        let config = Arc::clone(&self.0.config);
-        let Some(merged) = Merged::of(&config, request.route) else { return OnRequest::Pass };
+impl Instance {
+    /// What begins with a stream; none where nothing of it is shown.
+    fn converse(
+        &self,
+        route: RouteConfigs<'_>,
+        facts: &Facts<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<Box<Conversation>> {
+        let merged = Merged::of(&self.0.config, route)?;
         if merged.mode.of_request().is_nothing() && merged.mode.of_response().is_nothing() {
-            return OnRequest::Pass;
+            return None;
         }
-        let mut callout = merged.service.talk(METHOD, request);
+        let mut callout = merged.service.talk(METHOD, facts, scratch);
         let mut levels: Vec<&HeaderOps> = Vec::new();
-        for level in request.route.all::<RouteExtProc>() {
+        for level in route.all::<RouteExtProc>() {
             if let RouteExtProc::Overrides(overrides) = level {
                 levels.push(&overrides.metadata);
             }
         }
         for metadata in levels.into_iter().rev() {
-            let subject = crate::header_ops::Subject::Request;
-            metadata.apply(&mut callout.head, subject, request.facts, request.scratch);
+            metadata.apply(&mut callout.head, Subject::Call, facts, scratch);
         }
-        let mut watcher = Box::new(Conversation::new(Rc::clone(&self.0), &merged, callout));
+        Some(Box::new(Conversation::new(Rc::clone(&self.0), &merged, callout)))
+    }
+}
+
+impl HttpFilter for Instance {
+    fn on_request(&self, request: &mut RequestView<'_>) -> OnRequest {
+        let facts = Facts { request: Some(request.head), ..*request.facts };
+        let Some(mut watcher) = self.converse(request.route, &facts, request.scratch) else {
+            return OnRequest::Pass;
+        };
         let waits = watcher.begin_request(request);
         OnRequest::Talk { watcher, waits }
+    }
+
+    fn response_filter(&self) -> Option<&dyn ResponseFilter> {
+        Some(self)
+    }
+}
+
+impl ResponseFilter for Instance {
+    fn join(&self, response: &mut ResponseView<'_>) -> Option<Box<dyn StreamFilter>> {
+        let mut watcher = self.converse(response.route, response.facts, response.scratch)?;
+        watcher.begin_with_response();
+        Some(watcher)
     }
 }
 

@@ -38,7 +38,7 @@ use self::stream::LuaStream;
 use super::notes::{NoteLevel, Notes};
 use super::{
     FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter, ResponseView,
-    RouteConfig, RouteConfigs,
+    RouteConfig, RouteConfigs, StreamFilter,
 };
 use crate::format::Facts;
 use crate::stream_info::FilterMetadata;
@@ -201,17 +201,10 @@ impl HttpFilter for Instance {
 }
 
 impl ResponseFilter for Instance {
-    /// Of a stream whose request did not come here: its content cannot be waited for.
-    fn on_response(&self, response: &mut ResponseView<'_>) {
-        let Some(machine) = self.0.machine(response.route.first()) else { return };
-        let Some(function) = machine.on_response.clone() else { return };
-        let configured = self.0.configured(response.route, response.facts);
-        let begun = Side::begin(&self.0, &machine, &function, Shown::new(true, configured));
-        let Some((mut side, values)) = begun else { return };
-        let has = Has { ends: response.ends, waits: false, asks: false };
-        let request = response.facts.request;
-        let head = (&mut *response.head, request);
-        side.run_response(&self.0, &machine, values, has, head, response.facts);
+    fn join(&self, response: &mut ResponseView<'_>) -> Option<Box<dyn StreamFilter>> {
+        let machine = self.0.machine(response.route.first())?;
+        machine.on_response.as_ref()?;
+        Some(Box::new(LuaStream::new(&self.0, machine, None)))
     }
 }
 

@@ -58,6 +58,10 @@ impl ResponseFilter for Instance {
             inner.on_response(response);
         }
     }
+
+    fn join(&self, response: &mut ResponseView<'_>) -> Option<Box<dyn StreamFilter>> {
+        self.inner.response_filter()?.join(response)
+    }
 }
 
 /// Goes with a stream that skips the filter.
