@@ -150,6 +150,8 @@ pub enum ToWorker {
         /// A message, without what frames it.
         message: Bytes,
     },
+    /// What [`FromWorker::Heard`] says, by another worker.
+    Heard,
     /// What an app in this process wants.
     Local(app::Command),
     /// Answer with [`FromWorker::Slow`] for each request that takes this long and is traced.
@@ -238,6 +240,8 @@ pub enum FromWorker {
     Name(NameQuestion),
     /// A request wants to go to a name whose cluster it does not know.
     Sub(SubQuestion),
+    /// Something that listeners wait for was asked of a server: all workers are told with [`ToWorker::Heard`].
+    Heard,
     /// A line of a script, for the program's own log.
     Note(Note),
     /// Nothing is left to drain.

@@ -172,6 +172,7 @@ impl Worker {
                 self.exchange.env.notes.see_clusters(move |name| snapshot.has_cluster(name));
                 self.exchange.take_dns_caches();
                 self.exchange.update_clusters(&before, now);
+                self.exchange.ask_ahead(now);
                 self.exchange.update_listeners(now);
                 self.exchange.take_overload();
                 self.exchange.end_lost_calls(now);
@@ -206,6 +207,7 @@ impl Worker {
                 self.exchange.env.clock.set(epoch_unix_ns)
             }
             Message::To(ToWorker::ReportSlow { after }) => self.exchange.env.slow_after = after,
+            Message::To(ToWorker::Heard) => self.exchange.open_waiting(now),
             Message::To(ToWorker::Export { to, message }) => {
                 self.exchange.export(&to, &message, now)
             }
@@ -231,6 +233,7 @@ impl Worker {
             | ToWorker::HandOver { .. }
             | ToWorker::Describe { .. }
             | ToWorker::Export { .. }
+            | ToWorker::Heard
             | ToWorker::ReportSlow { .. } => {}
         }
     }
@@ -239,7 +242,11 @@ impl Worker {
         self.exchange.go_on(now);
         while let Some(number) = self.exchange.env.timers.expired(now) {
             match TimerSlot::from_number(number) {
-                TimerSlot::Logs | TimerSlot::Drain | TimerSlot::Reports | TimerSlot::Loggers
+                TimerSlot::Logs
+                | TimerSlot::Drain
+                | TimerSlot::Reports
+                | TimerSlot::Loggers
+                | TimerSlot::Ahead
                     if !SERVES => {}
                 TimerSlot::Connection(slot) => self.on_connection_timer(slot, number, now),
                 TimerSlot::Stream(slot) => {
@@ -250,6 +257,7 @@ impl Worker {
                 TimerSlot::Drain => self.exchange.on_drain_timer(now),
                 TimerSlot::Reports => self.exchange.on_report_timer(now),
                 TimerSlot::Loggers => self.exchange.on_logger_timer(now),
+                TimerSlot::Ahead => self.exchange.on_ahead_timer(now),
                 TimerSlot::Pace(slot) => self.exchange.on_pace(StreamIndex(slot), now),
                 TimerSlot::Cluster(slot) => self.on_cluster_timer(ClusterId(slot), now),
             }

@@ -20,7 +20,7 @@ use scene::filters::{add_asked_cluster, add_filter};
 use scene::origin::{Habits, Log, origin};
 use scene::{HTTP, Plan, add_worker_for, address, drain_and_check, origin_address};
 use towpath_engine::filter::jwt_authn::{
-    JwtAuthn, KeySource, Provider, RemoteKeys, SharedJwtAuthn,
+    FetchAhead, Heard, JwtAuthn, KeySource, Provider, RemoteKeys, SharedJwtAuthn,
 };
 use towpath_engine::message::Message;
 use towpath_engine::snapshot::Snapshot;
@@ -36,6 +36,21 @@ const KEYS: &str =
     r#"{"keys":[{"kty":"oct","kid":"k1","k":"c2VjcmV0LW9mLTMyLWJ5dGVzLWZvci10ZXN0aW5nLTE"}]}"#;
 
 fn provider(timeout: Duration, cache_duration: Duration) -> Provider {
+    provider_of(timeout, cache_duration, None)
+}
+
+/// Keys that are fetched before requests need them.
+fn ahead(cache_duration: Duration, fast_listener: bool) -> Provider {
+    let ahead = FetchAhead {
+        fast_listener,
+        failed_refetch: SECOND,
+        stat_prefix: "".into(),
+        heard: Heard::default(),
+    };
+    provider_of(2 * SECOND, cache_duration, Some(ahead))
+}
+
+fn provider_of(timeout: Duration, cache_duration: Duration, ahead: Option<FetchAhead>) -> Provider {
     let keys = RemoteKeys {
         cluster: "keys".into(),
         authority: "keys.test".into(),
@@ -43,8 +58,9 @@ fn provider(timeout: Duration, cache_duration: Duration) -> Provider {
         timeout,
         cache_duration,
         retry: None,
+        ahead,
     };
-    let mut provider = Provider::new("far", KeySource::Remote(keys));
+    let mut provider = Provider::new("far", KeySource::Remote(Arc::new(keys)));
     provider.headers = vec![(HeaderName::new("x-token").unwrap(), [].into())];
     provider
 }
@@ -54,7 +70,7 @@ fn snapshot(provider: Provider) -> Snapshot {
     let mut snapshot = Plan::new(1).snapshot();
     add_asked_cluster(&mut snapshot, "keys");
     let config = JwtAuthn::of_provider(provider);
-    add_filter(&mut snapshot, "jwt", SharedJwtAuthn(Arc::new(config)));
+    add_filter(&mut snapshot, "jwt", SharedJwtAuthn::new(config));
     snapshot
 }
 
@@ -236,6 +252,48 @@ fn a_server_that_hangs_or_dies_refuses_all_that_wait_and_the_next_request_asks_a
         let mut scene = Scene::new(seed, Server::Hangs, provider(2 * SECOND, HOUR));
         scene.clients(20, Duration::ZERO, None);
         assert_eq!(scene.end(20 * SECOND), (1, all("401", 20), [0, 1]));
+    });
+}
+
+#[test]
+fn keys_that_are_fetched_ahead_are_there_for_the_first_request() {
+    for fast_listener in [false, true] {
+        for_each_seed(10, |seed| {
+            let server = Server::Answers(SECOND / 10);
+            let mut scene = Scene::new(seed, server, ahead(15 * SECOND, fast_listener));
+            scene.clients(5, 5 * SECOND, None);
+            // Asked at the start and every 10 seconds: five before they would be too old.
+            let (asked, statuses, fetches) = scene.end(35 * SECOND);
+            assert_eq!((asked, statuses, fetches), (4, all("200", 5), [4, 0]));
+        });
+    }
+}
+
+#[test]
+fn a_listener_waits_for_keys_unless_it_is_fast() {
+    for_each_seed(10, |seed| {
+        let server = Server::Answers(SECOND);
+        let mut scene = Scene::new(seed, server, ahead(HOUR, false));
+        scene.clients(3, SECOND / 2, None);
+        let (asked, statuses, _) = scene.end(10 * SECOND);
+        assert_eq!((asked, statuses), (1, Vec::new()));
+        // What comes before the answer asks as well, once.
+        let mut scene = Scene::new(seed, server, ahead(HOUR, true));
+        scene.clients(3, SECOND / 2, None);
+        assert_eq!(scene.end(10 * SECOND), (2, all("200", 3), [2, 0]));
+    });
+}
+
+#[test]
+fn keys_that_do_not_come_are_asked_for_again_and_the_listener_opens() {
+    for_each_seed(10, |seed| {
+        let mut scene = Scene::new(seed, Server::Dies, ahead(HOUR, false));
+        scene.clients(1, 5 * SECOND + SECOND / 2, None);
+        let (asked, statuses, [good, failed]) = scene.end(10 * SECOND);
+        assert_eq!((statuses, good), (all("401", 1), 0));
+        // One of them is the request's own.
+        assert!((9..=11).contains(&asked), "{asked}");
+        assert!(failed.abs_diff(asked.into()) <= 1, "the last is under way: {failed} of {asked}");
     });
 }
 

@@ -447,6 +447,7 @@ impl Server {
             }
             What::Said(FromWorker::Name(question)) => self.control.names.ask(question),
             What::Said(FromWorker::Sub(question)) => self.control.ask_sub(&question),
+            What::Said(FromWorker::Heard) => self.control.tell(&ToWorker::Heard),
             What::Said(FromWorker::Note(note)) => tell_note(&note),
             // Told on the worker's thread; and no app is in this process.
             What::Said(FromWorker::Slow(_) | FromWorker::Local(_)) => {}

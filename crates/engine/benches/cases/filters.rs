@@ -134,5 +134,5 @@ pub(super) fn jwt() -> Requests {
     provider.headers = vec![(HeaderName::new("authorization").unwrap(), b"Bearer "[..].into())];
     let config = JwtAuthn::of_provider(provider);
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
-    through(SharedJwtAuthn(Arc::new(config)), request, &[b'x'; 1024])
+    through(SharedJwtAuthn::new(config), request, &[b'x'; 1024])
 }

@@ -100,6 +100,8 @@ pub(crate) struct Listeners {
     pub(crate) closing: u64,
     /// The generation of a snapshot, until all its addresses have answered.
     pub(crate) untold: Option<u64>,
+    /// A listener of the snapshot is not open yet: its filters ask a server first.
+    pub(crate) waits: bool,
 }
 
 impl Listeners {
@@ -414,7 +416,8 @@ impl Listeners {
 
     /// Says that a snapshot is taken, once all its addresses have answered.
     pub(crate) fn tell_taken(&mut self, env: &mut Env) {
-        if self.all_answered()
+        if !self.waits
+            && self.all_answered()
             && let Some(generation) = self.untold.take()
         {
             env.tell(FromWorker::Taken { generation });

@@ -174,6 +174,8 @@ pub(crate) enum TimerSlot {
     Reports,
     /// Entries of logs wait to be sent.
     Loggers,
+    /// A server is to be asked again before requests need it.
+    Ahead,
     /// The next attempt or question of an origin, or the next look at where a cluster's clients want to go.
     Cluster(u32),
     /// A filter holds up a stream.
@@ -190,8 +192,9 @@ impl TimerSlot {
             Self::Drain => 7,
             Self::Reports => 11,
             Self::Loggers => 15,
-            Self::Cluster(slot) => slot * 8 + 19,
-            Self::Pace(slot) => slot * 8 + 23,
+            Self::Ahead => 19,
+            Self::Cluster(slot) => slot * 8 + 23,
+            Self::Pace(slot) => slot * 8 + 27,
         }
     }
 
@@ -208,8 +211,9 @@ impl TimerSlot {
             (_, 1) => Self::Drain,
             (_, 2) => Self::Reports,
             (_, 3) => Self::Loggers,
-            (_, slot) if slot % 2 == 0 => Self::Cluster((slot - 4) / 2),
-            (_, slot) => Self::Pace((slot - 5) / 2),
+            (_, 4) => Self::Ahead,
+            (_, slot) if slot % 2 == 1 => Self::Cluster((slot - 5) / 2),
+            (_, slot) => Self::Pace((slot - 6) / 2),
         }
     }
 }

@@ -51,11 +51,17 @@ impl Exchange {
             }
             changed.push(slot);
         }
+        self.listeners.waits = false;
         for config in &snapshot.listeners {
             let is_open = |state: &ListenerState| {
                 state.state == ListenerPhase::Open && Arc::ptr_eq(&state.config, config)
             };
-            if !self.listeners.slots.iter().any(is_open) {
+            if self.listeners.slots.iter().any(is_open) {
+                continue;
+            }
+            if config.asked_ahead().any(|(_, asked)| !asked.is_ready()) {
+                self.listeners.waits = true;
+            } else {
                 self.listeners.open_listener(config, &mut self.conns, &mut self.env);
             }
         }
@@ -64,6 +70,13 @@ impl Exchange {
             self.listeners.move_connections(&changed, &mut self.conns, &mut self.env, now);
         }
         self.listeners.tell_taken(&mut self.env);
+    }
+
+    /// Opens listeners that wait for an answer no longer.
+    pub(crate) fn open_waiting(&mut self, now: Instant) {
+        if self.listeners.waits {
+            self.update_listeners(now);
+        }
     }
 
     /// A client connected.

@@ -101,6 +101,8 @@ pub(crate) enum Asker {
         at: usize,
         load: logger::Load,
     },
+    /// What requests will need: its place.
+    Ahead(usize),
 }
 
 /// A filter of a stream.
@@ -125,7 +127,8 @@ impl Asker {
             | Self::Reporter { .. }
             | Self::Exporter { .. }
             | Self::Entries(_)
-            | Self::Log { .. } => None,
+            | Self::Log { .. }
+            | Self::Ahead(_) => None,
         }
     }
 }
@@ -165,7 +168,8 @@ impl Callouts {
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
             | Asker::Entries(_)
-            | Asker::Log { .. } => None,
+            | Asker::Log { .. }
+            | Asker::Ahead(_) => None,
         }
     }
 
@@ -179,7 +183,8 @@ impl Callouts {
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
             | Asker::Entries(_)
-            | Asker::Log { .. } => None,
+            | Asker::Log { .. }
+            | Asker::Ahead(_) => None,
         }
     }
 
@@ -191,7 +196,8 @@ impl Callouts {
                 | Asker::Talker(_)
                 | Asker::Waiter(_)
                 | Asker::Copy(_)
-                | Asker::Dropped => None,
+                | Asker::Dropped
+                | Asker::Ahead(_) => None,
                 Asker::Reporter { .. } | Asker::Log { .. } => Some(false),
                 Asker::Exporter { bytes, .. } => Some(*bytes == 0),
                 Asker::Entries(_) => Some(true),
@@ -595,6 +601,7 @@ impl Exchange {
             Asker::Exporter { at, bytes } => self.end_export(at, bytes, answer),
             Asker::Entries(at) => self.end_entries(at),
             Asker::Log { at, load } => self.env.logs.loggers.end(at, load, answer),
+            Asker::Ahead(at) => self.hear_ahead(at, answer, now),
             // What it held up goes on.
             Asker::Copy(of) => {
                 if self.streams.get(of.stream).is_some_and(|stream| stream.serial == of.serial) {
@@ -616,7 +623,8 @@ impl Exchange {
             | Asker::Reporter { .. }
             | Asker::Exporter { .. }
             | Asker::Entries(_)
-            | Asker::Log { .. } => false,
+            | Asker::Log { .. }
+            | Asker::Ahead(_) => false,
         };
         running.askers.retain(|asker| !is_of(asker));
         if !running.askers.is_empty() {

@@ -4,6 +4,7 @@
 //! it may use every owner, and none of them knows of it.
 
 pub(crate) mod accept;
+mod ahead;
 pub(crate) mod answered;
 mod app;
 pub(crate) mod arriving;
@@ -77,6 +78,7 @@ use crate::conn::context::ChainContext;
 use crate::conn::{ConnectionTimer, Connections, Role};
 use crate::downstream::listener::Listeners;
 use crate::env::Env;
+use crate::exchange::ahead::AskedAhead;
 use crate::exchange::callout::Callouts;
 use crate::exchange::export::Exports;
 use crate::exchange::stream::Streams;
@@ -101,6 +103,8 @@ pub(crate) struct Exchange {
     pub(crate) reporters: Reporters,
     /// What tells servers something for the control thread.
     pub(crate) exports: Exports,
+    /// What its first worker asks servers before requests need it.
+    pub(crate) asked_ahead: AskedAhead,
     /// The chain of the app's streams, once there are any.
     pub(crate) app_context: Option<Rc<ChainContext>>,
     /// What goes along with the connection to a listener of this process that is accepted next.
@@ -116,6 +120,7 @@ impl Exchange {
             callouts: Callouts::default(),
             reporters: Reporters::default(),
             exports: Exports::default(),
+            asked_ahead: AskedAhead::default(),
             conns: Connections::default(),
             upstreams: Upstreams::default(),
             listeners: Listeners::default(),

@@ -7,6 +7,7 @@
 //! ([`HttpFilter`], and [`StreamFilter`] for a stream that it goes on with), and a folder of the same name in
 //! `crates/config/src/convert/filter`, which reads it from a file. Nothing else knows of it.
 
+pub mod ahead;
 pub mod api_key_auth;
 #[cfg(feature = "serving")]
 pub mod bandwidth_limit;
@@ -87,6 +88,7 @@ use bytes::{Bytes, BytesMut};
 use towpath_proto::Head;
 use towpath_proto::head::HeadPool;
 
+use self::ahead::Ahead;
 pub(crate) use self::callout::SpanName;
 pub use self::callout::{Answer, Callout, CalloutSpan, Failed, Joint, OnAnswer};
 use self::head_limits::HeadLimits;
@@ -112,6 +114,11 @@ pub trait FilterConfig: Any + fmt::Debug + Send + Sync {
     /// Whether it is told of the end of every stream, as a log is.
     fn sees_ends(&self) -> bool {
         false
+    }
+
+    /// What it asks servers before requests need it.
+    fn asked_ahead(&self) -> &[Arc<dyn Ahead>] {
+        &[]
     }
 }
 

@@ -15,6 +15,7 @@ use super::subset::Criteria;
 use super::{BoltProxy, BufferLimit, DownstreamTls, Http};
 use crate::added_tlvs::OwnTlvs;
 pub use crate::cidr::Prefix;
+use crate::filter::ahead::Ahead;
 use crate::format::Format;
 use crate::matcher::Subject;
 pub use crate::matcher::Transport;
@@ -90,6 +91,19 @@ impl Listener {
     #[must_use]
     pub fn is_under_tls(&self) -> bool {
         self.chains.iter().chain(&self.default_chain).any(|chain| chain.tls.is_some())
+    }
+
+    /// What its filters ask servers before requests need it, each with the `stat_prefix` of its connection manager.
+    pub(crate) fn asked_ahead(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<dyn Ahead>)> {
+        let chains = self.chains.iter().chain(&self.default_chain);
+        let http = chains.filter_map(|chain| match &chain.terminal {
+            Terminal::Http(http) => Some(http),
+            Terminal::Tcp(_) | Terminal::Bolt(_) | Terminal::Answer(_) => None,
+        });
+        http.flat_map(|http| {
+            let filters = http.chains().flat_map(|chain| &chain.filters);
+            filters.flat_map(|filter| filter.config.asked_ahead()).map(|it| (&http.stat_prefix, it))
+        })
     }
 
     /// Whether a chain of it ends in a connection manager.

@@ -3,6 +3,7 @@
 //! Arrives: a request. Leaves: the same, with what its tokens say in headers and metadata; or a refusal. Keys that a
 //! server has are asked for once by all requests that wait for them, and kept by each worker.
 
+mod ahead;
 mod keys;
 mod locations;
 mod requirement;
@@ -18,10 +19,12 @@ use std::time::Duration;
 
 use towpath_proto::{Head, HeaderName, Method, Name};
 
+pub use self::ahead::{FetchAhead, Heard};
 pub use self::keys::Keys;
 pub use self::requirement::{Audiences, Lenience, Requirement, Tokens};
 use self::state::Shared;
 use self::walk::Walk;
+use super::ahead::Ahead;
 use super::{FilterConfig, FilterScope, HttpFilter, OnRequest, Reply, RequestView, RouteConfig};
 use crate::matcher::{HeaderMatcher, PathMatch, QueryMatcher, StringMatcher, Text};
 use crate::record::details::worded;
@@ -144,7 +147,7 @@ pub enum KeySource {
     /// `local_jwks`.
     Local(Arc<Keys>),
     /// `remote_jwks`.
-    Remote(RemoteKeys),
+    Remote(Arc<RemoteKeys>),
 }
 
 /// Envoy `RemoteJwks`.
@@ -162,6 +165,8 @@ pub struct RemoteKeys {
     pub cache_duration: Duration,
     /// `retry_policy`.
     pub retry: Option<Arc<RetryPolicy>>,
+    /// `async_fetch`: they are fetched before requests need them.
+    pub ahead: Option<FetchAhead>,
 }
 
 /// Envoy `JwtCacheConfig`: good tokens that are not verified again.
@@ -226,11 +231,27 @@ impl RouteConfig for RouteJwtAuthn {}
 
 /// A configuration for all workers.
 #[derive(Debug)]
-pub struct SharedJwtAuthn(pub Arc<JwtAuthn>);
+pub struct SharedJwtAuthn {
+    config: Arc<JwtAuthn>,
+    ahead: Vec<Arc<dyn Ahead>>,
+}
+
+impl SharedJwtAuthn {
+    /// The filter.
+    #[must_use]
+    pub fn new(config: JwtAuthn) -> Self {
+        let remote = config.providers.iter().filter_map(|provider| match &provider.keys {
+            KeySource::Remote(remote) if remote.ahead.is_some() => Some(remote),
+            KeySource::Remote(_) | KeySource::Local(_) => None,
+        });
+        let ahead = remote.map(|remote| Arc::clone(remote) as Arc<dyn Ahead>).collect();
+        Self { config: Arc::new(config), ahead }
+    }
+}
 
 impl FilterConfig for SharedJwtAuthn {
     fn start(&self, scope: &FilterScope) -> Rc<dyn HttpFilter> {
-        Rc::new(Instance(Rc::new(Shared::new(Arc::clone(&self.0), scope))))
+        Rc::new(Instance(Rc::new(Shared::new(Arc::clone(&self.config), scope))))
     }
 
     fn reads_record(&self) -> bool {
@@ -238,7 +259,11 @@ impl FilterConfig for SharedJwtAuthn {
             let keys = [&provider.payload_key, &provider.header_key, &provider.failure_key];
             keys.into_iter().any(|key| !key.is_empty())
         };
-        self.0.state_rules.is_some() || self.0.providers.iter().any(keeps)
+        self.config.state_rules.is_some() || self.config.providers.iter().any(keeps)
+    }
+
+    fn asked_ahead(&self) -> &[Arc<dyn Ahead>] {
+        &self.ahead
     }
 }
 

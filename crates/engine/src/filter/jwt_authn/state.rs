@@ -26,6 +26,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     keys: RefCell<Option<Fresh>>,
+    /// How many answers to questions that were asked ahead it knows of.
+    heard: Cell<u64>,
     fetch: RefCell<Weak<Fetch>>,
     tokens: RefCell<TokenCache>,
 }
@@ -49,8 +51,7 @@ pub(super) struct Fetch {
 
 impl Shared {
     pub(super) fn new(config: Arc<JwtAuthn>, scope: &FilterScope) -> Self {
-        let names = scope.names("http_jwt_authn");
-        let stats = scope.named(names.part("envoy_jwt_authn_prefix", &config.stat_prefix));
+        let stats = JwtAuthnStats::of(scope, &config.stat_prefix);
         let providers = config.providers.iter().map(|_| Known::default()).collect();
         Self { config, stats, providers }
     }
@@ -59,8 +60,14 @@ impl Shared {
     pub(super) fn keys(&self, provider: usize, now: Instant) -> Option<Arc<Keys>> {
         match &self.config.providers.get(provider)?.keys {
             KeySource::Local(keys) => Some(Arc::clone(keys)),
-            KeySource::Remote(_) => {
-                let keys = self.providers.get(provider)?.keys.borrow();
+            KeySource::Remote(remote) => {
+                let known = self.providers.get(provider)?;
+                let news = remote.ahead.as_ref().and_then(|ahead| ahead.news(&known.heard));
+                if let Some((keys, text)) = news {
+                    // As in Envoy, they are good until others come.
+                    known.keep(&keys, text, Instant::FAR_FUTURE);
+                }
+                let keys = known.keys.borrow();
                 keys.as_ref().filter(|fresh| now < fresh.until).map(|fresh| Arc::clone(&fresh.keys))
             }
         }
@@ -78,7 +85,7 @@ impl Shared {
             Rc::new(Fetch { provider, joint, outcome: OnceCell::new() })
         });
         *known.fetch.borrow_mut() = Rc::downgrade(&fetch);
-        let callout = question(remote, fetch.joint.clone());
+        let callout = question(remote, Some(fetch.joint.clone()));
         Some((fetch, Box::new(callout)))
     }
 
@@ -91,36 +98,17 @@ impl Shared {
     ) -> Option<Arc<Keys>> {
         let outcome = fetch.outcome.get_or_init(|| {
             let keys = read(answer);
-            let counter = match keys {
-                Some(_) => &self.stats.jwks_fetch_success,
-                None => &self.stats.jwks_fetch_failed,
-            };
-            counter.inc();
+            self.stats.count_fetch(keys.is_some());
             let (keys, text) = keys?;
-            self.keep(fetch.provider, &keys, text, now);
+            let config = self.config.providers.get(fetch.provider)?;
+            if let (Some(known), KeySource::Remote(remote)) =
+                (self.providers.get(fetch.provider), &config.keys)
+            {
+                known.keep(&keys, text, now + remote.cache_duration);
+            }
             Some(keys)
         });
         outcome.clone()
-    }
-
-    fn keep(&self, provider: usize, keys: &Arc<Keys>, text: Bytes, now: Instant) {
-        let config = self.config.providers.get(provider);
-        let (Some(known), Some(KeySource::Remote(remote))) =
-            (self.providers.get(provider), config.map(|config| &config.keys))
-        else {
-            return;
-        };
-        let fresh = Fresh { keys: Arc::clone(keys), text, until: now + remote.cache_duration };
-        let old = known.keys.borrow_mut().replace(fresh);
-        let is_same = known
-            .keys
-            .borrow()
-            .as_ref()
-            .is_some_and(|fresh| old.is_some_and(|old| old.text == fresh.text));
-        // What keys have verified that are gone is verified again.
-        if !is_same {
-            *known.tokens.borrow_mut() = TokenCache::default();
-        }
     }
 
     /// A token that was good, and has not ended by this second since 1970.
@@ -147,10 +135,21 @@ impl Shared {
     }
 }
 
+impl Known {
+    fn keep(&self, keys: &Arc<Keys>, text: Bytes, until: Instant) {
+        let fresh = Fresh { keys: Arc::clone(keys), text: text.clone(), until };
+        let old = self.keys.borrow_mut().replace(fresh);
+        // What keys have verified that are gone is verified again.
+        if old.is_none_or(|old| old.text != text) {
+            *self.tokens.borrow_mut() = TokenCache::default();
+        }
+    }
+}
+
 /// The span of keys that are fetched.
 const FETCH: SpanName = SpanName::Fixed("JWT Remote PubKey Fetch");
 
-fn question(remote: &RemoteKeys, joint: Joint) -> Callout {
+pub(super) fn question(remote: &RemoteKeys, joint: Option<Joint>) -> Callout {
     let (authority, path) = (remote.authority.as_bytes(), remote.path.as_bytes());
     let mut head = Head::request(b"GET", b"http", authority, path);
     head.set_bytes(b"user-agent", b"Go-browser");
@@ -161,13 +160,13 @@ fn question(remote: &RemoteKeys, joint: Joint) -> Callout {
         body: Bytes::new(),
         timeout: remote.timeout,
         max_bytes: MOST_BYTES,
-        joint: Some(joint),
+        joint,
         retry: remote.retry.clone(),
         span: Some(CalloutSpan::new(FETCH)),
     }
 }
 
-fn read(answer: &Answer) -> Option<(Arc<Keys>, Bytes)> {
+pub(super) fn read(answer: &Answer) -> Option<(Arc<Keys>, Bytes)> {
     match answer {
         Answer::Response { head, body, .. } if head.status() == 200 => {
             Some((Arc::new(Keys::parse(body).ok()?), body.clone()))

@@ -1,5 +1,8 @@
 //! What it counts, by Envoy's names.
 
+use std::sync::Arc;
+
+use crate::filter::FilterScope;
 use crate::stats::stats;
 
 stats! {
@@ -12,5 +15,18 @@ stats! {
         Counter jwks_fetch_success;
         Counter jwt_cache_hit;
         Counter jwt_cache_miss;
+    }
+}
+
+impl JwtAuthnStats {
+    /// Those of a filter with this `stat_prefix`.
+    pub(super) fn of(scope: &FilterScope, stat_prefix: &Arc<str>) -> Arc<Self> {
+        let names = scope.names("http_jwt_authn");
+        scope.named(names.part("envoy_jwt_authn_prefix", stat_prefix))
+    }
+
+    /// Keys were fetched, or were not.
+    pub(super) fn count_fetch(&self, is_good: bool) {
+        if is_good { &self.jwks_fetch_success } else { &self.jwks_fetch_failed }.inc();
     }
 }

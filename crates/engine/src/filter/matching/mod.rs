@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{
-    FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter, ResponseView,
-    StreamFilter,
+    Ahead, FilterConfig, FilterScope, HttpFilter, OnRequest, RequestView, ResponseFilter,
+    ResponseView, StreamFilter,
 };
 use crate::matcher::tree::Tree;
 
@@ -29,6 +29,10 @@ impl FilterConfig for Matching {
 
     fn reads_record(&self) -> bool {
         self.inner.reads_record() || self.tree.reads_record()
+    }
+
+    fn asked_ahead(&self) -> &[Arc<dyn Ahead>] {
+        self.inner.asked_ahead()
     }
 }
 

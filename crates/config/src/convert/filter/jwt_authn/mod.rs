@@ -21,9 +21,7 @@ const ROUTE_TYPE: &str = "envoy.extensions.filters.http.jwt_authn.v3.PerRouteCon
 
 pub(super) const FILTER: Known = Known {
     config_type: FILTER_TYPE,
-    convert: |converter, config| {
-        Some(Arc::new(SharedJwtAuthn(Arc::new(converter.jwt_authn(config)?))))
-    },
+    convert: |converter, config| Some(Arc::new(SharedJwtAuthn::new(converter.jwt_authn(config)?))),
     by_route: Some((ROUTE_TYPE, by_route)),
     support: SUPPORT,
 };
@@ -46,9 +44,10 @@ struct Providers {
 impl Converter<'_> {
     fn jwt_authn(&mut self, config: &Message) -> Option<JwtAuthn> {
         let mut providers = Providers { all: Vec::new(), numbers: BTreeMap::new() };
+        let stat_prefix = Arc::from(config.text("stat_prefix"));
         for (name, item) in config.entries("providers") {
             let Value::Message(provider) = &item.value else { continue };
-            let provider = self.jwt_provider(name, provider);
+            let provider = self.jwt_provider(name, provider, &stat_prefix);
             let number = provider.is_some().then_some(providers.all.len());
             providers.all.extend(provider);
             providers.numbers.insert(name.clone(), number);
@@ -70,7 +69,7 @@ impl Converter<'_> {
             named: named.into_iter().collect(),
             bypasses_preflight: config.flag("bypass_cors_preflight"),
             silent: config.flag("strip_failure_response"),
-            stat_prefix: Arc::from(config.text("stat_prefix")),
+            stat_prefix,
         })
     }
 
@@ -297,6 +296,7 @@ const SUPPORT: &[Entry] = &[
     provider::NORMALIZE,
     provider::CACHE,
     provider::REMOTE,
+    provider::AHEAD,
     provider::HEADER,
     provider::CLAIM,
     provider::SEGMENT,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_engine::filter::jwt_authn::{
-    Audiences, CacheLimits, ClaimHeader, KeySource, Keys, Lifetime, Provider, RemoteKeys,
+    Audiences, CacheLimits, ClaimHeader, FetchAhead, Heard, KeySource, Keys, Lifetime, Provider,
+    RemoteKeys,
 };
 use towpath_proto::HeaderName;
 
@@ -15,7 +16,12 @@ use crate::support::Entry;
 
 impl Converter<'_> {
     /// A `JwtProvider`.
-    pub(super) fn jwt_provider(&mut self, name: &str, message: &Message) -> Option<Provider> {
+    pub(super) fn jwt_provider(
+        &mut self,
+        name: &str,
+        message: &Message,
+        stat_prefix: &Arc<str>,
+    ) -> Option<Provider> {
         let skew = message.number("clock_skew_seconds").filter(|seconds| *seconds > 0);
         let lifetime = match message.duration("max_lifetime") {
             Some(most) => Lifetime::Below(most),
@@ -37,7 +43,7 @@ impl Converter<'_> {
             audiences: Audiences::new(message.texts("audiences").map(|(text, _)| text)),
             subjects,
             lifetime,
-            keys: self.key_source(name, message)?,
+            keys: self.key_source(name, message, stat_prefix)?,
             forwards: message.flag("forward"),
             headers: self.token_headers(message)?,
             parameters: names(message, "from_params"),
@@ -62,9 +68,21 @@ impl Converter<'_> {
         Some(provider)
     }
 
-    fn key_source(&mut self, name: &str, message: &Message) -> Option<KeySource> {
+    fn key_source(
+        &mut self,
+        name: &str,
+        message: &Message,
+        stat_prefix: &Arc<str>,
+    ) -> Option<KeySource> {
         if let Some(remote) = message.message("remote_jwks") {
-            return self.remote_keys(name, remote).map(KeySource::Remote);
+            let mut keys = self.remote_keys(name, remote)?;
+            keys.ahead = remote.message("async_fetch").map(|fetch| FetchAhead {
+                fast_listener: fetch.flag("fast_listener"),
+                failed_refetch: fetch.duration("failed_refetch_duration").unwrap_or(AFTER_FAILURE),
+                stat_prefix: Arc::clone(stat_prefix),
+                heard: Heard::default(),
+            });
+            return Some(KeySource::Remote(Arc::new(keys)));
         }
         let source = message.message("local_jwks")?;
         let text = self.data(source, MOST_JWKS_BYTES)?;
@@ -101,6 +119,7 @@ impl Converter<'_> {
             cache_duration: duration
                 .map_or(DEFAULT_CACHE, |duration| Duration::from_secs(duration.as_secs())),
             retry: self.core_retry_policy(remote, "retry_policy", Some(ON_ANY_FAILURE)),
+            ahead: None,
         })
     }
 
@@ -162,6 +181,8 @@ fn taken_apart(url: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// Until keys are asked for again that did not come.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 const DEFAULT_CACHE: Duration = Duration::from_secs(600);
 const MOST_JWKS_BYTES: usize = 1 << 20;
 
@@ -210,11 +231,15 @@ pub(super) const CACHE: Entry = Entry {
 
 pub(super) const REMOTE: Entry = Entry {
     message: "envoy.extensions.filters.http.jwt_authn.v3.RemoteJwks",
-    honoured: &["http_uri", "cache_duration", "retry_policy"],
-    harmless: &[(
-        "async_fetch",
-        "keys are fetched with the first request that needs them, which waits for them",
-    )],
+    honoured: &["http_uri", "cache_duration", "async_fetch", "retry_policy"],
+    harmless: &[],
+    changes: &[],
+};
+
+pub(super) const AHEAD: Entry = Entry {
+    message: "envoy.extensions.filters.http.jwt_authn.v3.JwksAsyncFetch",
+    honoured: &["fast_listener", "failed_refetch_duration"],
+    harmless: &[],
     changes: &[],
 };
 
