@@ -74,7 +74,7 @@ impl Machine for Worker {
             return output;
         }
         self.exchange.env.round = self.exchange.env.round.wrapping_add(1);
-        if !self.exchange.env.put_off.is_empty() {
+        if !self.exchange.env.put_off.is_empty() || self.exchange.conns.handshakes.are_late() {
             return Output::Wait(now);
         }
         if self.exchange.upstreams.app.is_used && self.exchange.streams.len() == 0 {
@@ -293,10 +293,8 @@ impl Worker {
         {
             connection.put_off = false;
             connection.events = 0;
-            match self.exchange.conns.handshakes.late.remove(&id) {
-                Some(late) => {
-                    late.iter().for_each(|piece| self.exchange.on_sealed(id, piece, now));
-                }
+            match self.exchange.conns.handshakes.take_late(id) {
+                Some(late) => self.exchange.take_late(id, &late, now),
                 None => self.exchange.pump(id, now),
             }
             self.do_work(now);
@@ -305,7 +303,7 @@ impl Worker {
 
     pub(crate) fn on_closed(&mut self, id: ConnectionId, failure: Failure, now: Instant) {
         // Its client has gone: its handshake is not looked at.
-        if self.exchange.conns.handshakes.late.remove(&id).is_some()
+        if self.exchange.conns.handshakes.take_late(id).is_some()
             && let Some(connection) = self.exchange.conns.table.get_mut(id)
         {
             connection.put_off = false;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use scene::{HTTP, Plan, address};
 use secure::Certificates;
 use towpath_engine::message::{Message, ToWorker};
-use towpath_engine::stats::Registry;
+use towpath_engine::stats::{Query, Registry};
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_proto::tls::{Clock, ServerName};
 use towpath_proto::{
@@ -51,6 +51,7 @@ fn the_smallest_chunks_of_a_body_leave_time_for_others() {
     }
     assert!(rounds > 8, "{rounds} rounds");
     assert_eq!(half.reading, ReadInterest::On);
+    assert_eq!(half.flow_control(), [""; 0]);
     assert!(all == [&TINY.repeat(COUNT)[..], b"0\r\n\r\n"].concat(), "{} bytes", all.len());
 }
 
@@ -106,6 +107,38 @@ fn handshakes_of_many_clients_have_a_share_of_each_round() {
     let expected: Vec<_> = (10..10 + CLIENTS).map(of).filter(|it| *it != gone).collect();
     assert_eq!(answered, expected, "in the order in which they came");
     assert!(rounds >= 10, "{rounds} rounds");
+    assert_eq!(half.flow_control(), [""; 0]);
+}
+
+#[test]
+fn a_handshake_that_was_put_off_is_not_overtaken() {
+    let certificates = Certificates::new();
+    let upstream = certificates.upstream("app.test").template.unwrap();
+    let client = upstream.client(&Clock::default());
+    let hello = || client.connect(&ServerName::new("app.test").unwrap()).unwrap().take_output();
+    let mut plan = Plan::new(1);
+    plan.tls = Some(certificates.downstream(&[]));
+    let mut half = Half::of(plan);
+    let of = |number: u32| ConnectionId::new(number, 1);
+    let arrive = |half: &mut Half, numbers: std::ops::Range<u32>| -> Vec<Input<Message>> {
+        let connections = numbers.map(of);
+        let inputs = connections.map(|connection| {
+            half.accept(connection);
+            Input::Received { connection, chunk: hello().into() }
+        });
+        inputs.collect()
+    };
+    let first = arrive(&mut half, 10..20);
+    let mut second = arrive(&mut half, 20..30);
+    half.sent.clear();
+    half.give_all(first);
+    assert_eq!(half.answered(), (10..18).map(of).collect::<Vec<_>>());
+    second.push(Input::Timeout);
+    half.give_all(second);
+    assert_eq!(half.answered(), (18..26).map(of).collect::<Vec<_>>(), "in the order of arrival");
+    half.give(Input::Timeout);
+    assert_eq!(half.answered(), (26..30).map(of).collect::<Vec<_>>());
+    assert!(!half.goes_on());
 }
 
 #[test]
@@ -129,6 +162,7 @@ fn what_is_expected_and_not_known_is_passed_on() {
 /// A worker with a client, and one connection to an origin.
 struct Half {
     worker: Worker,
+    registry: Arc<Registry>,
     sent: Vec<(ConnectionId, Bytes)>,
     /// What the client's connection was last told.
     reading: ReadInterest,
@@ -144,15 +178,16 @@ impl Half {
     }
 
     fn of(plan: Plan) -> Self {
+        let registry = Arc::new(Registry::default());
         let worker = Worker::new(WorkerOptions {
             index: 0,
             workers: 1,
             seed: 7,
-            registry: Arc::new(Registry::default()),
+            registry: Arc::clone(&registry),
             hostname: "here".into(),
         });
         let (sent, reading, closed, waits_for) = (Vec::new(), ReadInterest::On, None, None);
-        let mut half = Self { worker, sent, reading, closed, waits_for };
+        let mut half = Self { worker, registry, sent, reading, closed, waits_for };
         let snapshot = plan.snapshot().into();
         half.give(Input::Message(Message::To(ToWorker::Snapshot(snapshot))));
         half
@@ -162,6 +197,13 @@ impl Half {
         let peer = address(([10, 0, 9, 9], 999));
         let (listener, local) = (ListenerId(0), address(HTTP));
         self.give(Input::Accepted { listener, connection, local, peer, original: None });
+    }
+
+    /// The counters of reading that was stopped because something could not go out.
+    fn flow_control(&self) -> Vec<String> {
+        let text: String = self.registry.read().text(Query::default()).collect();
+        let lines = text.lines().filter(|line| line.contains("flow_control"));
+        lines.filter(|line| !line.ends_with(": 0")).map(str::to_owned).collect()
     }
 
     /// Which connections something was sent on.

@@ -73,7 +73,7 @@ impl Connections {
     /// The app's side of a stream is read again, or not: what was held back is taken.
     pub(crate) fn on_local_reading(&mut self, id: ConnectionId, env: &mut Env) {
         let Some(connection) = self.table.get_mut(id) else { return };
-        if connection.reading == Reading::Off {
+        if connection.reading != Reading::On {
             return;
         }
         let Mux::App(call) = &mut connection.mux else { return };

@@ -93,6 +93,8 @@ pub(crate) enum Reading {
     On,
     /// Stopped because what comes in cannot go out.
     Off,
+    /// Stopped because what has come waits for its turn, which is no matter of flow control.
+    PutOff,
 }
 
 /// Heads, pieces of bodies and ends of one connection in one round; a read of the smallest chunks or frames has ten

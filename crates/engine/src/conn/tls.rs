@@ -7,6 +7,7 @@
 //! handshake has told what is spoken. What was encoded for a connection is sealed when it is handed to the driver, so
 //! that all pieces of a turn leave in one write.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -131,7 +132,9 @@ pub(crate) struct Handshakes {
     /// Connections that cannot be written to any more.
     pub(crate) broken: Vec<(ConnectionId, Fault)>,
     /// What clients have sent in their handshakes, and has not been looked at.
-    pub(crate) late: FxHashMap<ConnectionId, Vec<Bytes>>,
+    late: FxHashMap<ConnectionId, Vec<Bytes>>,
+    /// In which order that comes; one that is gone is not taken out.
+    late_order: VecDeque<ConnectionId>,
     /// A round, and how many pieces of handshakes were looked at in it.
     taken: (u32, u32),
 }
@@ -209,13 +212,48 @@ impl Connections {
 }
 
 impl Handshakes {
-    /// Counts a piece of a client's handshake; false when the round has had its share of them.
-    pub(crate) fn has_share(&mut self, round: u32) -> bool {
+    /// Keeps a piece of a client's handshake if its round has had its share of them, or earlier ones wait.
+    pub(crate) fn puts_off(&mut self, id: ConnectionId, piece: &Bytes, round: u32) -> bool {
+        if self.late_order.is_empty() && self.left(round) > 0 {
+            self.taken.1 += 1;
+            return false;
+        }
+        let pieces = self.late.entry(id).or_default();
+        if pieces.is_empty() {
+            self.late_order.push_back(id);
+        }
+        pieces.push(piece.clone());
+        true
+    }
+
+    /// The next handshake that was put off, if the round has room for it.
+    pub(crate) fn next_late(&mut self, round: u32) -> Option<(ConnectionId, Vec<Bytes>)> {
+        while self.left(round) > 0 {
+            let id = self.late_order.pop_front()?;
+            if let Some(pieces) = self.late.remove(&id) {
+                self.taken.1 += u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+                return Some((id, pieces));
+            }
+        }
+        None
+    }
+
+    /// What a connection has sent and waits, for one that is over.
+    pub(crate) fn take_late(&mut self, id: ConnectionId) -> Option<Vec<Bytes>> {
+        self.late.remove(&id)
+    }
+
+    /// Whether handshakes wait for their turn.
+    pub(crate) fn are_late(&self) -> bool {
+        !self.late_order.is_empty()
+    }
+
+    /// How many pieces of handshakes may still be looked at in a round.
+    fn left(&mut self, round: u32) -> u32 {
         if self.taken.0 != round {
             self.taken = (round, 0);
         }
-        self.taken.1 += 1;
-        self.taken.1 <= HANDSHAKES_PER_ROUND
+        HANDSHAKES_PER_ROUND.saturating_sub(self.taken.1)
     }
 
     pub(crate) fn attempt(&self, id: ConnectionId) -> Option<AttemptId> {

@@ -82,7 +82,7 @@ impl Listeners {
         connection.deadlines = Deadlines::new();
         let reading = std::mem::replace(&mut connection.reading, Reading::On);
         conns.table.insert(*connection);
-        if reading == Reading::Off {
+        if reading != Reading::On {
             let interest = ReadInterest::On;
             conns.push(Output::ReadInterest { connection: id, interest }, env);
         }

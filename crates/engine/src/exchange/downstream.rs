@@ -464,7 +464,7 @@ impl Exchange {
         }
         if connection.mux.is_alone() && connection.mux.buffered() > 0 {
             self.env.work.push_back(Work::Read(id));
-        } else if connection.reading == Reading::Off || connection.congested {
+        } else if connection.reading != Reading::On || connection.congested {
             self.update_reading(id);
         }
     }

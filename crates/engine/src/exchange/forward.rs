@@ -198,19 +198,14 @@ impl Exchange {
         }
     }
 
-    /// Goes on with the connections that had more events than their share, or whose handshakes were put off.
+    /// Goes on with the connections that had more events than their share, and with handshakes that were put off.
     pub(crate) fn go_on(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.env.put_off) {
-            let late = self.conns.handshakes.late.remove(&id);
             let Some(connection) = self.conns.table.get_mut(id) else { continue };
             connection.put_off = false;
-            if late.is_none() {
-                self.pump(id, now);
-                continue;
-            }
-            late.into_iter().flatten().for_each(|piece| self.on_received(id, piece, now));
-            self.update_reading(id);
+            self.pump(id, now);
         }
+        self.go_on_with_handshakes(now);
     }
 
     /// Passes one piece of a stream to its other side.
@@ -545,20 +540,32 @@ impl Exchange {
     /// What the reading of a connection changes to, if it does.
     #[inline]
     fn other_reading(&self, connection: &Connection) -> Option<Reading> {
-        let wanted = if self.may_read(connection) { Reading::On } else { Reading::Off };
+        let wanted = match connection.reading {
+            _ if self.may_read(connection) => Reading::On,
+            Reading::On | Reading::PutOff if connection.put_off => Reading::PutOff,
+            Reading::On | Reading::PutOff | Reading::Off => Reading::Off,
+        };
         (wanted != connection.reading).then_some(wanted)
     }
 
     #[cold]
     fn change_reading(&mut self, id: ConnectionId, wanted: Reading) {
-        let (interest, event) = match wanted {
-            Reading::On => (towpath_proto::ReadInterest::On, Congestion::Resumed),
-            Reading::Off => (towpath_proto::ReadInterest::Off, Congestion::Paused),
-        };
-        if let Some(connection) = self.conns.table.get_mut(id) {
-            connection.reading = wanted;
+        let Some(connection) = self.conns.table.get_mut(id) else { return };
+        let before = std::mem::replace(&mut connection.reading, wanted);
+        match (before, wanted) {
+            (_, Reading::Off) => {
+                self.upstreams.count_congestion(id, Congestion::Paused, &mut self.conns);
+            }
+            (Reading::Off, Reading::On | Reading::PutOff) => {
+                self.upstreams.count_congestion(id, Congestion::Resumed, &mut self.conns);
+            }
+            (Reading::On | Reading::PutOff, Reading::On | Reading::PutOff) => {}
         }
-        self.upstreams.count_congestion(id, event, &mut self.conns);
+        let interest = match (before, wanted) {
+            (_, Reading::On) => towpath_proto::ReadInterest::On,
+            (Reading::On, Reading::Off | Reading::PutOff) => towpath_proto::ReadInterest::Off,
+            (Reading::Off | Reading::PutOff, Reading::Off | Reading::PutOff) => return,
+        };
         if self.conns.table.get(id).is_some_and(|connection| connection.mux.is_app()) {
             return self.conns.on_local_reading(id, &mut self.env);
         }

@@ -6,9 +6,9 @@ use towpath_proto::tls::{Certificate, Distrust, Fault, Layer, ServerName};
 use towpath_proto::{AttemptId, Close, ConnectionId, Instant, Output};
 use towpath_trace::Stamp;
 
-use crate::conn::ConnectionTimer;
 use crate::conn::spans::handshake_begins;
 use crate::conn::tls::{Handshake, Handshakes, Reached, Secured};
+use crate::conn::{ConnectionTimer, Role};
 use crate::exchange::Exchange;
 use crate::exchange::stream::{Progress, Stream};
 use crate::ids::{Closer, PoolKey, Protocol, ResetReason};
@@ -169,16 +169,35 @@ impl Exchange {
     /// Whether a piece of a client's handshake waits for the next round, because this one has had its share of them.
     pub(super) fn puts_off_handshake(&mut self, id: ConnectionId, piece: &Bytes) -> bool {
         let Some(connection) = self.conns.table.get_mut(id) else { return false };
-        let handshakes = &mut self.conns.handshakes;
-        if !connection.put_off && handshakes.has_share(self.env.round) {
+        if !self.conns.handshakes.puts_off(id, piece, self.env.round) {
             return false;
         }
-        handshakes.late.entry(id).or_default().push(piece.clone());
-        if !std::mem::replace(&mut connection.put_off, true) {
-            self.env.put_off.push(id);
-        }
+        connection.put_off = true;
         self.update_reading(id);
         true
+    }
+
+    /// Looks at handshakes that were put off, in the order in which they came, as far as the round has room for them.
+    pub(super) fn go_on_with_handshakes(&mut self, now: Instant) {
+        while let Some((id, pieces)) = self.conns.handshakes.next_late(self.env.round) {
+            let Some(connection) = self.conns.table.get_mut(id) else { continue };
+            connection.put_off = false;
+            self.take_late(id, &pieces, now);
+            self.update_reading(id);
+        }
+    }
+
+    /// What a client has sent in its handshake, and has waited.
+    pub(crate) fn take_late(&mut self, id: ConnectionId, pieces: &[Bytes], now: Instant) {
+        for piece in pieces {
+            let Some(connection) = self.conns.table.get(id) else { return };
+            match connection.role {
+                Role::Closing(_) => self.on_received(id, piece.clone(), now),
+                Role::Arriving(_) | Role::Downstream(_) | Role::Upstream(_) => {
+                    self.on_sealed(id, piece, now);
+                }
+            }
+        }
     }
 
     /// Records for an established connection: opens them and hands on what is in them, a piece at a time, so that a

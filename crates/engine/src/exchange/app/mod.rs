@@ -192,7 +192,7 @@ impl Exchange {
         self.restart_first_byte(index, now);
         self.extend_body(index, bytes, now);
         let Some(connection) = self.conns.table.get_mut(id) else { return };
-        let held_back = connection.reading == Reading::Off;
+        let held_back = connection.reading != Reading::On;
         let Mux::App(call) = &mut connection.mux else { return };
         if held_back {
             call.untaken += bytes;
