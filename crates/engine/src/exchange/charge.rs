@@ -9,6 +9,7 @@ use towpath_proto::name::Name;
 
 use crate::env::Env;
 use crate::exchange::Exchange;
+use crate::exchange::lazy_head::LazyHead;
 use crate::exchange::overrides::Alt;
 use crate::exchange::stream::Stream;
 use crate::ids::{PoolKey, StreamIndex};
@@ -22,6 +23,8 @@ pub(super) struct Counted {
     pub(super) status: u16,
     /// In milliseconds, of a host's answer.
     pub(super) took: Option<u64>,
+    /// Whether the answer itself says that a canary has given it.
+    pub(super) says_canary: bool,
 }
 
 impl Exchange {
@@ -29,7 +32,9 @@ impl Exchange {
     pub(crate) fn charge(&mut self, index: StreamIndex, status: u16) {
         let Some(stream) = self.streams.get(index) else { return };
         if let Some(cluster) = self.upstreams.clusters.get_mut(stream.cluster) {
-            let answer = Counted { pool_key: stream.retries.pool_key, status, took: None };
+            // What an earlier attempt was answered says nothing of this one.
+            let pool_key = stream.retries.pool_key;
+            let answer = Counted { pool_key, status, took: None, says_canary: false };
             count_answer(stream, cluster, &answer, &self.env);
         }
     }
@@ -47,7 +52,7 @@ pub(super) fn count_answer(
     if stream.is_health_check {
         return;
     }
-    let &Counted { pool_key, status, took } = answer;
+    let &Counted { pool_key, status, took, says_canary } = answer;
     let internal = stream.request.names(Name::XEnvoyInternal);
     cluster.stats.count_response(status, internal);
     if let Some(took) = took {
@@ -60,7 +65,7 @@ pub(super) fn count_answer(
         stats.upstream_rq.count(status);
         took.into_iter().for_each(|took| stats.upstream_rq_time.record(took));
     });
-    let is_canary = cluster.is_canary(pool_key) || is_called_canary(stream);
+    let is_canary = says_canary || cluster.is_canary(pool_key);
     if let Some(alt) = stream.alt() {
         count_alt(alt, cluster, answer, internal, is_canary, env);
     }
@@ -69,11 +74,11 @@ pub(super) fn count_answer(
     }
 }
 
-/// Whether the answer itself says that a canary has given it.
+/// Whether an answer says that a canary has given it.
 #[inline(always)]
-fn is_called_canary(stream: &Stream) -> bool {
-    stream.response.names(Name::XEnvoyUpstreamCanary)
-        && stream.response.get(Name::XEnvoyUpstreamCanary) == Some(b"true")
+pub(super) fn says_canary(answer: &LazyHead) -> bool {
+    answer.names(Name::XEnvoyUpstreamCanary)
+        && answer.get(Name::XEnvoyUpstreamCanary) == Some(b"true")
 }
 
 /// Counts it under the name that its request has said.
@@ -81,7 +86,7 @@ fn is_called_canary(stream: &Stream) -> bool {
 fn count_alt(
     alt: &Alt,
     cluster: &ClusterState,
-    &Counted { pool_key, status, took }: &Counted,
+    &Counted { pool_key, status, took, .. }: &Counted,
     internal: bool,
     is_canary: bool,
     env: &Env,

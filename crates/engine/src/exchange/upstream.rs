@@ -12,7 +12,7 @@ use crate::conn::mux::{AtEnd, Part, Released, Violation};
 use crate::conn::spans::Phase;
 use crate::env::Env;
 use crate::exchange::Exchange;
-use crate::exchange::charge::{Counted, count_answer};
+use crate::exchange::charge::{Counted, count_answer, says_canary};
 use crate::exchange::clients::client_of;
 use crate::exchange::forward::Item;
 use crate::exchange::hedging::Hedging;
@@ -283,7 +283,9 @@ impl Exchange {
         let clusters = &mut self.upstreams.clusters;
         if let Some(cluster) = clusters.get_mut(stream.cluster) {
             let took = stream.millis_to_answer(now);
-            count_answer(stream, cluster, &Counted { pool_key, status, took }, &self.env);
+            let says_canary = says_canary(&stream.response);
+            let answer = Counted { pool_key, status, took, says_canary };
+            count_answer(stream, cluster, &answer, &self.env);
         }
         let kept = stream.response.present().and_then(|head| head.get(Name::KeepAlive));
         let hint = kept.and_then(keep_alive_timeout);
