@@ -274,13 +274,19 @@ impl Control {
         }
     }
 
+    /// Takes the monitor of hosts.
+    pub(crate) fn set_monitor(&self, monitor: MonitorThread) {
+        self.workers.borrow().report_to(monitor.handle());
+        self.monitor.replace(Some(monitor));
+    }
+
     /// Starts the monitor of hosts where clusters want one and there is none.
     pub(crate) fn start_monitor_for(&self, snapshot: &Snapshot) -> Result<(), String> {
         if Monitor::is_wanted(snapshot) && self.monitor.borrow().is_none() {
             let (registry, news) = (self.registry.clone(), self.news.clone());
             let monitor = MonitorThread::start(registry, self.started, news)
                 .map_err(|error| format!("cannot start the monitor of hosts: {error}"))?;
-            self.monitor.replace(Some(monitor));
+            self.set_monitor(monitor);
             self.tell_monitor_time();
         }
         Ok(())

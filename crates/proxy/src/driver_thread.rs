@@ -47,6 +47,11 @@ impl DriverThread {
         Ok(Self { name, handle, thread: Some(thread) })
     }
 
+    /// Its remote control, for other threads.
+    pub(crate) fn handle(&self) -> Handle<Message> {
+        self.handle.clone()
+    }
+
     /// Tells the machine.
     pub(crate) fn tell(&self, message: Message) {
         match self.handle.send(message) {

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use towpath_engine::health::Monitor;
 use towpath_engine::message::{FromMonitor, Message, ToMonitor};
 use towpath_engine::stats::Registry;
+use towpath_io::Handle;
 use towpath_io::readiness::Options;
 
 use crate::driver_thread::DriverThread;
@@ -65,6 +66,11 @@ impl MonitorThread {
             let _ = last.send(News::Ended(outcome));
         };
         DriverThread::start(name.to_owned(), options, make, said, ended).map(Self)
+    }
+
+    /// How other threads tell it.
+    pub(crate) fn handle(&self) -> Handle<Message> {
+        self.0.handle()
     }
 
     /// Tells the monitor.

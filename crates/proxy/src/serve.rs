@@ -123,7 +123,9 @@ async fn run(flags: Flags, configuration: Configuration, started: Instant) -> Re
         started,
     };
     let control = Rc::new(Control::new(parts));
-    control.monitor.replace(monitor);
+    if let Some(monitor) = monitor {
+        control.set_monitor(monitor);
+    }
     let mut admin_thread = None;
     if let Some(socket) = socket {
         log!(Admin, Info, "admin address: {}", socket.address());
@@ -430,12 +432,6 @@ impl Server {
             What::Said(FromWorker::Drained) => self.drained += 1,
             // It is waited for elsewhere.
             What::Said(FromWorker::HandedOver) => {}
-            What::Said(FromWorker::ErrorStreak { cluster, host, run }) => {
-                self.control.tell_monitor(ToMonitor::ErrorStreak { cluster, host, run });
-            }
-            What::Said(FromWorker::Degraded { cluster, host }) => {
-                self.control.tell_monitor(ToMonitor::Degraded { cluster, host });
-            }
             What::Said(FromWorker::Traffic { cluster }) => {
                 self.control.tell_monitor(ToMonitor::Traffic { cluster });
             }
@@ -450,7 +446,12 @@ impl Server {
             What::Said(FromWorker::Heard) => self.control.tell(&ToWorker::Heard),
             What::Said(FromWorker::Note(note)) => tell_note(&note),
             // Told on the worker's thread; and no app is in this process.
-            What::Said(FromWorker::Slow(_) | FromWorker::Local(_)) => {}
+            What::Said(
+                FromWorker::ErrorStreak { .. }
+                | FromWorker::Degraded { .. }
+                | FromWorker::Slow(_)
+                | FromWorker::Local(_),
+            ) => {}
             What::Ended(Ok(())) => return Err(format!("worker {worker} ended unasked")),
             What::Ended(Err(error)) => return Err(format!("worker {worker} failed: {error}")),
         }

@@ -1,20 +1,20 @@
 //! The worker threads: each runs one engine worker on one driver.
 //!
-//! What workers say arrives here on their threads: log lines go straight to the log writer, the rest to the
-//! control thread.
+//! What workers say arrives here on their threads: log lines go straight to the log writer, hosts' errors to their
+//! monitor, the rest to the control thread.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::system::uname;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
-use towpath_engine::message::{FromWorker, Message, ToWorker};
+use towpath_engine::message::{FromWorker, Message, ToMonitor, ToWorker};
 use towpath_engine::stats::Registry;
 use towpath_engine::worker::{Worker, WorkerOptions};
 use towpath_io::readiness::Options;
-use towpath_io::{Counters, Listeners};
+use towpath_io::{Counters, Handle, Listeners};
 
 use crate::access_log::LogSender;
 use crate::driver_thread::DriverThread;
@@ -52,6 +52,7 @@ pub(crate) enum What {
 /// All worker threads.
 pub(crate) struct Workers {
     threads: Vec<DriverThread>,
+    monitor: Arc<OnceLock<Handle<Message>>>,
     /// Their sockets.
     pub(crate) listeners: Listeners,
 }
@@ -60,6 +61,7 @@ impl Workers {
     /// Starts the threads. They do nothing before their first snapshot.
     pub(crate) fn start(setup: &Setup, events: &UnboundedSender<Event>) -> io::Result<Self> {
         let listeners = Listeners::new();
+        let monitor = Arc::new(OnceLock::new());
         let hostname: Arc<str> = uname().nodename().to_string_lossy().into();
         let cores = if setup.pin { usable_cores()? } else { Vec::new() };
         let start = |index| {
@@ -95,11 +97,23 @@ impl Workers {
             let ended = move |outcome| {
                 let _ = last.send(Event { worker: index, what: What::Ended(outcome) });
             };
-            let said = mailbox(index, setup.logs.clone(), setup.slow.clone(), events.clone());
+            let mailbox = Mailbox {
+                worker: index,
+                logs: setup.logs.clone(),
+                slow: setup.slow.clone(),
+                monitor: Arc::clone(&monitor),
+                events: events.clone(),
+            };
+            let said = move |message| mailbox.take(message);
             DriverThread::start(format!("worker-{index}"), options, make, said, ended)
         };
         let threads = (0..setup.workers).map(start).collect::<io::Result<_>>()?;
-        Ok(Self { threads, listeners })
+        Ok(Self { threads, monitor, listeners })
+    }
+
+    /// From here on they tell this monitor of their hosts. There is one at most.
+    pub(crate) fn report_to(&self, monitor: Handle<Message>) {
+        let _ = self.monitor.set(monitor);
     }
 
     /// Tells every worker.
@@ -139,24 +153,46 @@ impl Workers {
 const TURN: Duration = Duration::from_micros(100);
 
 /// Where what a worker says goes to, on its own thread.
-fn mailbox(
+struct Mailbox {
     worker: usize,
     logs: LogSender,
     slow: Option<SlowSender>,
+    /// Once there is one.
+    monitor: Arc<OnceLock<Handle<Message>>>,
     events: UnboundedSender<Event>,
-) -> impl FnMut(Message) + Send + 'static {
-    move |message| match message {
-        Message::From(FromWorker::Log { sink, lines }) => logs.write(sink.0 as usize, lines),
-        Message::From(FromWorker::Slow(stream)) => {
-            if let Some(slow) = &slow {
-                slow.tell(stream);
+}
+
+impl Mailbox {
+    fn take(&self, message: Message) {
+        match message {
+            Message::From(FromWorker::Log { sink, lines }) => {
+                self.logs.write(sink.0 as usize, lines)
             }
+            Message::From(FromWorker::Slow(stream)) => {
+                if let Some(slow) = &self.slow {
+                    slow.tell(stream);
+                }
+            }
+            // Not by the control thread: each thread on the way may let another attempt reach a host that is to be out.
+            Message::From(FromWorker::ErrorStreak { cluster, host, run }) => {
+                self.tell_monitor(ToMonitor::ErrorStreak { cluster, host, run });
+            }
+            Message::From(FromWorker::Degraded { cluster, host }) => {
+                self.tell_monitor(ToMonitor::Degraded { cluster, host });
+            }
+            // The receiver is gone only when the process ends.
+            Message::From(other) => {
+                let _ = self.events.send(Event { worker: self.worker, what: What::Said(other) });
+            }
+            Message::To(_) | Message::ToMonitor(_) | Message::FromMonitor(_) => {}
         }
-        // The receiver is gone only when the process ends.
-        Message::From(other) => {
-            let _ = events.send(Event { worker, what: What::Said(other) });
+    }
+
+    fn tell_monitor(&self, message: ToMonitor) {
+        // One that does not keep up, or is gone, is not waited for.
+        if let Some(monitor) = self.monitor.get() {
+            let _ = monitor.send(Message::ToMonitor(message));
         }
-        Message::To(_) | Message::ToMonitor(_) | Message::FromMonitor(_) => {}
     }
 }
 

@@ -504,7 +504,11 @@ impl Exchange {
         let routed = stream.route.and_then(|route| Routed::of(&context, route));
         let policy = own.as_deref().or_else(|| routed?.retry_policy());
         if !stream.retries.wants(policy, reason, request_sent) {
-            if let Some(pool_key) = succeeded.or_else(|| stream.hedged_key()) {
+            // Where there is no host, there was no further attempt.
+            let was_asked = !matches!(reason, ResetReason::NoHost | ResetReason::ClusterGone);
+            if let Some(pool_key) = succeeded.or_else(|| stream.hedged_key())
+                && was_asked
+            {
                 stream.count(|stats| stats.upstream_rq_retry_success.inc());
                 self.upstreams.count_retry_success(pool_key);
             }
