@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use serde_json::Value;
@@ -256,12 +256,15 @@ fn options(flags: &Flags) -> Options {
         node_id: given(&flags.service_node),
         node_cluster: given(&flags.service_cluster),
         node_zone: given(&flags.service_zone),
-        node_address: own_address(flags.local_address_ip_version),
+        node_address: *OWN_ADDRESS.get_or_init(|| own_address(flags.local_address_ip_version)),
         runtime_overrides: Overrides::new(),
         is_node_left_open: false,
         reject_unknown_dynamic_fields: flags.reject_unknown_dynamic_fields,
     }
 }
+
+/// As it was at the start: addresses that come later are not this process's.
+static OWN_ADDRESS: OnceLock<Option<IpAddr>> = OnceLock::new();
 
 /// The first address of this machine that others may reach, or else a loopback address.
 fn own_address(version: IpVersion) -> Option<IpAddr> {
@@ -324,5 +327,22 @@ fn target(sink: &Sink) -> Target {
         Sink::File(path) => Target::File(path.clone()),
         Sink::Stdout => Target::Stdout,
         Sink::Stderr => Target::Stderr,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn the_own_address_is_that_of_the_start() {
+        let loads = ["v4", "v6"].map(|version| {
+            let flags = ["towpath-proxy", "--local-address-ip-version", version];
+            options(&Flags::parse_from(flags)).node_address
+        });
+        assert!(loads[0].is_some());
+        assert_eq!(loads[0], loads[1]);
     }
 }
