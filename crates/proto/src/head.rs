@@ -534,14 +534,18 @@ impl Head {
     /// ends without other white space. 0 of a head that came otherwise.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
+        self.received().map(|(name, value)| (name.len() + value.len() + FIELD_MARKS) as u64).sum()
+    }
+
+    /// Names and values as they came over HTTP/1, also of fields that are not kept. None of a head that came otherwise.
+    pub fn received(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.0.raw.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-        let field = |line: &[u8]| {
-            let colon = line.iter().position(|byte| *byte == b':')?;
-            Some((colon + line[colon + 1..].trim_ascii().len() + FIELD_MARKS) as u64)
-        };
         // The line of a request may have a colon too.
         let first = lines.clone().position(|line| !line.is_empty()).unwrap_or(0);
-        lines.skip(first + 1).filter_map(field).sum()
+        lines.skip(first + 1).filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii()))
+        })
     }
 
     /// Gives it the bytes that the parser's ranges are about.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_engine::snapshot::cluster::{Discovery, Ends, Limits};
+use towpath_engine::snapshot::cluster::{Discovery, Ends, Limits, Tracks};
 use towpath_engine::snapshot::{BufferLimit, Cluster, ClusterId};
 use towpath_proto::{ConnectOptions, SocketState, http1};
 
@@ -156,6 +156,7 @@ impl Converter<'_> {
             load_reports,
             ends: ends(message),
             own_zone: own_zone(bootstrap),
+            tracks: tracks(message),
             zones,
             connect_timeout: message.duration("connect_timeout").unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             connect: self.shared.connect(connect),
@@ -299,6 +300,17 @@ impl Converter<'_> {
             .and_then(|connection| connection.message("tcp_keepalive"))
             .and_then(keepalive);
         options
+    }
+}
+
+/// What is counted beside.
+fn tracks(cluster: &Message) -> Tracks {
+    let tracks = cluster.message("track_cluster_stats");
+    let asks = |field| tracks.is_some_and(|tracks| tracks.flag(field));
+    Tracks {
+        timeout_budgets: cluster.flag("track_timeout_budgets") || asks("timeout_budgets"),
+        sizes: asks("request_response_sizes"),
+        endpoints: asks("per_endpoint_stats"),
     }
 }
 

@@ -473,6 +473,7 @@ impl Exchange {
                     self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                     self.charge(index, 504);
                 }
+                self.measure_timeout(index, now);
                 self.fail_callout(index, Failed::TimedOut, now);
             }
             HttpTimer::Attempt => self.end_long_attempt(index, now),

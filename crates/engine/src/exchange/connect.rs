@@ -272,6 +272,7 @@ impl Exchange {
         };
         if let Some(pool) = cluster.pool_mut(pool_key) {
             pool.counts.requests_error += waiting.iter().filter(is_request).count() as u64;
+            pool.show();
         }
         cluster.stats.upstream_rq_pending_failure_eject.add(waiting.len() as u64);
         for index in waiting {

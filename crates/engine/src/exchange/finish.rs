@@ -355,6 +355,9 @@ impl Exchange {
             self.show_redirect(&mut stream);
         }
         stream.complete_record();
+        if stream.recorder.has_attempt() {
+            stream.end_measuring(TryEnd::Answered, now);
+        }
         if stream.recorder.logs_attempt() {
             self.log_attempt(&mut stream, TryEnd::Answered, now);
         }
@@ -422,6 +425,7 @@ impl Exchange {
                 if is_under_way {
                     self.count_timeout(index, |stats| &stats.upstream_rq_timeout);
                 }
+                self.measure_timeout(index, now);
                 let late = self.streams.get(index).map(Stream::late_reply);
                 let Some((status, text)) = late else { return };
                 if let (UpstreamState::Active(_), Some(pool_key), false) =
@@ -449,6 +453,7 @@ impl Exchange {
                 if let Some(pool_key) = tried {
                     self.upstreams.note(pool_key, HostOutcome::Late(status), &mut self.env);
                 }
+                self.measure_spent(index, now);
                 let text = b"upstream request timeout";
                 self.reply_or_abandon(
                     index,
@@ -560,6 +565,7 @@ impl Exchange {
         stream.count(|stats| stats.upstream_rq_timeout.inc());
         if let Some(pool) = clusters.pool_mut(pool_key) {
             pool.counts.requests_timeout += 1;
+            pool.show();
         }
     }
 

@@ -401,6 +401,7 @@ impl Exchange {
         self.each_beside(index, now, |exchange| {
             exchange.count_timeout(index, |stats| &stats.upstream_rq_timeout);
             exchange.charge(index, status);
+            exchange.outlast_measured(index);
         });
     }
 

@@ -35,6 +35,7 @@ pub(crate) mod judge;
 pub(crate) mod lazy_head;
 mod load;
 pub(crate) mod log;
+mod measured;
 mod memory;
 mod mirror;
 pub(crate) mod names;

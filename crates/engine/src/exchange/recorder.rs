@@ -13,6 +13,7 @@ use crate::conn::Connection;
 use crate::conn::mux::Mux;
 use crate::conn::spans::SpanState;
 use crate::exchange::attempt_log::AttemptLog;
+use crate::exchange::measured::Measured;
 use crate::exchange::stream::{Progress, Stream};
 use crate::matcher::Known;
 use crate::mesh::StreamMesh;
@@ -42,6 +43,8 @@ pub(crate) struct Recording {
     pub(crate) traced: Option<Traced>,
     /// The attempt under way, where attempts are logged.
     pub(crate) attempt_log: Option<Box<AttemptLog>>,
+    /// The attempt under way, where attempts are measured.
+    pub(crate) measured: Option<Box<Measured>>,
 }
 
 /// What the connections had carried when the stream came to them.
@@ -66,6 +69,7 @@ pub(crate) struct AttemptRecord {
     last_sent: Option<Instant>,
     span: Option<Attempt>,
     log: Option<Box<AttemptLog>>,
+    measured: Option<Box<Measured>>,
 }
 
 /// What the record of a stream that takes the place of another begins with.
@@ -170,6 +174,7 @@ impl Recorder {
             recording.mesh = StreamMesh::default();
             recording.traced = None;
             recording.attempt_log = None;
+            recording.measured = None;
         }
     }
 
@@ -212,11 +217,13 @@ impl Recorder {
         })
     }
 
-    /// Whether an attempt under way has a span, or is to be logged.
+    /// Whether an attempt under way has a span, is to be logged, or is measured.
     #[inline]
     pub(crate) fn has_attempt(&self) -> bool {
         self.0.as_ref().is_some_and(|it| {
-            it.attempt_log.is_some() || it.traced.as_ref().is_some_and(|it| it.attempt.is_some())
+            it.attempt_log.is_some()
+                || it.measured.is_some()
+                || it.traced.as_ref().is_some_and(|it| it.attempt.is_some())
         })
     }
 
@@ -326,10 +333,8 @@ impl Recorder {
 
     /// Changes what is known of the latest attempt with what is known of an earlier one.
     pub(super) fn swap_attempt(&mut self, other: &mut AttemptRecord) {
-        let Some(Recording { record, wire, traced, attempt_log, .. }) = self.0.as_deref_mut()
-        else {
-            return;
-        };
+        let Some(recording) = self.0.as_deref_mut() else { return };
+        let Recording { record, wire, traced, attempt_log, measured, .. } = recording;
         std::mem::swap(&mut wire.upstream_sent, &mut other.sent);
         std::mem::swap(&mut record.upstream_connection, &mut other.connection);
         std::mem::swap(&mut record.upstream_protocol, &mut other.protocol);
@@ -339,6 +344,7 @@ impl Recorder {
         std::mem::swap(&mut record.upstream_tls, &mut other.tls);
         std::mem::swap(&mut record.upstream_last_sent, &mut other.last_sent);
         std::mem::swap(attempt_log, &mut other.log);
+        std::mem::swap(measured, &mut other.measured);
         if let Some(traced) = traced {
             std::mem::swap(&mut traced.attempt, &mut other.span);
         }

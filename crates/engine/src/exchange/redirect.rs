@@ -136,6 +136,7 @@ impl Exchange {
         let keeps_content = head.method() == stream.request.method();
         let kept = stream.body.take_kept().filter(|_| keeps_content);
         let chunks: Vec<Bytes> = kept.map(|kept| kept.chunks).unwrap_or_default();
+        stream.end_measuring_redirected(&head, now);
         if end {
             self.end_try_span(index, TryEnd::Answered, now);
             self.leave_upstream(index, leg, true, Close::Flush, now);

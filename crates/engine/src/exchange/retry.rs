@@ -611,6 +611,7 @@ impl Exchange {
                     details::UPSTREAM_PER_TRY_IDLE_TIMEOUT
                 };
                 let (status, text) = stream.late_reply();
+                self.measure_spent(index, now);
                 self.charge(index, status);
                 return self.local_reply(index, status, text, details, now);
             }

@@ -459,6 +459,7 @@ impl Exchange {
         if self.streams.get(index).is_some_and(|stream| !stream.recorder.is_off()) {
             self.begin_attempt_log(index, now);
         }
+        self.measure_attempt(index, now);
         if !self.filter_attempt(index, now) {
             return;
         }

@@ -183,10 +183,11 @@ impl Exchange {
         traced.attempt = Some(Attempt { span, start: now, retries, connected: false });
     }
 
-    /// An attempt is over, if it has a span or is to be logged.
+    /// An attempt is over, if it has a span, is to be logged or is measured.
     pub(crate) fn end_try_span(&mut self, index: StreamIndex, end: TryEnd, now: Instant) {
         let attempts = self.streams.get_mut(index).is_some_and(|it| it.recorder.has_attempt());
         if attempts && let Some(mut stream) = self.streams.close(index) {
+            stream.end_measuring(end, now);
             self.finish_try(&mut stream, end, now);
             self.log_attempt(&mut stream, end, now);
             self.streams.put_back(index, stream);

@@ -83,6 +83,7 @@ impl Exchange {
         connection.deadlines.clear(ConnectionTimer::Idle as usize);
         if let Some(cluster) = self.upstreams.clusters.get_mut(pool_key.cluster) {
             cluster.request_began(pool_key, now);
+            cluster.show_pool(pool_key);
             stream.count(|stats| stats.upstream_rq_total.inc());
             let longest = stream.longest_attempt(cluster.config.max_stream_duration);
             stream.bound_attempt(index, longest, now, &mut self.env.timers);
@@ -214,6 +215,7 @@ impl Exchange {
                 stream.recorder.count_framed(Heads::UpstreamReceived, &connection.mux);
             }
             stream.recorder.keep_answer(&head);
+            stream.recorder.measure_answer(&head);
             stream.response.put(head, &mut self.env.heads);
             self.begin_response(index, end, now);
         }
@@ -400,7 +402,8 @@ impl Exchange {
             return self.env.heads.give(head);
         }
         self.charge(index, head.status());
-        let Some(stream) = self.streams.get(index) else { return };
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.recorder.measure_answer(&head);
         let Leg { connection: downstream, number } = stream.downstream;
         let passes = stream.is_unanswered()
             && stream.request.version() != Version::Http10

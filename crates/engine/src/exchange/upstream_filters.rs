@@ -57,7 +57,7 @@ impl Exchange {
     }
 
     /// Begins the record of a stream that nothing else asks for.
-    fn record_late(&mut self, index: StreamIndex) {
+    pub(super) fn record_late(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         if !stream.recorder.is_off() {
             return;

@@ -47,6 +47,8 @@ pub struct Cluster {
     pub balancing: Balancing,
     /// `node.locality.zone`: requests are counted from there to the zones of hosts.
     pub own_zone: Option<Arc<str>>,
+    /// `track_cluster_stats`: what is counted beside.
+    pub tracks: Tracks,
     /// `zone_aware_lb_config`: which requests stay in this proxy's locality, where the bootstrap has a
     /// `local_cluster_name`.
     pub zones: Option<Arc<Zones>>,
@@ -175,6 +177,7 @@ impl Cluster {
             load_reports: None,
             ends: Default::default(),
             own_zone: None,
+            tracks: Tracks::default(),
             zones: None,
             tallies: Default::default(),
             mesh: None,
@@ -194,6 +197,17 @@ impl Cluster {
     pub fn google_prefix(&self) -> Option<&str> {
         self.stat_name.strip_prefix(GOOGLE_GRPC)
     }
+}
+
+/// Envoy `TrackClusterStats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tracks {
+    /// `timeout_budgets`: which part of their time requests took.
+    pub timeout_budgets: bool,
+    /// `request_response_sizes`: how large they and their answers were.
+    pub sizes: bool,
+    /// `per_endpoint_stats`: what each host has.
+    pub endpoints: bool,
 }
 
 /// Which connections end when hosts change, beside those to hosts that are gone or not well any more: of these none is
@@ -328,6 +342,7 @@ impl Cluster {
             shows_weights: !subs.dns.logical,
             balancing: subs.balancing,
             own_zone: self.own_zone.clone(),
+            tracks: self.tracks,
             zones: None,
             subsets: None,
             ends: self.ends,

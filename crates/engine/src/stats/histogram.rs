@@ -156,8 +156,10 @@ impl Bins {
         for (bin, count) in &self.counts {
             if before + count >= wanted {
                 let (low, high) = limits(*bin);
+                // A tenth is not what 7.1 and 7.0 differ by.
+                let width = if high < 10.5 { high.min(0.1) } else { high - low };
                 let place = (wanted - before) as f64 / (count + 1) as f64;
-                return Some(low + (high - low) * place);
+                return Some(low + width * place);
             }
             before += count;
         }
@@ -221,6 +223,8 @@ mod tests {
         assert!(close(accepted.quantile(0.25), 1.04));
         assert!(close(accepted.quantile(0.9), 2.05));
         assert!(close(bins(&[16]).quantile(0.3), 16.5));
+        assert_eq!(bins(&[7, 7, 7]).quantile(1.0), Some(7.075));
+        assert_eq!(bins(&[10, 10, 10]).quantile(1.0), Some(10.75));
     }
 
     #[test]

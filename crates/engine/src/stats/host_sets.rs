@@ -27,6 +27,42 @@ stats! {
 }
 
 stats! {
+    /// `cluster.<name>.…`: which part of their time requests and attempts took.
+    pub BudgetStats {
+        Histogram upstream_rq_timeout_budget_per_try_percent_used;
+        Histogram upstream_rq_timeout_budget_percent_used;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.endpoint.<address>.…`
+    pub EndpointStats {
+        Gauge cx_active;
+        Counter cx_connect_fail;
+        Counter cx_total;
+        Gauge healthy;
+        Gauge rq_active;
+        Counter rq_error;
+        Gauge rq_pending_active;
+        Counter rq_success;
+        Counter rq_timeout;
+        Counter rq_total;
+    }
+}
+
+stats! {
+    /// `cluster.<name>.…`: how large attempts and their answers were, in bytes and fields.
+    pub SizeStats {
+        Histogram upstream_rq_body_size;
+        Histogram upstream_rq_headers_count;
+        Histogram upstream_rq_headers_size;
+        Histogram upstream_rs_body_size;
+        Histogram upstream_rs_headers_count;
+        Histogram upstream_rs_headers_size;
+    }
+}
+
+stats! {
     /// `cluster.<name>.zone.<ours>.<the host's>.…`, `cluster.<name>.canary.…`
     pub PartStats {
         Codes upstream_rq;

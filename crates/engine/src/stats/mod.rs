@@ -40,7 +40,10 @@ pub use filter_sets::{
 };
 pub use google_sets::GoogleGrpcStats;
 pub use histogram::{Bins, Histogram};
-pub use host_sets::{AltStats, MaglevStats, PartStats, RingStats, SocketMatchStats};
+pub use host_sets::{
+    AltStats, BudgetStats, EndpointStats, MaglevStats, PartStats, RingStats, SizeStats,
+    SocketMatchStats,
+};
 pub use http_sets::{AsyncClientStats, HttpStats};
 pub use istio::{IstioCounter, IstioGauge, IstioHistogram, Labels};
 pub use json::Json;

@@ -28,6 +28,15 @@ pub enum Scope {
     ClusterPassing(Arc<str>),
     /// `cluster.<name>.circuit_breakers`.
     ClusterBreakers(Arc<str>),
+    /// Of a cluster with `track_cluster_stats.timeout_budgets`.
+    ClusterBudgets(Arc<str>),
+    /// `cluster.<name>.endpoint.<address>`.
+    ClusterEndpoint {
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The host's address, as access logs have it.
+        address: Arc<str>,
+    },
     /// `cluster.<name>.grpc.<service>.<method>`, and without the latter two.
     ClusterGrpc {
         /// The cluster.
@@ -39,6 +48,8 @@ pub enum Scope {
     },
     /// `cluster.<name>.http2`.
     ClusterHttp2(Arc<str>),
+    /// Of a cluster with `track_cluster_stats.request_response_sizes`.
+    ClusterSizes(Arc<str>),
     /// Of a cluster whose requests are kept in zones.
     ClusterZones(Arc<str>),
     /// Of a cluster that has subsets.
@@ -270,6 +281,7 @@ impl Scope {
         | Self::ClusterTlsContext(name)
         | Self::ClusterZones(name)
         | Self::ClusterAlt { cluster: name, .. }
+        | Self::ClusterEndpoint { cluster: name, .. }
         | Self::ClusterPart { cluster: name, .. }
         | Self::ClusterCertificate { cluster: name, .. }) = self
         else {
@@ -284,9 +296,11 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bolt(prefix) => write!(f, "bolt.{prefix}"),
-            Self::Cluster(name) | Self::ClusterSubsets(name) | Self::ClusterZones(name) => {
-                write!(f, "cluster.{name}")
-            }
+            Self::Cluster(name)
+            | Self::ClusterBudgets(name)
+            | Self::ClusterSizes(name)
+            | Self::ClusterSubsets(name)
+            | Self::ClusterZones(name) => write!(f, "cluster.{name}"),
             Self::ClusterTls(name) => write!(f, "cluster.{name}.ssl"),
             Self::ClusterTlsContext(name) => write!(f, "cluster.{name}.client_ssl_socket_factory"),
             Self::ClusterCertificate { cluster, name } => {
@@ -294,6 +308,9 @@ impl fmt::Display for Scope {
             }
             Self::ListenerCertificate { listener, name } => {
                 write!(f, "listener.{listener}.ssl.certificate.{name}")
+            }
+            Self::ClusterEndpoint { cluster, address } => {
+                write!(f, "cluster.{cluster}.endpoint.{}", address.replace(':', "_"))
             }
             Self::ClusterGrpc { cluster, protocol, method: None } => {
                 write!(f, "cluster.{cluster}.{}", protocol.name())
@@ -429,6 +446,9 @@ impl Scope {
 
     /// The same without what labels say, where that is not to be found by looking.
     pub(super) fn without_labels(&self) -> Option<String> {
+        if let Self::ClusterEndpoint { .. } = self {
+            return Some("cluster.endpoint.".to_owned());
+        }
         let Self::Istio { metric, .. } = self else { return None };
         Some(format!("{ISTIO}.{}", metric.name()))
     }
@@ -444,6 +464,7 @@ impl Scope {
             Self::ClusterPassing(_) => "cluster_internal_upstream",
             Self::ClusterBreakers(_) => "cluster_circuit_breakers",
             Self::ClusterHealthCheck(_) => "cluster_health_check",
+            Self::ClusterEndpoint { .. } => "cluster_endpoint",
             Self::ClusterGrpc { protocol, .. } => protocol.family(),
             Self::ClusterHttp2(_) => "cluster_http2",
             Self::ClusterDiscovery => "cluster_manager_cds",
@@ -454,6 +475,8 @@ impl Scope {
             Self::ClusterRing(_) => "cluster_ring_hash_lb",
             Self::ClusterAlt { .. }
             | Self::ClusterPart { .. }
+            | Self::ClusterBudgets(_)
+            | Self::ClusterSizes(_)
             | Self::ClusterSubsets(_)
             | Self::ClusterZones(_) => "cluster",
             Self::ClusterTls(_) => "cluster_ssl",

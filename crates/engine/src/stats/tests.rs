@@ -382,3 +382,18 @@ fn a_metric_of_istio_has_no_prefix_in_prometheus() {
     let text: String = registry.read().text(used()).collect();
     assert_eq!(text, "istiocustom.istio_requests_total.reporter.source.source_app.: 4\n");
 }
+
+#[test]
+fn a_host_of_a_cluster_has_its_address_in_a_label() {
+    let registry = Registry::new();
+    let scope = Scope::ClusterEndpoint { cluster: "c".into(), address: "10.0.0.1:80".into() };
+    let host: Arc<EndpointStats> = registry.set(0, scope);
+    host.rq_total.inc();
+    assert_eq!(text(&registry, used()), "cluster.c.endpoint.10.0.0.1_80.rq_total: 1\n");
+    let all: String = registry.read().prometheus(used()).collect();
+    assert_eq!(
+        all,
+        "# TYPE envoy_cluster_endpoint_rq_total counter\n\
+         envoy_cluster_endpoint_rq_total{envoy_cluster_name=\"c\",envoy_endpoint_address=\"10.0.0.1:80\"} 1\n"
+    );
+}

@@ -15,7 +15,7 @@ use crate::env::Env;
 use crate::filter::FilterScope;
 use crate::ids::{PoolClass, PoolKey, Priority};
 use crate::serving::HTTP2;
-use crate::snapshot::cluster::{Discovery, Endpoint, Limits};
+use crate::snapshot::cluster::{Discovery, Endpoint, Limits, Tracks};
 use crate::snapshot::health::{ClusterHealth, HealthFlags};
 use crate::snapshot::subset::Criteria;
 use crate::snapshot::{Cluster, ClusterId};
@@ -34,6 +34,7 @@ use crate::upstream::named::Named;
 use crate::upstream::pool::Pool;
 use crate::upstream::shown::{Shown, SocketMatches};
 use crate::upstream::subsets::LiveSubsets;
+use crate::upstream::tracked::Tracked;
 use crate::upstream::wishes::Wishes;
 use crate::upstream::zone_books::ZoneBooks;
 
@@ -89,6 +90,8 @@ pub(crate) struct ClusterState {
     pub(crate) aggregate: Option<Box<Aggregate>>,
     /// Where requests are counted by zones, if this proxy is in one.
     pub(crate) zone_books: Option<Box<ZoneBooks>>,
+    /// What is counted of each attempt, if anything.
+    pub(crate) tracked: Option<Rc<Tracked>>,
     /// Where the answers of canaries are counted, once there are any.
     pub(crate) canary_stats: Option<Arc<PartStats>>,
     /// Some host is one, or was.
@@ -178,6 +181,7 @@ impl ClusterState {
             has_subs,
             aggregate,
             zone_books: None,
+            tracked: None,
             canary_stats: None,
             has_canaries: false,
             health: None,
@@ -470,6 +474,7 @@ impl ClusterState {
     pub(crate) fn left_queue(&mut self, pool_key: PoolKey) {
         self.give(pool_key, Resource::Pending);
         self.stats.upstream_rq_pending_active.dec();
+        self.show_pool(pool_key);
     }
 
     /// A stream begins (or ends) on a host.
@@ -503,6 +508,7 @@ impl ClusterState {
             RequestOutcome::Error => pool.counts.requests_error += 1,
             RequestOutcome::Cancelled => {}
         }
+        pool.show();
         if let Some(host) = pool.host.and_then(|host| self.hosts.get_mut(host as usize)) {
             host.active -= 1;
         }
@@ -533,6 +539,7 @@ impl ClusterState {
         self.filters = start_filters(&config, env);
         (self.tls, self.sockets) = tls;
         self.matches = SocketMatches::of_state(&config, &env.registry, env.index);
+        self.tracked = Tracked::of(&config, env);
         self.leaves = false;
         if config.balancing != before.balancing
             || config.subsets != before.subsets
@@ -564,6 +571,7 @@ impl ClusterState {
             pool.tally = config.tally_of(&pool.address);
             pool.count_in(config.connections_of(&pool.address));
         }
+        self.track_pools();
         for priority in [Priority::Default, Priority::High] {
             for resource in Resource::ALL {
                 let share = &mut self.loads[priority as usize][resource as usize];
@@ -608,6 +616,7 @@ fn is_plain(config: &Cluster) -> bool {
         && config.mirrors.is_none()
         && config.max_requests_per_connection == 0
         && config.preconnect_milli == 1000
+        && config.tracks == Tracks::default()
         && !asks
 }
 
@@ -670,6 +679,7 @@ impl Upstreams {
         if config.greetings.is_some() {
             cluster.greeting_stats = Some(env.registry.set(env.index, Scope::MetadataExchange));
         }
+        cluster.tracked = Tracked::of(config, env);
         cluster.zone_books = ZoneBooks::of(config, &env.registry, env.index);
         cluster.health = self.clusters.early_health.remove(&id);
         cluster.update(&config.endpoints, env.random.next(), now);

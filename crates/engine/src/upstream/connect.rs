@@ -166,6 +166,7 @@ impl Upstreams {
         if stream.is_none() {
             pool.connecting += 1;
         }
+        pool.show();
         let addresses = pool.addresses.clone().filter(|_| target.is_none());
         let address = target.map_or_else(|| pool.address.clone(), Address::Ip);
         let attempt = self.attempts.open(pool_key, stream, target, now);
@@ -222,6 +223,7 @@ impl Upstreams {
         } else {
             cluster.left_queue(attempt.pool_key);
         }
+        cluster.show_pool(attempt.pool_key);
         cluster.settle_pool(attempt.pool_key);
         Some(attempt)
     }

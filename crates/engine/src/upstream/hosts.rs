@@ -176,6 +176,7 @@ impl ClusterState {
         pool.is_canary = OmittedHosts::Canaries.has(&endpoint.filter_metadata);
         self.has_canaries |= pool.is_canary;
         pool.total = self.config.connections_of(&pool.address);
+        pool.tracked = self.tracked.as_ref().and_then(|tracked| tracked.endpoint(&pool));
         u32::try_from(free_slot::put(&mut self.pools, pool)).unwrap_or(u32::MAX)
     }
 

@@ -23,6 +23,7 @@ pub(crate) mod protocol;
 mod rounds;
 pub(crate) mod shown;
 pub(crate) mod subsets;
+pub(crate) mod tracked;
 mod wanted;
 mod weighing;
 pub(crate) mod wishes;
@@ -115,6 +116,7 @@ impl Upstreams {
         if let Some(at) = pool.open.iter().rposition(|open| *open == id) {
             pool.open.swap_remove(at);
         }
+        pool.show();
         let is_unused = pool.is_unused();
         let has_pending = !pool.pending.is_empty();
         cluster.settle_pool(pool_key);

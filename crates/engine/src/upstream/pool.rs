@@ -22,6 +22,7 @@ use crate::total::Total;
 use crate::upstream::Upstreams;
 use crate::upstream::cluster::Resource;
 use crate::upstream::passive_health::ErrorStreak;
+use crate::upstream::tracked::TrackedEndpoint;
 use crate::upstream::zone_books::Zone;
 
 /// The connections to one host.
@@ -61,6 +62,8 @@ pub(crate) struct Pool {
     pub(crate) error_streak: ErrorStreak,
     /// Where its requests are counted by zones, if both ends are in one.
     pub(crate) zone: Option<Arc<Zone>>,
+    /// Where its host has counters of its own.
+    pub(crate) tracked: Option<Box<TrackedEndpoint>>,
     /// Its host's metadata says `canary: true` under `envoy.lb`.
     pub(crate) is_canary: bool,
     /// It is counted among its cluster's pools, where these are.
@@ -120,6 +123,7 @@ impl Pool {
             counts: HostCounts::default(),
             error_streak: ErrorStreak::default(),
             zone: None,
+            tracked: None,
             is_canary: false,
             is_counted: false,
             total: None,
@@ -324,6 +328,7 @@ impl Upstreams {
         if let Some(pool) = cluster.pool_mut(pool_key) {
             let at = wish.turn.unwrap_or(pool.pending.len());
             pool.pending.insert(at, wish.stream);
+            pool.show();
         }
         if races {
             self.race_for(pool_key.cluster, conns, env, now);

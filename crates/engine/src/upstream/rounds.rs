@@ -125,6 +125,7 @@ impl Upstreams {
         cluster.stats.upstream_cx_total.inc();
         if let Some(pool) = cluster.pool_mut(of.pool_key) {
             pool.counts.connections_total += 1;
+            pool.show();
         }
         let id = self.attempts.put(Attempt { securing: None, ..of });
         if let Some(round) = self.attempts.rounds.get_mut(number) {

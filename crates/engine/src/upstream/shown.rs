@@ -108,6 +108,9 @@ impl ClusterState {
         stats.membership_degraded.set(degraded as u64);
         let excluded = self.hosts.iter().filter(|host| host.is_excluded()).count();
         stats.membership_excluded.set(excluded as u64);
+        if self.config.tracks.endpoints {
+            self.show_health_of_hosts();
+        }
         let table = self.shown.as_ref().and_then(|shown| shown.table.as_ref());
         let Some((table, size)) = table.zip(self.balancer.table_size()) else { return };
         match table {

@@ -77,6 +77,7 @@ suites!(
     direct_bodies,
     header_mutation,
     mutations,
+    tracked,
     tries,
     conditions,
     hedging,

@@ -186,10 +186,12 @@ impl Peer {
         values.filter(|(name, _)| is_compared(name)).collect()
     }
 
-    /// The name of a statistic; a cluster that requests had made has the port of an upstream in its own.
+    /// The name of a statistic; that of a host, and of a cluster that requests had made, has the port of an upstream in
+    /// it.
     fn with_names(&self, name: &str) -> String {
-        static PORT: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new(r"^(cluster\.DFPCluster_.+_)(\d+)\.").unwrap());
+        static PORT: LazyLock<Regex> = LazyLock::new(|| {
+            Regex::new(r"^(cluster\.(?:DFPCluster_|.+\.endpoint\.).+_)(\d+)\.").unwrap()
+        });
         let named = PORT.replace(name, |found: &Captures<'_>| {
             let port = found[2].parse().ok().and_then(|port: u16| self.ports.get(&port));
             format!("{}{}.", &found[1], port.map_or(&found[2], String::as_str))

@@ -16,11 +16,13 @@ impl Scope {
             | Self::ClusterProxyHeader(name)
             | Self::ClusterPassing(name)
             | Self::ClusterBreakers(name)
+            | Self::ClusterBudgets(name)
             | Self::ClusterHealthCheck(name)
             | Self::ClusterHttp2(name)
             | Self::ClusterMaglev(name)
             | Self::ClusterOutliers(name)
             | Self::ClusterRing(name)
+            | Self::ClusterSizes(name)
             | Self::ClusterSubsets(name)
             | Self::ClusterZones(name)
             | Self::ClusterTls(name)
@@ -33,6 +35,9 @@ impl Scope {
             }
             Self::ClusterCertificate { cluster, name } => {
                 vec![label("envoy_cluster_name", cluster), label("envoy_tls_certificate", name)]
+            }
+            Self::ClusterEndpoint { cluster, address } => {
+                vec![label("envoy_cluster_name", cluster), label("envoy_endpoint_address", address)]
             }
             Self::ListenerCertificate { listener, name } => {
                 vec![
