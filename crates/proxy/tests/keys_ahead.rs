@@ -83,21 +83,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The first listener wants tokens, whose keys are a server's.
 fn with_keys(bootstrap: &str, keys: SocketAddr) -> String {
-    let filter = format!(
-        r#"          http_filters:
+    let filter = r#"          http_filters:
           - name: jwt
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
-              rules: [ {{ match: {{ prefix: / }}, requires: {{ provider_name: far }} }} ]
+              rules: [ { match: { prefix: / }, requires: { provider_name: far } } ]
               providers:
                 far:
                   issuer: far
                   remote_jwks:
-                    http_uri: {{ uri: "http://keys.test/", cluster: keys, timeout: 5s }}
+                    http_uri: { uri: "http://keys.test/", cluster: keys, timeout: 5s }
                     cache_duration: 3s
-                    async_fetch: {{ failed_refetch_duration: 0.5s }}
-"#
-    );
+                    async_fetch: { failed_refetch_duration: 0.5s }
+"#;
     let cluster = format!(
         r#"  clusters:
   - name: keys
@@ -109,7 +107,7 @@ fn with_keys(bootstrap: &str, keys: SocketAddr) -> String {
         keys.ip(),
         keys.port()
     );
-    let config = bootstrap.replacen("          http_filters:\n", &filter, 1);
+    let config = bootstrap.replacen("          http_filters:\n", filter, 1);
     config.replacen("  clusters:\n", &cluster, 1)
 }
 

@@ -8,7 +8,6 @@ use towpath_proto::Instant;
 use towpath_proto::head::Version;
 
 use crate::conn::context::HttpContext;
-use crate::conn::{Connection, Connections};
 use crate::exchange::Exchange;
 use crate::exchange::callout::FilterOf;
 use crate::exchange::edge::Origin;
@@ -19,9 +18,9 @@ use crate::exchange::passing::{
     Levels, length, pass_request, pass_response, taken_apart, without_empty_trailers,
 };
 use crate::exchange::stream::{Kept, Progress, Stream, UpstreamState};
-use crate::exchange::talk::Talks;
+use crate::exchange::talk::{Talks, room};
 use crate::filter::{
-    Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, Room, StreamFilter,
+    Ended, OnAnswer, OnRequest, Release, Reply, RequestView, ResponseView, StreamFilter,
 };
 use crate::format::Facts;
 use crate::grpc;
@@ -101,16 +100,6 @@ pub(super) enum Walk {
     Reroutes(usize),
     /// It goes on at this place.
     GoesOn(usize),
-}
-
-impl Filters {
-    /// A filter that talks goes with the stream from here on.
-    #[cold]
-    fn add_talking(&mut self, place: usize, watcher: Box<dyn StreamFilter>) {
-        let at = self.watching.partition_point(|(other, _)| *other < place);
-        self.watching.insert(at, (place, watcher));
-        self.talks.get_or_insert_default();
-    }
 }
 
 impl Stream {
@@ -803,11 +792,4 @@ impl Exchange {
         }
         self.on_response_ended(index, now);
     }
-}
-
-/// What filters that talk may hold of a stream.
-fn room(stream: &Stream, conns: &Connections) -> Room {
-    let client = conns.table.get(stream.downstream.connection);
-    let flow = client.map_or(0, Connection::high_watermark);
-    Room { flow, whole: stream.context.listener.retry_buffer_limit }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use towpath_proto::{Close, Instant};
 
+use crate::conn::{Connection, Connections};
 use crate::env::TimerSlot;
 use crate::exchange::Exchange;
 use crate::exchange::callout::{Asker, FilterOf};
@@ -18,7 +19,7 @@ use crate::exchange::forward::Item;
 use crate::exchange::log::{Setting, facts};
 use crate::exchange::stream::{Progress, Stream, UpstreamState};
 use crate::exchange::timers::HttpTimer;
-use crate::filter::{Answer, Direction, Failed, Reply, Said, Step, TalkView};
+use crate::filter::{Answer, Direction, Failed, Reply, Room, Said, Step, StreamFilter, TalkView};
 use crate::grpc;
 use crate::ids::{Kind, Side, StreamIndex};
 
@@ -41,6 +42,14 @@ impl Filters {
     /// Bytes of content that they hold.
     pub(super) fn held(&self) -> usize {
         self.watching.iter().map(|(_, filter)| filter.held()).sum()
+    }
+
+    /// One goes with the stream from here on.
+    #[cold]
+    pub(super) fn add_talking(&mut self, place: usize, watcher: Box<dyn StreamFilter>) {
+        let at = self.watching.partition_point(|(other, _)| *other < place);
+        self.watching.insert(at, (place, watcher));
+        self.talks.get_or_insert_default();
     }
 
     fn next_step(&mut self) -> Option<(usize, Step)> {
@@ -463,6 +472,13 @@ pub(super) fn first_message(body: &[u8]) -> Result<Option<usize>, Failed> {
         (0, _) => Err(Failed::TooLong),
         _ => Err(Failed::Reset),
     }
+}
+
+/// What filters that talk may hold of a stream.
+pub(super) fn room(stream: &Stream, conns: &Connections) -> Room {
+    let client = conns.table.get(stream.downstream.connection);
+    let flow = client.map_or(0, Connection::high_watermark);
+    Room { flow, whole: stream.context.listener.retry_buffer_limit }
 }
 
 /// The deadline of a call by which its filter is late.
