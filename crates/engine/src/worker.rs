@@ -318,7 +318,7 @@ impl Worker {
             return self.exchange.on_handshake_ended(id, fault, now);
         };
         match &connection.role {
-            Role::Arriving(_) => self.exchange.end_arriving(id, None, now),
+            Role::Arriving(_) => self.exchange.on_arriving_closed(id, now),
             Role::Closing(_) => self.exchange.on_closing_closed(id, now),
             Role::Downstream(_) => self.exchange.on_downstream_closed(id, failure, now),
             Role::Upstream(_) => self.exchange.on_upstream_closed(id, failure, now),

@@ -119,8 +119,18 @@ impl Exchange {
     pub(crate) fn on_arriving_ended(&mut self, id: ConnectionId, now: Instant) {
         let Some(connection) = self.conns.table.get(id) else { return };
         let Role::Arriving(arriving) = &connection.role else { return };
+        arriving.stats.downstream_listener_filter_remote_close.inc();
         let how = if arriving.received.is_empty() { Close::Flush } else { Close::Abort };
         self.end_arriving(id, Some(how), now);
+    }
+
+    /// A connection is gone while a filter wants more. Envoy sees that only of one that has nothing unread, and holds
+    /// any other until its time is over.
+    pub(crate) fn on_arriving_closed(&mut self, id: ConnectionId, now: Instant) {
+        let Some(connection) = self.conns.table.get(id) else { return };
+        let Role::Arriving(arriving) = &connection.role else { return };
+        arriving.stats.downstream_listener_filter_error.inc();
+        self.end_arriving(id, None, now);
     }
 
     /// A connection ends before a filter chain has it; how, unless it is gone already.

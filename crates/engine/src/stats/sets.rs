@@ -418,6 +418,8 @@ stats! {
         Counter downstream_cx_total;
         Counter downstream_cx_transport_socket_connect_timeout;
         Counter downstream_global_cx_overflow;
+        Counter downstream_listener_filter_error;
+        Counter downstream_listener_filter_remote_close;
         Gauge downstream_pre_cx_active;
         Counter downstream_pre_cx_timeout;
         Counter extension_config_missing;
