@@ -50,6 +50,8 @@ pub struct ShownCertificate {
     pub addresses: Vec<Box<[u8]>>,
     /// Those of other kinds, as text.
     pub others: Vec<Box<[u8]>>,
+    /// The object identifiers of its extensions, with a space between two.
+    pub oids: Box<str>,
     /// First and last second at which it is valid, since 1970.
     pub validity: (i64, i64),
 }
@@ -135,6 +137,7 @@ impl ShownCertificate {
             issuer: certificate.issuer(),
             serial: certificate.serial(),
             fingerprint: Certificate::fingerprint(der),
+            oids: certificate.extension_ids().collect::<Vec<_>>().join(" ").into(),
             validity: certificate.validity(),
             ..Self::default()
         };

@@ -22,6 +22,8 @@ pub struct Certificate<'a> {
     subject: &'a [u8],
     key: &'a [u8],
     names: Option<&'a [u8]>,
+    /// Its extensions, one after the other.
+    extensions: &'a [u8],
     must_staple: bool,
     signs: bool,
 }
@@ -80,12 +82,12 @@ impl<'a> Certificate<'a> {
         let key = body.element(SEQUENCE)?;
         body.skip_if(ISSUER_ID)?;
         body.skip_if(SUBJECT_ID)?;
-        let Extensions { names, must_staple, no_signatures } = match body.0 {
+        let Extensions { all: extensions, names, must_staple, no_signatures } = match body.0 {
             [] => Extensions::default(),
             _ => Extensions::read(body.enter(EXTENSIONS)?)?,
         };
         let signs = !no_signatures;
-        Some(Self { serial, issuer, validity, subject, key, names, must_staple, signs })
+        Some(Self { serial, issuer, validity, subject, key, names, extensions, must_staple, signs })
     }
 
     /// The first certificate (DER) in a PEM file, if there is one.
@@ -177,6 +179,13 @@ impl<'a> Certificate<'a> {
         self.key
     }
 
+    /// The object identifiers of its extensions in digits and dots, in their order.
+    pub fn extension_ids(&self) -> impl Iterator<Item = String> + use<'a> {
+        let mut rest = Reader(self.extensions);
+        let ids = std::iter::from_fn(move || rest.enter(SEQUENCE)?.enter(OBJECT_ID));
+        ids.filter_map(|id| other_name::dotted(id.0))
+    }
+
     /// Its alternative names, but for kinds that are never matched (X.400, directory and EDI names, registered ids).
     pub fn alternative_names(&self) -> impl Iterator<Item = AlternativeName<'a>> + use<'a> {
         let mut rest = Reader(self.names.unwrap_or_default());
@@ -240,6 +249,7 @@ fn common_name(subject: &[u8]) -> Option<&[u8]> {
 /// What of a certificate's extensions is looked at.
 #[derive(Default)]
 struct Extensions<'a> {
+    all: &'a [u8],
     /// The content of `subjectAltName`.
     names: Option<&'a [u8]>,
     must_staple: bool,
@@ -251,7 +261,7 @@ impl<'a> Extensions<'a> {
     /// `None` is for malformed ones.
     fn read(mut extensions: Reader<'a>) -> Option<Self> {
         let mut list = extensions.enter(SEQUENCE)?;
-        let mut found = Self::default();
+        let mut found = Self { all: list.0, ..Self::default() };
         while !list.0.is_empty() {
             let mut extension = list.enter(SEQUENCE)?;
             let id = extension.enter(OBJECT_ID)?.0;

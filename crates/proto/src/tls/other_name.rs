@@ -44,7 +44,7 @@ fn push_arc(octets: &mut Vec<u8>, arc: u64) {
 }
 
 /// An object identifier in digits and dots; nothing of one with numbers beyond 64 bits.
-fn dotted(octets: &[u8]) -> Option<String> {
+pub(super) fn dotted(octets: &[u8]) -> Option<String> {
     let mut text = String::new();
     let mut arc: u64 = 0;
     for &octet in octets {

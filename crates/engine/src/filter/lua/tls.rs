@@ -50,6 +50,21 @@ impl UserData for Tls {
         methods.add_method("issuerPeerCertificate", |_, this, ()| {
             Ok(this.peer(|it| it.issuer.clone()))
         });
+        methods.add_method("oidsPeerCertificate", |lua, this, ()| {
+            oids(lua, &this.peer(|it| it.oids.clone()))
+        });
+        methods.add_method("oidsLocalCertificate", |lua, this, ()| {
+            oids(lua, &this.own(|it| it.oids.clone()))
+        });
+        methods.add_method("sha256PeerCertificateIssuerDigest", |_, this, ()| {
+            Ok(this.0.issuer_fingerprint().unwrap_or_default())
+        });
+        methods.add_method("serialNumberPeerCertificateIssuer", |_, this, ()| {
+            Ok(this.0.issuer_serial().unwrap_or_default())
+        });
+        methods.add_method("sessionId", |_, this, ()| {
+            Ok(this.0.session_id.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        });
         methods.add_method("subjectPeerCertificate", |_, this, ()| {
             Ok(this.peer(|it| it.subject.clone()))
         });
@@ -98,6 +113,10 @@ impl UserData for Subject {
             lua.create_sequence_from(this.organizations.iter().map(String::as_str))
         });
     }
+}
+
+fn oids(lua: &Lua, joined: &str) -> mlua::Result<Table> {
+    lua.create_sequence_from(joined.split_ascii_whitespace())
 }
 
 fn list(lua: &Lua, texts: Vec<Box<[u8]>>) -> mlua::Result<Table> {
