@@ -56,6 +56,7 @@ struct Parts {
     scheme: Span,
     authority: Span,
     path: Span,
+    /// A request's method that is not well known; what a response says behind its status, where that was set.
     other_method: Span,
     status: u16,
     method: Method,
@@ -181,6 +182,18 @@ impl Head {
     /// Sets the status.
     pub fn set_status(&mut self, status: u16) {
         self.0.status = status;
+    }
+
+    /// Sets what a response of HTTP/1 says behind its status (RFC 9112 §4), in the place of what came or is usual; an
+    /// empty phrase is for that.
+    pub fn set_reason(&mut self, phrase: &[u8]) {
+        self.0.other_method = self.keep_value(phrase);
+    }
+
+    /// What was set so; of a response alone.
+    #[inline]
+    pub(crate) fn reason(&self) -> &[u8] {
+        self.bytes(self.0.other_method)
     }
 
     /// Sets the version that the message came in.

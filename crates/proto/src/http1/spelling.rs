@@ -55,19 +55,30 @@ pub(super) fn status_line(lines: &mut Lines, version: Version, head: &Head) {
     if head.kept().is_some_and(|kept| kept.reason) {
         keep_reason(lines, start, head.raw());
     }
+    if !head.reason().is_empty() {
+        say_reason(lines, start, head.reason());
+    }
 }
 
 #[cold]
 fn keep_reason(lines: &mut Lines, start: usize, received: &[u8]) {
-    const BEFORE: usize = "HTTP/1.1 200 ".len();
     let line = received.split(|byte| *byte == b'\r' || *byte == b'\n').find(|it| !it.is_empty());
     let phrase = line.and_then(|line| line.get(BEFORE..)).unwrap_or_default().trim_ascii();
     if !phrase.is_empty() {
-        lines.truncate(start + BEFORE);
-        lines.put(phrase);
-        lines.put_array(b"\r\n");
+        say_reason(lines, start, phrase);
     }
 }
+
+/// Puts this phrase in the place of the one that a first line ends with.
+#[cold]
+fn say_reason(lines: &mut Lines, start: usize, phrase: &[u8]) {
+    lines.truncate(start + BEFORE);
+    lines.put(phrase);
+    lines.put_array(b"\r\n");
+}
+
+/// Of a first line, before the phrase.
+const BEFORE: usize = "HTTP/1.1 200 ".len();
 
 #[cfg(test)]
 mod tests {
