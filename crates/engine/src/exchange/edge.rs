@@ -31,6 +31,7 @@ use crate::snapshot::client::Detected;
 use crate::snapshot::http::{
     CertificateDetail, ClientCertificate, ForwardClientCert, Http, ServerHeader, ToldNode,
 };
+use crate::stream_info::StreamInfo;
 use crate::upstream::clusters::Clusters;
 
 /// Where a request comes from, in Envoy's sense.
@@ -552,15 +553,16 @@ impl Exchange {
         let drains = self.env.draining.closes(&context.listener, &mut self.env.random, now);
         let is_last = self.env.overload.is_some()
             && Self::ends_keep_alive(downstream, &self.conns, &mut self.env);
+        let is_drained = stream.recorder.info().is_some_and(StreamInfo::drains_connection);
         let draining = drains || is_last;
         if let Some(connection) = self.conns.table.get_mut(downstream) {
             let closing = connection.downstream().is_some_and(|downstream| downstream.closing);
-            let closes = closing || early || draining;
+            let closes = closing || early || draining || is_drained;
             if closes && connection.mux.close_after_response() && draining && !closing {
                 http.stats.downstream_cx_drain_close.inc();
             }
         }
-        if draining {
+        if draining || is_drained {
             // As in Envoy: GOAWAY goes before the response.
             self.tell_of_drain(downstream, now);
             let Some(same) = self.streams.get_mut(index) else { return };

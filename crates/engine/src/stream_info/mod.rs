@@ -26,6 +26,7 @@ pub struct StreamInfo(OnceCell<Rc<RefCell<Contents>>>);
 struct Contents {
     metadata: Struct,
     state: BTreeMap<Box<str>, StateObject>,
+    drains: bool,
     weight: usize,
 }
 
@@ -202,6 +203,17 @@ impl StreamInfo {
         let contents = contents.borrow();
         let shared = contents.state.iter().filter(|(_, object)| object.sharing != Sharing::None);
         shared.map(|(name, object)| (name.clone(), object.clone())).collect()
+    }
+
+    /// The connection is to end with the response (Envoy `setShouldDrainConnectionUponCompletion`).
+    #[cfg(feature = "lua")]
+    pub(crate) fn drain_connection(&self) {
+        self.contents().borrow_mut().drains = true;
+    }
+
+    /// Whether it is.
+    pub(crate) fn drains_connection(&self) -> bool {
+        self.0.get().is_some_and(|contents| contents.borrow().drains)
     }
 
     /// The same once more, for what looks at it without a stream at hand.

@@ -348,6 +348,15 @@ impl UserData for Headers {
             this.0.borrow_mut().change()?.remove_named(&name);
             Ok(())
         });
+        methods.add_method("setHttp1ReasonPhrase", |_, this, phrase: LuaString| {
+            let phrase = field_value(&phrase)?;
+            let mut shown = this.0.borrow_mut();
+            if !shown.is_response || shown.is_trailers {
+                return Err(wrong("only the head of a response has a reason phrase"));
+            }
+            shown.change()?.set_reason(&phrase);
+            Ok(())
+        });
         methods.add_meta_method(MetaMethod::Pairs, |lua, this, ()| {
             let mut shown = this.0.borrow_mut();
             if shown.iterates {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use mlua::{LuaString, UserData, UserDataMethods, Value};
 
 use super::entries::{Entries, Map, Metadata};
-use super::handle::{Shared, any};
+use super::handle::{Shared, any, wrong};
 use super::tls::Tls;
 use super::values;
 use crate::proxied::Proxied;
 use crate::record::metadata_of_connection;
-use crate::stream_info::{FilterMetadata, StateObject, Value as Held};
+use crate::stream_info::{FilterMetadata, Refused, StateObject, Value as Held};
 
 /// `streamInfo()`.
 pub(super) struct Info(pub(super) Shared);
@@ -52,6 +52,12 @@ impl UserData for Info {
         });
         methods.add_method("downstreamSslConnection", |_, this, ()| {
             Ok(this.0.borrow().told.tls.clone().map(Tls))
+        });
+        methods.add_method("drainConnectionUponCompletion", |_, this, ()| {
+            if let Some(info) = &this.0.borrow().info {
+                info.drain_connection();
+            }
+            Ok(())
         });
         methods.add_method("filterState", |_, this, ()| Ok(State(Rc::clone(&this.0))));
     }
@@ -102,5 +108,33 @@ impl UserData for State {
             };
             info.read_state(&name.to_string_lossy(), read).map(any)
         });
+        methods.add_method(
+            "set",
+            |_, this, (name, maker, value): (LuaString, LuaString, LuaString)| {
+                let (name, maker) = (name.to_string_lossy(), maker.to_string_lossy());
+                if !["envoy.string", HASHABLE].contains(&maker.as_str()) {
+                    return Err(wrong(&format!("'{maker}' does not have an object factory")));
+                }
+                if NUMBERS.contains(&name.as_str()) {
+                    return Err(wrong(&format!(
+                        "'{name}' is a number, which '{maker}' does not make"
+                    )));
+                }
+                let shown = this.0.borrow();
+                let Some(info) = &shown.info else { return Err(wrong("the stream is over")) };
+                let value = value.as_bytes().as_ref().into();
+                let object =
+                    StateObject { value, is_hashable: maker == HASHABLE, ..StateObject::default() };
+                info.set_state(&name, object).map_err(|refused| match refused {
+                    Refused::TooMuch => wrong("the stream's filter state is too much"),
+                    Refused::ReadOnly => wrong("the object may not be replaced"),
+                })
+            },
+        );
     }
 }
+
+/// What makes objects that may be a part of a request's hash.
+const HASHABLE: &str = "envoy.hashable_string";
+/// What is read as a number here; Envoy reads no text there either.
+const NUMBERS: [&str; 2] = ["envoy.ratelimit.hits_addend", "envoy.upstream.dynamic_port"];
